@@ -1,0 +1,201 @@
+"""The whole error tree of pvebench. Every room may import it; it imports nothing of ours.
+
+    PvebenchError                    1
+    ├── ConfigError                  2   a settings file or a pack is wrong
+    ├── MachineError                 3   this machine lacks something
+    │   ├── ToolsMissing                 programs that are not installed
+    │   ├── NoSpace                      a file system is too full for the volume
+    │   ├── NotWritable                  a directory cannot be written
+    │   └── PortInUse                    somebody else listens there
+    ├── AlreadyRunning               4   another instance holds the state directory
+    ├── StoreError                   5   the results database cannot be used
+    │   ├── StoreTooNew                  made by a newer pvebench
+    │   └── StoreMixed                   simulated and measured results do not mix
+    ├── DriverError                  6   the hypervisor or the guest did not do as told
+    │   ├── HypervisorGone               QEMU exited, or its socket closed (retryable)
+    │   ├── OutcomeUnknown               a reply was lost: query, never repeat
+    │   ├── SwitchFailed                 a disk could not be attached or detached
+    │   ├── GuestSilent                  the agent does not answer in time (retryable)
+    │   └── VolumeError                  a volume could not be made, read or removed
+    ├── GuestImageError              7   the guest image is missing, half-built or damaged
+    ├── WorkloadError                8   the benchmark tool failed or its output is unreadable
+    │   ├── ToolFailed
+    │   └── OutputUnreadable
+    ├── CycleIncomplete              9   the cycle ended, but not every run is ok
+    └── Interrupted                130   the user asked to stop
+
+A message has three parts: what happened, the likely cause, the next step. `exit_code`
+is what the command line ends with; `retryable` says whether the same attempt may work
+later without anybody changing anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class PvebenchError(Exception):
+    """Root of every error that a user can see.
+
+    Args:
+        happened: what went wrong, with the names and numbers that matter.
+        cause: the likely cause, if it is known.
+        next_step: what to do about it.
+        evidence: raw material for the log and the run's record (never secrets).
+    """
+
+    exit_code = 1
+    retryable = False
+
+    def __init__(
+        self, happened: str, *, cause: str = "", next_step: str = "", evidence: str = ""
+    ) -> None:
+        super().__init__(happened)
+        self.happened = happened
+        self.cause = cause
+        self.next_step = next_step
+        self.evidence = evidence
+
+    def __str__(self) -> str:
+        parts = [self.happened]
+        if self.cause:
+            parts.append(f"likely cause: {self.cause}")
+        if self.next_step:
+            parts.append(f"next step: {self.next_step}")
+        return "\n  ".join(parts)
+
+    @property
+    def reason(self) -> str:
+        """One line for a run's record: what happened, without advice."""
+        return " ".join(self.happened.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One complaint about a file. `line` and `column` count from 1; 0 means unknown."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class ConfigError(PvebenchError):
+    """A settings file or pack is wrong; carries every problem found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[Problem], *, next_step: str = "") -> None:
+        super().__init__("\n".join(str(problem) for problem in problems), next_step=next_step)
+        self.problems = problems
+
+
+class MachineError(PvebenchError):
+    """This machine lacks something that the job needs."""
+
+    exit_code = 3
+
+
+class ToolsMissing(MachineError):
+    """Programs are not installed; the message names them all at once."""
+
+
+class NoSpace(MachineError):
+    """A file system is too full for what would be written to it."""
+
+
+class NotWritable(MachineError):
+    """A directory that must be written cannot be."""
+
+
+class PortInUse(MachineError):
+    """The address to listen on is taken."""
+
+
+class AlreadyRunning(PvebenchError):
+    """Another pvebench holds the lock of this state directory."""
+
+    exit_code = 4
+
+
+class StoreError(PvebenchError):
+    """The results database cannot be used."""
+
+    exit_code = 5
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer pvebench; it is left untouched."""
+
+
+class StoreMixed(StoreError):
+    """Simulated and measured results must not share a database."""
+
+
+class DriverError(PvebenchError):
+    """The hypervisor or the guest did not do what it was told."""
+
+    exit_code = 6
+
+
+class HypervisorGone(DriverError):
+    """QEMU exited or its control socket closed."""
+
+    retryable = True
+
+
+class OutcomeUnknown(DriverError):
+    """The reply to a command was lost.
+
+    It cannot be known whether the command took effect: query the state, never repeat
+    the command.
+    """
+
+
+class SwitchFailed(DriverError):
+    """A disk could not be attached or detached; the VM must be restarted before reuse."""
+
+
+class GuestSilent(DriverError):
+    """The guest agent does not answer within its deadline."""
+
+    retryable = True
+
+
+class VolumeError(DriverError):
+    """A volume could not be created, inspected or removed."""
+
+
+class GuestImageError(PvebenchError):
+    """The guest image is missing, half-built or damaged; it is never booted then."""
+
+    exit_code = 7
+
+
+class WorkloadError(PvebenchError):
+    """A benchmark tool failed or said something that cannot be understood."""
+
+    exit_code = 8
+
+
+class ToolFailed(WorkloadError):
+    """The tool is missing in the guest or ended with an error."""
+
+
+class OutputUnreadable(WorkloadError):
+    """The tool's output is truncated or not of the expected form."""
+
+
+class CycleIncomplete(PvebenchError):
+    """The asked-for cycles have ended, but not every run of them is ok."""
+
+    exit_code = 9
+
+
+class Interrupted(PvebenchError):
+    """The user asked to stop; everything is restored."""
+
+    exit_code = 130

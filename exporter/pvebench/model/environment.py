@@ -1,0 +1,45 @@
+"""Environment: everything that may move a number and is not the scenario."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The running versions and settings on one node.
+
+    Attributes:
+        node: where.
+        facts: name -> text, such as `kernel`, `qemu`, `accel`, `machine`, `guest_image`,
+            `fio`, `cpu_model`, `microcode`, `governor`. A fact that cannot be known is absent.
+        simulated: True when no real hardware is behind it.
+    """
+
+    node: str
+    facts: Mapping[str, str]
+    simulated: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+
+    @property
+    def digest(self) -> str:
+        """Identity: equal facts on the same node are the same environment."""
+        text = json.dumps([self.node, dict(self.facts), self.simulated], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def slug(self) -> str:
+        """Short name for labels and annotations: `[pve/]kernel/qQEMU/accel`, then the digest's start."""
+        facts = self.facts
+        parts = [facts[key] for key in ("pve", "kernel") if key in facts]
+        if "qemu" in facts:
+            parts.append(f"q{facts['qemu']}")
+        if "accel" in facts:
+            parts.append(facts["accel"])
+        return "/".join(parts) + f"#{self.digest[:4]}"

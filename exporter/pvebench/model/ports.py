@@ -1,0 +1,206 @@
+"""The doors to the outside: what the runner needs of a hypervisor, a guest, a host, a clock.
+
+Drivers implement these Protocols; nothing here does any I/O. Errors are those of
+`pvebench.errors`; a method names the ones its callers must expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from pvebench.model.disk import Disk
+from pvebench.model.environment import Environment
+from pvebench.model.scenario import Machine, Scenario
+
+
+class Clock(Protocol):
+    """All waiting and all time go through here, so that simulated time is the same code."""
+
+    def now(self) -> datetime:
+        """Return the wall time, UTC, aware."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait.
+
+        Raises:
+            Interrupted: a stop was requested before or during the wait.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A program that has ended in the guest."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Guest(Protocol):
+    """The benchmark guest, reached through its agent."""
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        """Run a short program to its end.
+
+        Raises:
+            GuestSilent: no answer within `timeout` seconds.
+            ToolFailed: the program does not exist in the guest.
+        """
+
+    def start(self, argv: list[str]) -> int:
+        """Start a long program detached; return its pid. Raises as `run`."""
+
+    def poll(self, pid: int) -> Completed | None:
+        """Return how `pid` ended, or None while it runs. May be asked once after the end."""
+
+    def read_file(self, path: str) -> bytes:
+        """Return a whole file, read in slices.
+
+        Raises:
+            OutputUnreadable: it does not exist or cannot be read.
+        """
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Create or replace a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A test volume that exists and carries pvebench's mark.
+
+    Attributes:
+        volid: the storage's name for it; for a lab directory, its path.
+    """
+
+    storage: str
+    volid: str
+    format: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A disk as the hypervisor and the guest really have it, read back after the switch.
+
+    Attributes:
+        device: the block device's path in the guest.
+        effective: option -> value as read back, in the words of `Disk` (`bus`, `format`, `cache` …).
+        unverified: options that nothing outside can confirm.
+        raw: hypervisor's own answers, for the evidence.
+    """
+
+    device: str
+    effective: Mapping[str, str]
+    unverified: tuple[str, ...] = ()
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockCounters:
+    """QEMU's own counters of the test disk since it was attached."""
+
+    read_operations: int
+    write_operations: int
+    flush_operations: int
+    read_bytes: int
+    write_bytes: int
+
+
+class Hypervisor(Protocol):
+    """Switches the test disk of one benchmark VM on one node. Owned by one worker thread."""
+
+    def boot(self, machine: Machine) -> Guest:
+        """Return the running guest, booting or restarting it if `machine` asks for that.
+
+        Raises:
+            GuestSilent, HypervisorGone, GuestImageError.
+        """
+
+    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
+        """Return the scenario's volume and whether it is new (so it must be filled).
+
+        Raises:
+            NoSpace, VolumeError.
+        """
+
+    def attach(self, volume: Volume, disk: Disk) -> Attachment:
+        """Plug `volume` with the options of `disk`; read back what came of it.
+
+        The host's page cache of the volume is dropped first.
+
+        Raises:
+            SwitchFailed, HypervisorGone, OutcomeUnknown.
+        """
+
+    def detach(self) -> None:
+        """Unplug the test disk; nothing happens if none is plugged. Raises as `attach`."""
+
+    def drop_caches(self, volume: Volume) -> int:
+        """Write back and drop the host's page cache of `volume`; return bytes still cached."""
+
+    def counters(self) -> BlockCounters:
+        """Return QEMU's counters of the attached disk."""
+
+    def environment(self) -> Environment:
+        """Return the running environment. Complete only after `boot`."""
+
+    def shutdown(self) -> None:
+        """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSnapshot:
+    """Host counters at one moment; two of them make a window.
+
+    Attributes:
+        monotonic: when, in seconds of the host probe's clock.
+        cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
+            idle and iowait), `qemu`, and of it `vcpu`, `iothread`, `other`.
+        bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
+            `device_read`, `device_write` (the backing device, if it can be known).
+        cpus: how many the host has.
+        context_switches: of the whole host so far.
+    """
+
+    monotonic: float
+    cpu_seconds: Mapping[str, float]
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    cpus: int = 0
+    context_switches: int = 0
+
+
+class HostProbe(Protocol):
+    """Measures the host, outside the guest."""
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the counters now. What cannot be read is absent, never zero."""
+
+
+class Journal(Protocol):
+    """Undo book: a change is written here, durably, before it is made."""
+
+    def open(self, kind: str, details: Mapping[str, str]) -> int:
+        """Record an intended change; return its number. Durable on return."""
+
+    def close(self, number: int) -> None:
+        """Strike out a change that has been undone (or never came to be)."""
+
+    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
+        """Return (number, kind, details) of all open changes, newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Everything one worker needs of one node."""
+
+    node: str
+    hypervisor: Hypervisor
+    probe: HostProbe
+    clock: Clock
+    simulated: bool = False

@@ -1,0 +1,83 @@
+"""Run, Sample, Outcome, Evidence: what one measured execution of a case leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from pvebench.model.environment import Environment
+from pvebench.model.workload import Case, Direction
+
+
+class Outcome(StrEnum):
+    """How a run ended. Only `ok` counts as a good result; every other carries its reason."""
+
+    OK = "ok"
+    NOISY = "noisy"
+    NOT_STEADY = "not_steady"
+    SUSPICIOUS = "suspicious"
+    INVALID = "invalid"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Unit(StrEnum):
+    """Base units; a sample has exactly one."""
+
+    IOPS = "iops"
+    BYTES_PER_SECOND = "bytes_per_second"
+    SECONDS = "seconds"
+    RATIO = "ratio"
+    CORES = "cores"
+    BYTES = "bytes"
+    OPERATIONS = "operations"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One number of a run.
+
+    Attributes:
+        metric: name without prefix, such as `iops`, `bandwidth`, `clat_percentile`.
+        direction: what it concerns, or None for the run as a whole.
+        value: in `unit`.
+        unit: base unit.
+        part: what tells samples of one metric apart: a percentile (`99.9`), a CPU
+            component (`qemu`); empty otherwise.
+    """
+
+    metric: str
+    direction: Direction | None
+    value: float
+    unit: Unit
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured execution of one case, finished.
+
+    Attributes:
+        uid: unique, made before the run starts.
+        started, finished: UTC.
+        samples: empty unless the tool's output could be read.
+        evidence: name -> text: the job, raw output, effective configuration, host figures, log.
+    """
+
+    uid: str
+    case: Case
+    environment: Environment
+    cycle: str
+    started: datetime
+    finished: datetime
+    outcome: Outcome
+    reason: str = ""
+    samples: tuple[Sample, ...] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def duration_seconds(self) -> float:
+        """Wall time of the run, switching and settling included."""
+        return (self.finished - self.started).total_seconds()

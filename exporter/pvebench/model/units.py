@@ -1,0 +1,84 @@
+"""Sizes and durations: text becomes a number once, here.
+
+fio and Proxmox agree that `k`, `M`, `G` and `T` count in steps of 1024, so that is what
+they mean here. fio reads `4kib` as 4000 bytes (its prefixes are reversed by default) and
+`4kB` is ambiguous between people; both are refused rather than guessed. What is handed to
+a tool is always a plain integer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+TIB: Final = 1024 * GIB
+
+_SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z")
+_SIZE_FACTORS: Final = {
+    "": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
+}  # fmt: skip
+_DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z")
+_DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_size(text: str | int) -> int:
+    """Return the bytes of `256M`, `4k`, `1GiB` or a plain integer.
+
+    Raises:
+        ValueError: not a size, with what is accepted. `kB`, `MB` … are refused because
+            readers disagree about them.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    match = _SIZE.match(str(text).strip())
+    suffix = match["suffix"].lower() if match else ""
+    if match is None or suffix not in _SIZE_FACTORS:
+        raise ValueError(
+            f"{text!r} is not a size: write bytes, or a whole number with k, M, G or T "
+            f"(steps of 1024, as fio and Proxmox count)"
+        )
+    return int(match["number"]) * _SIZE_FACTORS[suffix]
+
+
+def parse_duration(text: str | int | float) -> float:
+    """Return the seconds of `8s`, `500ms`, `5m`, `6h` or `1d`.
+
+    Raises:
+        ValueError: not a duration. A bare number is refused: its unit would be a guess.
+    """
+    match = _DURATION.match(str(text).strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a duration: write a number with its unit, ms, s, m, h or d"
+        )
+    return float(match["number"]) * _DURATION_SECONDS[match["suffix"]]
+
+
+def format_size(count: int) -> str:
+    """Return `count` bytes in the shortest exact form that parse_size reads: 4096 -> 4k."""
+    for factor, suffix in ((TIB, "T"), (GIB, "G"), (MIB, "M"), (KIB, "k")):
+        if count and count % factor == 0:
+            return f"{count // factor}{suffix}"
+    return str(count)
+
+
+def show_bytes(count: float) -> str:
+    """Return a size for people, rounded: `3.2 GiB`."""
+    for factor, suffix in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(count) >= factor:
+            return f"{count / factor:.1f} {suffix}"
+    return f"{count:.0f} B"
+
+
+def show_seconds(seconds: float) -> str:
+    """Return a duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,74 @@
+"""Workload and Case as values. What a tool makes of the parameters is in `workloads/`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from pvebench.model.scenario import Scenario
+
+
+class Direction(StrEnum):
+    """Which way the data goes."""
+
+    READ = "read"
+    WRITE = "write"
+    TRIM = "trim"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is run against the disk.
+
+    Attributes:
+        slug: stable name; ends in `@n` from the second definition on.
+        tool: which workload room runs it (`fio` …).
+        title: for people.
+        parameters: the tool's own parameters, resolved: integers in base units, text, booleans.
+        directions: which directions it measures.
+        ramp_seconds: I/O before the measured window.
+        runtime_seconds: the measured window.
+    """
+
+    slug: str
+    tool: str
+    title: str
+    parameters: Mapping[str, int | float | str | bool]
+    directions: tuple[Direction, ...]
+    ramp_seconds: float
+    runtime_seconds: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the definition; the same slug with another one is an error."""
+        text = json.dumps(
+            [self.tool, dict(self.parameters), self.ramp_seconds, self.runtime_seconds],
+            sort_keys=True,
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Scenario × workload: the thing that has a history."""
+
+    scenario: Scenario
+    workload: Workload
+
+    @property
+    def slug(self) -> str:
+        """`scenario/workload`, as selectors and progress lines spell it."""
+        return f"{self.scenario.slug}/{self.workload.slug}"
+
+    @property
+    def key(self) -> str:
+        """Identity of the history: node, scenario, workload and both definitions."""
+        scenario, workload = self.scenario, self.workload
+        return f"{scenario.node}/{self.slug}/{scenario.fingerprint[:8]}{workload.fingerprint[:8]}"
