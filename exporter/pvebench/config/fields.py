@@ -1,0 +1,76 @@
+"""Field types shared by settings and packs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+
+from pvebench.model.units import parse_duration, parse_size
+
+_SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
+
+
+def _slug(value: Any) -> str:
+    if not isinstance(value, str) or not _SLUG.match(value):
+        raise ValueError(
+            f"{value!r} is not a name: use lower-case letters, digits, '-' and '_'; "
+            f"dots and slashes separate the parts of slugs"
+        )
+    return value
+
+
+def _duration(value: Any) -> float:
+    # A float is a duration that was read before (settings with options put over them).
+    return value if isinstance(value, float) else parse_duration(value)
+
+
+def _scale(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
+        raise ValueError(f"{value!r} is not a scale: write a number above 0 and at most 100")
+    return float(value)
+
+
+def _listen(value: Any) -> str:
+    host, colon, port = str(value).rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{value!r} is not an address to listen on: write it as 127.0.0.1:9620")
+    return str(value)
+
+
+Slug = Annotated[
+    str,
+    BeforeValidator(_slug),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["256M", "4k"]}),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    WithJsonSchema({"type": "string", "examples": ["8s", "30m", "1d"]}),
+]
+Scale = Annotated[
+    float, BeforeValidator(_scale), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
+Listen = Annotated[
+    str,
+    BeforeValidator(_listen),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9620"]}),
+]
+FilePath = Annotated[
+    Path,
+    BeforeValidator(lambda value: Path(str(value)).expanduser()),
+    WithJsonSchema({"type": "string"}),
+]
+
+
+class Strict(BaseModel):
+    """Base of all our models: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

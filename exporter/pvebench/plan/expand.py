@@ -1,0 +1,131 @@
+"""From axes to cases, with a reason for every combination that is left out."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pvebench.config import Pack
+from pvebench.errors import ConfigError, Problem
+from pvebench.model.disk import Disk, option_text
+from pvebench.model.rules import StorageKind, why_not
+from pvebench.model.scenario import Scenario
+from pvebench.model.workload import Case
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A scenario (or case) that is not run, and why."""
+
+    slug: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """All that a pack asks for: what can be run, and what cannot."""
+
+    cases: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Matrix:
+    """Return every case of `pack` on `node`.
+
+    Raises:
+        ConfigError: a storage is not configured, or nothing at all is left to run.
+    """
+    missing = [str(name) for name in pack.axes["storage"] if name not in storages]
+    if missing:
+        known = ", ".join(sorted(storages))
+        message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
+        raise ConfigError([Problem(str(pack.path), 0, 0, message)])
+    cases: list[Case] = []
+    left_out: list[LeftOut] = []
+    for scenario in _scenarios(pack, node):
+        reason = _excluded(pack, scenario) or why_not(scenario.disk, storages[scenario.storage])
+        if reason:
+            left_out.append(LeftOut(scenario.slug, reason))
+        else:
+            cases += [Case(scenario=scenario, workload=work) for work in pack.workloads]
+    if not cases:
+        reasons = "; ".join(sorted({entry.reason for entry in left_out}))
+        message = f"empty matrix: every combination is left out ({reasons})"
+        raise ConfigError([Problem(str(pack.path), 0, 0, message)])
+    return Matrix(cases=tuple(cases), left_out=tuple(left_out))
+
+
+def _scenarios(pack: Pack, node: str) -> Iterable[Scenario]:
+    names = list(pack.axes)
+    for values in itertools.product(*pack.axes.values()):
+        options: dict[str, Any] = dict(zip(names, values, strict=True))
+        storage = str(options.pop("storage"))
+        yield Scenario(
+            node=node,
+            storage=storage,
+            disk=Disk(**options),
+            machine=pack.machine,
+            volume_bytes=pack.volume_bytes,
+        )
+
+
+def _excluded(pack: Pack, scenario: Scenario) -> str | None:
+    """Return the reason if the pack itself excludes the scenario."""
+    options = {"storage": scenario.storage} | {
+        key: getattr(scenario.disk, key) for key in Disk.__dataclass_fields__
+    }
+    for exclude in pack.excludes:
+        if all(options[key] == value for key, value in exclude.items()):
+            words = ", ".join(f"{key}={option_text(value)}" for key, value in exclude.items())
+            return f"excluded by the pack ({words})"
+    return None
+
+
+def select(matrix: Matrix, *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Matrix:
+    """Keep the cases whose slug, scenario or workload matches a glob of `only` and none of `skip`."""
+    cases: list[Case] = []
+    left_out = list(matrix.left_out)
+    for case in matrix.cases:
+        if only and not _matches(case, only):
+            left_out.append(LeftOut(case.slug, "not selected"))
+        elif _matches(case, skip):
+            left_out.append(LeftOut(case.slug, "skipped by selection"))
+        else:
+            cases.append(case)
+    return replace(matrix, cases=tuple(cases), left_out=tuple(left_out))
+
+
+def _matches(case: Case, globs: Sequence[str]) -> bool:
+    names = (case.slug, case.scenario.slug, case.workload.slug)
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
+
+
+def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
+    """Refuse one slug with two meanings among the packs of an instance.
+
+    Raises:
+        ConfigError: two packs mean different things by one slug; their results would be
+            written into one history.
+    """
+    meanings: dict[tuple[str, str], tuple[str, Pack]] = {}
+    problems: list[Problem] = []
+    for pack, matrix in packs:
+        parts = {
+            ("scenario", case.scenario.slug): case.scenario.fingerprint for case in matrix.cases
+        }
+        parts |= {
+            ("workload", case.workload.slug): case.workload.fingerprint for case in matrix.cases
+        }
+        for (what, slug), fingerprint in parts.items():
+            known, other = meanings.setdefault((what, slug), (fingerprint, pack))
+            if known != fingerprint:
+                message = (
+                    f"{what} {slug} means something else here than in {other.path}: same slug, "
+                    f"different size, time or machine; raise its version or run one of the packs"
+                )
+                problems.append(Problem(str(pack.path), 0, 0, message))
+    if problems:
+        raise ConfigError(problems)
