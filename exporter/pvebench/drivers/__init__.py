@@ -1,0 +1,1 @@
+"""Rooms to the outside behind the Protocols of `model.ports`."""

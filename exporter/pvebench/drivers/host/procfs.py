@@ -1,0 +1,124 @@
+"""Host counters from /proc: CPU of the host and of QEMU's threads, bytes to the device."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pvebench.model.ports import HostSnapshot
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_SECTOR: Final = 512
+"""Bytes; the unit of /sys/dev/block/*/stat whatever the device's own sector size."""
+
+_IDLE_FIELDS: Final = (3, 4)  # idle and iowait of the cpu line, counted from user = 0
+_GUEST_FIELDS: Final = (8, 9)  # guest time is contained in user time already
+_VCPU: Final = re.compile(r"CPU \d+/")
+
+
+class ProcProbe:
+    """`model.ports.HostProbe` for a QEMU on this machine.
+
+    Args:
+        pid: returns QEMU's process number, or None while there is no VM.
+        directory: where the test volumes are; its file system's device is counted.
+        root: `/`; tests give a tree of their own.
+    """
+
+    def __init__(
+        self, pid: Callable[[], int | None], directory: Path, root: Path = Path("/")
+    ) -> None:
+        self._pid = pid
+        self._directory = directory
+        self._root = root
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the counters now; what cannot be read is absent."""
+        total, cpus, switches = _host_cpu(self._root)
+        seconds = {"total": total}
+        counts: dict[str, int] = {}
+        pid = self._pid()
+        if pid is not None:
+            seconds |= qemu_cpu(self._root, pid)
+            counts |= _process_bytes(self._root, pid)
+        counts |= _device_bytes(self._root, self._directory)
+        return HostSnapshot(
+            monotonic=time.monotonic(),
+            cpu_seconds=seconds,
+            bytes=counts,
+            cpus=cpus,
+            context_switches=switches,
+        )
+
+
+def _host_cpu(root: Path) -> tuple[float, int, int]:
+    busy, cpus, switches = 0.0, 0, 0
+    for line in (root / "proc/stat").read_text("ascii").splitlines():
+        name, *values = line.split()
+        if name == "cpu":
+            skip = {*_IDLE_FIELDS, *_GUEST_FIELDS}
+            ticks = sum(int(value) for at, value in enumerate(values) if at not in skip)
+            busy = ticks / _TICKS
+        elif name.startswith("cpu"):
+            cpus += 1
+        elif name == "ctxt":
+            switches = int(values[0])
+    return busy, cpus, switches
+
+
+def qemu_cpu(root: Path, pid: int) -> dict[str, float]:
+    """Return CPU seconds of a QEMU process: `qemu`, and of it `vcpu`, `iothread`, `other`.
+
+    Threads are told apart by the names that QEMU gives them with `debug-threads=on`. The
+    whole process is read first and keeps the time of ended threads, so `other` is the rest.
+    """
+    process = root / "proc" / str(pid)
+    try:
+        whole = _stat_seconds(process / "stat")
+        threads = [(_name(task), _stat_seconds(task / "stat")) for task in _tasks(process)]
+    except OSError:
+        return {}  # the process ended while it was read: nothing can be said
+    vcpu = sum(seconds for name, seconds in threads if _VCPU.match(name))
+    iothread = sum(seconds for name, seconds in threads if name.startswith("IO "))
+    other = max(0.0, whole - vcpu - iothread)
+    return {"qemu": whole, "vcpu": vcpu, "iothread": iothread, "other": other}
+
+
+def _tasks(process: Path) -> list[Path]:
+    return sorted((process / "task").iterdir())
+
+
+def _name(task: Path) -> str:
+    return (task / "comm").read_text("utf-8", "replace").strip()
+
+
+def _stat_seconds(path: Path) -> float:
+    # The name is in parentheses and may hold spaces; utime and stime are fields 14 and 15.
+    fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _process_bytes(root: Path, pid: int) -> dict[str, int]:
+    try:
+        text = (root / "proc" / str(pid) / "io").read_text("ascii")
+    except OSError:
+        return {}
+    values = dict(line.split(": ") for line in text.splitlines())
+    return {
+        "process_read": int(values["read_bytes"]),
+        "process_write": int(values["write_bytes"]),
+    }
+
+
+def _device_bytes(root: Path, directory: Path) -> dict[str, int]:
+    try:
+        device = os.stat(directory).st_dev
+        name = f"{os.major(device)}:{os.minor(device)}"
+        fields = (root / "sys/dev/block" / name / "stat").read_text("ascii").split()
+    except OSError:
+        return {}  # an overlay, ZFS or network file system has no block device of its own
+    return {"device_read": int(fields[2]) * _SECTOR, "device_write": int(fields[6]) * _SECTOR}

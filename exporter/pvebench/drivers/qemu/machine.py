@@ -1,0 +1,211 @@
+"""One QEMU process: its command line, its sockets, its beginning and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pvebench.drivers.qemu.accel import Accelerator
+from pvebench.drivers.qemu.agent import AgentGuest
+from pvebench.drivers.qemu.qmp import Channel
+from pvebench.errors import DriverError, GuestSilent, HypervisorGone, ToolsMissing
+from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
+from pvebench.model.ports import Clock, Journal
+from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB
+
+KIND: Final = "vm"
+"""Kind of the journal entries made here."""
+BINARY: Final = "qemu-system-x86_64"
+_TAIL_BYTES: Final = 2000
+
+
+class QemuMachine:
+    """A running benchmark VM. Made by `start`, ended by `kill`.
+
+    Everything it leaves on disk is in one directory below `runtime`; its UUID is on its command
+    line, so that a later process can find it without trusting a process number.
+    """
+
+    def __init__(self, runtime: Path, *, journal: Journal, clock: Clock) -> None:
+        self.uuid = str(uuid.uuid4())
+        self.directory = runtime / self.uuid[:8]
+        self._journal = journal
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory_fd = -1
+        self._entry = -1
+        self._qmp: Channel | None = None
+        self._agent: Channel | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """QEMU's process number while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    @property
+    def qmp(self) -> Channel:
+        """The control channel.
+
+        Raises:
+            HypervisorGone: QEMU has exited.
+        """
+        if self._qmp is None or self.pid is None:
+            raise self._gone()
+        return self._qmp
+
+    def start(
+        self, image: GuestImage, machine: Machine, accelerator: Accelerator, *, timeout: float
+    ) -> AgentGuest:
+        """Boot the guest; return it once its agent answers, within `timeout` seconds.
+
+        After any error nothing of the VM is left.
+
+        Raises:
+            ToolsMissing, HypervisorGone, GuestSilent, Interrupted.
+        """
+        self._entry = self._journal.open(KIND, self._mark())
+        try:
+            self._launch(arguments(self.uuid, image, machine, accelerator))
+            return self._meet(timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _mark(self) -> dict[str, str]:
+        return {"uuid": self.uuid, "directory": str(self.directory)}
+
+    def _launch(self, argv: list[str]) -> None:
+        self.directory.mkdir(parents=True, mode=0o700)
+        # A UNIX socket's path may have 107 characters; through the descriptor it is short.
+        self._directory_fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with (self.directory / "qemu.log").open("wb") as log:
+            try:
+                self._process = subprocess.Popen(
+                    argv, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    # Ctrl-C is for us: the VM is ended in order, after its disk is unplugged.
+                    start_new_session=True,
+                )  # fmt: skip
+            except FileNotFoundError as error:
+                raise ToolsMissing(
+                    f"{BINARY} is not installed",
+                    next_step="install it: apt-get install qemu-system-x86",
+                ) from error
+
+    def _meet(self, timeout: float) -> AgentGuest:
+        self._qmp = self._channel("QMP", "qmp.sock", negotiate=True)
+        self._qmp.connect(timeout=10.0)
+        self._agent = self._channel("the guest agent", "agent.sock", negotiate=False)
+        self._agent.connect(timeout=10.0)
+        guest = AgentGuest(self._agent, self._clock)
+        try:
+            # Sent before the guest is up: the socket keeps it until the agent reads it.
+            guest.ping(timeout=timeout)
+        except GuestSilent as error:
+            raise GuestSilent(
+                f"the guest's agent did not answer within {timeout:.0f} s of power-on",
+                cause="the guest hangs while booting, or this host is overloaded",
+                evidence=self.console(),
+            ) from error
+        return guest
+
+    def _channel(self, name: str, socket: str, *, negotiate: bool) -> Channel:
+        path = f"/proc/self/fd/{self._directory_fd}/{socket}"
+        return Channel(name, path, negotiate=negotiate, check=self._check)
+
+    def _check(self) -> None:
+        self._clock.sleep(0)
+        if self.pid is None:
+            raise self._gone()
+
+    def _gone(self) -> HypervisorGone:
+        code = self._process.poll() if self._process else None
+        said = self._tail("qemu.log")
+        return HypervisorGone(
+            f"QEMU has exited with status {code}" + (f": {said.splitlines()[-1]}" if said else ""),
+            cause="it was killed, ran out of memory, or refused its options",
+            evidence=f"{said}\n{self.console()}",
+        )
+
+    def console(self) -> str:
+        """Return the end of the guest's console, for evidence."""
+        return self._tail("console.log")
+
+    def _tail(self, name: str) -> str:
+        try:
+            return (self.directory / name).read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def kill(self) -> None:
+        """End QEMU and remove what it left. Safe to call at any time, also twice."""
+        for channel in (self._agent, self._qmp):
+            if channel is not None:
+                channel.close()
+        self._agent = self._qmp = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)  # it has no disk of value attached
+            self._process.wait()
+        if self._directory_fd >= 0:
+            os.close(self._directory_fd)
+            self._directory_fd = -1
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self._entry >= 0:
+            self._journal.close(self._entry)
+            self._entry = -1
+
+
+def arguments(
+    identity: str, image: GuestImage, machine: Machine, accelerator: Accelerator
+) -> list[str]:
+    """Return QEMU's command line for the benchmark VM, run in the VM's directory."""
+    cpu = "host" if accelerator is Accelerator.KVM else "max"
+    return [
+        BINARY,
+        "-name", f"pvebench-{identity[:8]},debug-threads=on",
+        "-uuid", identity,
+        # i440fx is what Proxmox gives a Linux guest unless told otherwise.
+        "-machine", f"type=pc,accel={accelerator},usb=off",
+        "-cpu", cpu,
+        "-smp", str(machine.cpus),
+        "-m", f"{machine.memory_bytes // MIB}M",
+        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "-kernel", str(image.kernel),
+        "-initrd", str(image.initramfs),
+        "-append", KERNEL_ARGUMENTS,
+        "-chardev", "socket,id=qmp,path=qmp.sock,server=on,wait=off",
+        "-mon", "chardev=qmp,mode=control",
+        "-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off",
+        "-device", "virtio-serial-pci",
+        "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+        "-chardev", "file,id=console,path=console.log",
+        "-device", "isa-serial,chardev=console",
+        "-device", "virtio-rng-pci",
+    ]  # fmt: skip
+
+
+def prove_kvm(
+    image: GuestImage, runtime: Path, *, journal: Journal, clock: Clock, timeout: float
+) -> Callable[[], None]:
+    """Return a function that boots a guest under KVM and ends it; it raises DriverError if not."""
+
+    def prove() -> None:
+        vm = QemuMachine(runtime, journal=journal, clock=clock)
+        small = Machine(memory_bytes=768 * MIB, cpus=1)
+        try:
+            vm.start(image, small, Accelerator.KVM, timeout=timeout)
+        except OSError as error:
+            raise DriverError(f"QEMU could not be started: {error}") from error
+        finally:
+            vm.kill()
+
+    return prove

@@ -1,0 +1,158 @@
+"""qemu.qmp's asynchronous client behind plain method calls, for QMP and the guest agent.
+
+One event loop in one daemon thread serves all connections of the process. A reply that does
+not come is never asked for again: the caller gets OutcomeUnknown and must query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
+from qemu.qmp.error import ProtocolError
+
+from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
+
+T = TypeVar("T")
+_SLICE_SECONDS = 0.2
+
+# The library logs what it also raises; the raised error is what we report.
+logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
+
+
+class Refused(DriverError):
+    """QEMU or the agent understood the command and declined it. `kind` is its error class."""
+
+    def __init__(self, command: str, kind: str, text: str) -> None:
+        super().__init__(f"{command}: {text}")
+        self.kind = kind
+        self.text = text
+
+
+class _LoopThread:
+    """The event loop, started with the first connection."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                name = "pvebench-qmp"
+                threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+_LOOP = _LoopThread()
+
+
+class Channel:
+    """One connection: to QMP (`negotiate=True`) or to a guest agent.
+
+    Args:
+        name: for messages.
+        path: of the UNIX socket.
+        check: called between slices of every wait; raises to abort it (Interrupted).
+    """
+
+    def __init__(self, name: str, path: str, *, negotiate: bool, check: Callable[[], None]) -> None:
+        self._name = name
+        self._path = path
+        self._check = check
+        self._client = QMPClient(name)
+        self._client.negotiate = negotiate
+        self._client.await_greeting = negotiate
+
+    def connect(self, *, timeout: float) -> None:
+        """Connect, trying again while the socket does not exist yet.
+
+        Raises:
+            HypervisorGone: no connection within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self._wait(self._client.connect(self._path), timeout=timeout)
+            except (ProtocolError, OSError, OutcomeUnknown) as error:
+                if time.monotonic() > deadline:
+                    raise HypervisorGone(f"no connection to {self._name}: {error}") from error
+                self._check()
+                time.sleep(0.02)
+            else:
+                return
+
+    def execute(
+        self, command: str, arguments: dict[str, Any] | None = None, *, timeout: float = 15.0
+    ) -> Any:
+        """Return what `command` returns.
+
+        Raises:
+            Refused: it was declined.
+            OutcomeUnknown: no reply within `timeout` seconds.
+            HypervisorGone: the connection is closed.
+        """
+        return self._translate(command, self._client.execute(command, arguments), timeout)
+
+    def execute_until(
+        self, command: str, arguments: dict[str, Any], *, event: str, device: str, timeout: float
+    ) -> None:
+        """Run `command` and wait for `event` about `device`; raises as `execute`."""
+        work = self._run_and_listen(command, arguments, event, device)
+        self._translate(f"{command} {device}", work, timeout)
+
+    async def _run_and_listen(
+        self, command: str, arguments: dict[str, Any], event: str, device: str
+    ) -> None:
+        def wanted(message: Message) -> bool:
+            data = message["data"]
+            return isinstance(data, dict) and data.get("device") == device
+
+        listener = EventListener(event, wanted)
+        with self._client.listen(listener):
+            await self._client.execute(command, arguments)
+            await listener.get()
+
+    def _translate(self, command: str, work: Coroutine[Any, Any, T], timeout: float) -> T:
+        try:
+            return self._wait(work, timeout=timeout)
+        except ExecuteError as error:
+            raise Refused(command, error.error_class, str(error)) from error
+        except (QMPError, OSError, EOFError) as error:
+            raise HypervisorGone(
+                f"the connection to {self._name} closed during {command}",
+                cause="QEMU exited or was killed",
+            ) from error
+
+    def _wait(self, work: Coroutine[Any, Any, T], *, timeout: float) -> T:
+        future = _LOOP.submit(work)
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return future.result(timeout=_SLICE_SECONDS)
+            except TimeoutError:
+                if future.done():  # a TimeoutError of the work itself
+                    raise
+            except CancelledError as error:
+                raise HypervisorGone(f"the connection to {self._name} was closed") from error
+            try:
+                self._check()
+            except BaseException:
+                future.cancel()
+                raise
+            if time.monotonic() > deadline:
+                future.cancel()
+                raise OutcomeUnknown(f"{self._name} gave no reply within {timeout:.0f} s")
+
+    def close(self) -> None:
+        """Disconnect; a connection that is gone already is fine."""
+        with contextlib.suppress(Exception):
+            _LOOP.submit(self._client.disconnect()).result(timeout=2.0)

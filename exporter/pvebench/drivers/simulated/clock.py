@@ -1,0 +1,43 @@
+"""Time that passes only when somebody waits."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+from pvebench.errors import Interrupted
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class SimulatedClock:
+    """`model.ports.Clock` in simulated time.
+
+    Args:
+        start: wall time at the beginning.
+        pace: real seconds to wait for each simulated second; 0 waits not at all.
+    """
+
+    def __init__(self, start: datetime = START, *, pace: float = 0.0) -> None:
+        self._start = start
+        self._pace = pace
+        self._elapsed = 0.0
+        self._stopped = threading.Event()
+
+    def now(self) -> datetime:
+        """Return the simulated wall time."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        """Return simulated seconds since the beginning."""
+        return self._elapsed
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; raises Interrupted once `stop()` has been called."""
+        if self._stopped.wait(max(0.0, seconds) * self._pace):
+            raise Interrupted("stopped by the user")
+        self._elapsed += max(0.0, seconds)
+
+    def stop(self) -> None:
+        """Make every present and later wait raise Interrupted."""
+        self._stopped.set()

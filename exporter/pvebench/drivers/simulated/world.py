@@ -1,0 +1,211 @@
+"""A simulated VM, its guest and its volumes, as the ports want them."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from pvebench.drivers.simulated.clock import SimulatedClock
+from pvebench.drivers.simulated.faults import Fault, Faults
+from pvebench.drivers.simulated.jobs import SimulatedJob, read_job
+from pvebench.drivers.simulated.numbers import fio_document
+from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
+from pvebench.model.disk import Cache, Disk, option_text
+from pvebench.model.environment import Environment
+from pvebench.model.ports import Attachment, BlockCounters, Completed, Guest, Journal, Volume
+from pvebench.model.scenario import Machine, Scenario
+
+BOOT_SECONDS: Final = 7.0
+SWITCH_SECONDS: Final = 0.5
+
+
+@dataclass(slots=True)
+class Plugged:
+    """The attached disk."""
+
+    volume: Volume
+    disk: Disk
+
+
+class World:
+    """`model.ports.Hypervisor` of a simulated node. `facts` may be changed at any time: an upgrade."""
+
+    def __init__(
+        self, *, node: str, seed: int, clock: SimulatedClock, journal: Journal,
+        faults: Faults | None = None,
+    ) -> None:  # fmt: skip
+        self.node = node
+        self.clock = clock
+        self.faults = faults or Faults(seed)
+        self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
+        self.facts = {
+            "kernel": "simulated-1", "qemu": "simulated-1", "accel": "simulated", "fio": "simulated",
+        }  # fmt: skip
+        self.plugged: Plugged | None = None
+        self.guest: SimulatedGuest | None = None
+        self.volumes: dict[str, Volume] = {}
+        self._entries: dict[str, int] = {}
+        self._journal = journal
+        self._machine: Machine | None = None
+
+    def boot(self, machine: Machine) -> Guest:
+        """Return the guest. See the port."""
+        if self.guest is not None and self.guest.alive and machine == self._machine:
+            return self.guest
+        self._end_vm()
+        self._entries["vm"] = self._journal.open("simulated-vm", {"node": self.node})
+        self.clock.sleep(BOOT_SECONDS)
+        if self.faults.strikes(Fault.BOOT_HANGS):
+            self._end_vm()
+            raise GuestSilent("simulated: the guest's agent does not answer")
+        self.guest, self._machine = SimulatedGuest(self), machine
+        return self.guest
+
+    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
+        """Return the volume and whether it is new. See the port."""
+        known = self.volumes.get(scenario.volume)
+        if known is not None and known.size_bytes == scenario.volume_bytes:
+            return known, False
+        if known is not None:
+            self._remove(scenario.volume)
+        entry = self._journal.open("simulated-volume", {"volume": scenario.volume})
+        volume = Volume(
+            storage=scenario.storage, volid=f"simulated:{scenario.volume}",
+            format=str(scenario.disk.format), size_bytes=scenario.volume_bytes,
+        )  # fmt: skip
+        self.volumes[scenario.volume] = volume
+        self._entries[scenario.volume] = entry
+        return volume, True
+
+    def attach(self, volume: Volume, disk: Disk) -> Attachment:
+        """Plug the disk. See the port."""
+        self._alive()
+        self.clock.sleep(SWITCH_SECONDS)
+        if self.faults.strikes(Fault.ATTACH_FAILS):
+            self._end_vm()
+            raise SwitchFailed("simulated: hot-plug failed")
+        self.plugged = Plugged(volume, disk)
+        effective = {key: option_text(getattr(disk, key)) for key in Disk.__dataclass_fields__} | {
+            "size_bytes": str(volume.size_bytes)
+        }
+        if self.faults.strikes(Fault.WRONG_CACHE):
+            effective["cache"] = str(next(cache for cache in Cache if cache is not disk.cache))
+        return Attachment(device="/dev/simulated", effective=effective, raw="simulated")
+
+    def detach(self) -> None:
+        """Unplug the disk. See the port."""
+        if self.plugged is None:
+            return
+        self._alive()
+        self.clock.sleep(SWITCH_SECONDS)
+        if self.faults.strikes(Fault.DETACH_FAILS):
+            self._end_vm()
+            raise SwitchFailed("simulated: the guest keeps the disk")
+        self.plugged = None
+
+    def drop_caches(self, volume: Volume) -> int:
+        """Nothing is cached. See the port."""
+        return 0
+
+    def counters(self) -> BlockCounters:
+        """Return counters that grow while a job runs. See the port."""
+        self._alive()
+        job = self.guest.job if self.guest else None
+        done = job.operations(self.clock.monotonic()) if job else 0
+        return BlockCounters(
+            read_operations=done, write_operations=done, flush_operations=0,
+            read_bytes=done * 4096, write_bytes=done * 4096,
+        )  # fmt: skip
+
+    def environment(self) -> Environment:
+        """Return what the simulation says of itself. See the port."""
+        return Environment(node=self.node, facts=self.facts, simulated=True)
+
+    def shutdown(self) -> None:
+        """Leave nothing. See the port."""
+        self._end_vm()
+        for key in list(self.volumes):
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        del self.volumes[key]
+        self._journal.close(self._entries.pop(key))
+
+    def _end_vm(self) -> None:
+        if self.guest is not None:
+            self.guest.alive = False
+        self.guest = self.plugged = None
+        entry = self._entries.pop("vm", None)
+        if entry is not None:
+            self._journal.close(entry)
+
+    def _alive(self) -> None:
+        if self.guest is None or not self.guest.alive:
+            raise HypervisorGone("simulated: QEMU has exited")
+        if self.faults.strikes(Fault.QEMU_EXITS):
+            self._end_vm()
+            raise HypervisorGone("simulated: QEMU has exited")
+
+
+class SimulatedGuest:
+    """`model.ports.Guest`: runs the job files that it is given, in simulated time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._files: dict[str, bytes] = {}
+        self.alive = True
+        self.job: SimulatedJob | None = None
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        """Answer the few programs that the runner uses. See the port."""
+        self._check()
+        if argv[:2] == ["/bin/sh", "-c"] and argv[2].startswith("test -f "):
+            path = argv[2].removeprefix("test -f ")
+            return Completed(int(path not in self._files), b"", b"")
+        return Completed(0, b"", b"")
+
+    def start(self, argv: list[str]) -> int:
+        """Begin a job. See the port."""
+        self._check()
+        job_file = self._files[argv[-1]].decode("utf-8")
+        self.job = read_job(job_file, begun=self._world.clock.monotonic())
+        return 1
+
+    def poll(self, pid: int) -> Completed | None:
+        """Return how the job ended. See the port."""
+        self._check()
+        job = self.job
+        if job is None or self._world.clock.monotonic() < job.ends:
+            return None
+        if self._world.faults.strikes(Fault.TOOL_FAILS):
+            return Completed(1, b"", b"simulated: the tool failed")
+        return Completed(0, b"", b"")
+
+    def read_file(self, path: str) -> bytes:
+        """Return a result made up on the spot. See the port."""
+        self._check()
+        plugged, job = self._world.plugged, self.job
+        if plugged is None or job is None:
+            raise HypervisorGone("simulated: the disk is gone")
+        document = fio_document(plugged.disk, job.workload, self._world.rng)
+        if job.whole_bytes:
+            document["jobs"][0]["write"]["io_bytes"] = job.whole_bytes
+        text = json.dumps(document)
+        if self._world.faults.strikes(Fault.OUTPUT_TRUNCATED):
+            text = text[: len(text) // 2]
+        return text.encode("utf-8")
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Keep a file. See the port."""
+        self._check()
+        self._files[path] = content
+
+    def _check(self) -> None:
+        if not self.alive:
+            raise HypervisorGone("simulated: QEMU has exited")
+        if self._world.faults.strikes(Fault.GUEST_HANGS):
+            self.alive = False
+            self._world.clock.sleep(15.0)
+            raise GuestSilent("simulated: the guest agent does not answer")

@@ -1,0 +1,87 @@
+"""The state directory: results, lock and sockets of one instance."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pvebench.errors import AlreadyRunning, NotWritable
+
+
+class StateDirectory:
+    """An opened state directory.
+
+    `exclusive` takes the lock that keeps a second instance out; it is released by the kernel
+    when the process ends, however it ends.
+    """
+
+    def __init__(self, path: Path, *, exclusive: bool) -> None:
+        self.path = path
+        self._lock_fd: int | None = None
+        self._make()
+        if exclusive:
+            self._lock()
+
+    @property
+    def database(self) -> Path:
+        """Path of the results database."""
+        return self.path / "pvebench.db"
+
+    @property
+    def runtime(self) -> Path:
+        """Directory of sockets and logs of running VMs."""
+        return self.path / "run"
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.runtime.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise self._not_writable(error) from error
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise self._not_writable(PermissionError(13, "Permission denied"))
+
+    def _not_writable(self, error: OSError) -> NotWritable:
+        return NotWritable(
+            f"state directory {self.path} cannot be written: {error.strerror}",
+            cause="it belongs to another user, or its file system is read-only or full",
+            next_step="choose another with --state, or mend the permissions",
+        )
+
+    def _lock(self) -> None:
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._not_writable(error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise AlreadyRunning(
+                f"another pvebench (process {holder}) uses state directory {self.path}",
+                next_step="stop it, or start this one with another --state",
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = fd
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,290 @@
+"""Writing and reading results."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from pvebench.errors import StoreMixed
+from pvebench.model.environment import Environment
+from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.workload import Direction
+from pvebench.store.engine import open_engine
+from pvebench.store.journal import StoredJournal
+from pvebench.store.records import CaseRecord, StoredRun, Totals, define
+from pvebench.store.tables import (
+    cycles,
+    environments,
+    evidence,
+    facts,
+    runs,
+    samples,
+    totals,
+)
+
+GOOD = (Outcome.OK, Outcome.NOISY, Outcome.NOT_STEADY)
+"""Outcomes whose numbers are published."""
+
+
+class Store:
+    """The results database. Safe to use from several threads.
+
+    Args:
+        path: the database file.
+        simulated: what kind of results it may hold; decided by the first opening. None
+            accepts either, for reading.
+
+    Raises:
+        StoreTooNew, StoreError, StoreMixed.
+    """
+
+    def __init__(self, path: Path, *, simulated: bool | None = None) -> None:
+        self.path = path
+        self._engine = open_engine(path)
+        self.journal = StoredJournal(self._engine)
+        if simulated is not None:
+            self._claim("simulated" if simulated else "measured")
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _claim(self, kind: str) -> None:
+        with self._engine.begin() as connection:
+            row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
+            connection.execute(row)
+            held = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
+        if held != kind:
+            self.close()
+            raise StoreMixed(
+                f"{self.path} holds {held} results; {kind} ones must not be mixed with them",
+                next_step="use another state directory (--state)",
+            )
+
+    # --- writing ---
+
+    def begin_cycle(self, uid: str, *, node: str, pack: str, tier: str, planned: int) -> None:
+        """Record that a cycle starts."""
+        row = insert(cycles).values(
+            uid=uid, node=node, pack=pack, tier=tier, planned=planned,
+            started=datetime.now(UTC).timestamp(),
+        )  # fmt: skip
+        with self._engine.begin() as connection:
+            connection.execute(row)
+
+    def end_cycle(self, uid: str) -> None:
+        """Record that a cycle went through to its end."""
+        now = datetime.now(UTC).timestamp()
+        with self._engine.begin() as connection:
+            connection.execute(update(cycles).where(cycles.c.uid == uid).values(finished=now))
+
+    def add_run(self, run: Run) -> int:
+        """Store a finished run with all that belongs to it; durable on return.
+
+        Adding the same run again changes nothing. Returns the run's number.
+        """
+        with self._engine.begin() as connection:
+            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
+            if known is not None:
+                return int(known)
+            _note_environment(connection, run.environment, run.started, run.finished)
+            number = _insert_run(connection, run)
+            _add_totals(connection, run)
+        return number
+
+    # --- reading ---
+
+    def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
+        """Return the environments, oldest first: digest, node, slug, facts, first_seen, last_seen."""
+        query = select(environments).order_by(environments.c.first_seen)
+        if node is not None:
+            query = query.where(environments.c.node == node)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [{**row, "facts": json.loads(row["facts"])} for row in rows]
+
+    def recent(
+        self, *, limit: int = 100, case_key: str | None = None, cycle: str | None = None
+    ) -> list[StoredRun]:
+        """Return the newest runs first, with their samples."""
+        query = select(runs).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(limit)
+        if case_key is not None:
+            query = query.where(runs.c.case_key == case_key)
+        if cycle is not None:
+            query = query.where(runs.c.cycle == cycle)
+        with self._engine.connect() as connection:
+            return _with_samples(connection, query)
+
+    def run(self, number: int) -> StoredRun | None:
+        """Return one run by its number, with its samples."""
+        with self._engine.connect() as connection:
+            found = _with_samples(connection, select(runs).where(runs.c.id == number))
+        return found[0] if found else None
+
+    def evidence(self, number: int) -> dict[str, str]:
+        """Return the raw evidence of a run: name -> text."""
+        query = select(evidence.c.name, evidence.c.content).where(evidence.c.run == number)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(evidence.c.name)).all()
+        return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
+
+    def case(self, case_key: str) -> CaseRecord | None:
+        """Return what is known of one case; None if it was never tried."""
+        mine = runs.c.case_key == case_key
+        newest = (
+            select(runs).where(mine).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(1)
+        )
+        good = newest.where(runs.c.outcome.in_(GOOD))
+        counts = select(runs.c.outcome, func.count()).where(mine).group_by(runs.c.outcome)
+        with self._engine.connect() as connection:
+            last = _with_samples(connection, newest)
+            if not last:
+                return None
+            best = _with_samples(connection, good)
+            outcomes = {Outcome(row[0]): int(row[1]) for row in connection.execute(counts)}
+            since = best[0].number if best else 0
+            bad = select(func.count()).select_from(runs).where(mine, runs.c.id > since)
+            failures = int(connection.scalar(bad) or 0)
+        return CaseRecord(
+            last=last[0], good=best[0] if best else None, outcomes=outcomes,
+            failures_in_row=failures,
+        )  # fmt: skip
+
+    def case_keys(self) -> list[str]:
+        """Return the keys of all cases that were ever tried."""
+        with self._engine.connect() as connection:
+            return list(connection.scalars(select(runs.c.case_key).distinct()))
+
+    def totals(self) -> Totals:
+        """Return the counters over the whole history."""
+        ended = (
+            select(cycles.c.node, cycles.c.tier, func.count())
+            .where(cycles.c.finished.is_not(None))
+            .group_by(cycles.c.node, cycles.c.tier)
+        )
+        with self._engine.connect() as connection:
+            amounts = connection.execute(select(totals)).all()
+            counts = connection.execute(ended).all()
+            number = connection.scalar(select(func.count()).select_from(runs))
+        return Totals(
+            bytes={(row.node, row.storage, row.name): row.value for row in amounts},
+            cycles={(row[0], row[1]): int(row[2]) for row in counts},
+            runs=int(number or 0),
+        )
+
+
+def _note_environment(
+    connection: Connection, environment: Environment, started: datetime, finished: datetime
+) -> None:
+    row = upsert(environments).values(
+        digest=environment.digest,
+        node=environment.node,
+        slug=environment.slug,
+        facts=json.dumps(dict(environment.facts), sort_keys=True),
+        first_seen=started.timestamp(),
+        last_seen=finished.timestamp(),
+    )
+    connection.execute(
+        row.on_conflict_do_update(
+            index_elements=["digest"], set_={"last_seen": row.excluded.last_seen}
+        )
+    )
+
+
+def _insert_run(connection: Connection, run: Run) -> int:
+    row = insert(runs).values(
+        uid=run.uid,
+        case_key=run.case.key,
+        node=run.case.scenario.node,
+        scenario=run.case.scenario.slug,
+        workload=run.case.workload.slug,
+        definition=json.dumps(define(run.case), sort_keys=True),
+        cycle=run.cycle,
+        environment=run.environment.digest,
+        started=run.started.timestamp(),
+        finished=run.finished.timestamp(),
+        outcome=str(run.outcome),
+        reason=run.reason,
+    )
+    number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
+    if run.samples:
+        connection.execute(insert(samples), [_sample_row(number, one) for one in run.samples])
+    if run.evidence:
+        pieces = [
+            {"run": number, "name": name, "content": zlib.compress(text.encode("utf-8"))}
+            for name, text in run.evidence.items()
+        ]
+        connection.execute(insert(evidence), pieces)
+    return number
+
+
+def _sample_row(number: int, sample: Sample) -> dict[str, Any]:
+    return {
+        "run": number,
+        "metric": sample.metric,
+        "direction": str(sample.direction or ""),
+        "part": sample.part,
+        "value": sample.value,
+        "unit": str(sample.unit),
+    }
+
+
+def _add_totals(connection: Connection, run: Run) -> None:
+    """Count the bytes that the guest moved, for wear book-keeping."""
+    for sample in run.samples:
+        if sample.metric == "bytes" and sample.direction is not None:
+            row = upsert(totals).values(
+                node=run.case.scenario.node,
+                storage=run.case.scenario.storage,
+                name=str(sample.direction),
+                value=sample.value,
+            )
+            connection.execute(
+                row.on_conflict_do_update(
+                    index_elements=["node", "storage", "name"],
+                    set_={"value": totals.c.value + row.excluded.value},
+                )
+            )
+
+
+def _with_samples(connection: Connection, query: Select[Any]) -> list[StoredRun]:
+    rows = connection.execute(query).all()
+    grouped = _samples_of(connection, [row.id for row in rows])
+    return [_stored(row, grouped.get(row.id, [])) for row in rows]
+
+
+def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sample]]:
+    grouped: dict[int, list[Sample]] = {}
+    for start in range(0, len(numbers), 500):  # SQLite limits the number of variables
+        chunk = numbers[start : start + 500]
+        for row in connection.execute(select(samples).where(samples.c.run.in_(chunk))):
+            direction = Direction(row.direction) if row.direction else None
+            sample = Sample(row.metric, direction, row.value, Unit(row.unit), row.part)
+            grouped.setdefault(row.run, []).append(sample)
+    return grouped
+
+
+def _stored(row: Row[Any], found: Iterable[Sample]) -> StoredRun:
+    return StoredRun(
+        number=row.id,
+        uid=row.uid,
+        case_key=row.case_key,
+        node=row.node,
+        scenario=row.scenario,
+        workload=row.workload,
+        definition=json.loads(row.definition),
+        cycle=row.cycle,
+        environment=row.environment,
+        started=datetime.fromtimestamp(row.started, UTC),
+        finished=datetime.fromtimestamp(row.finished, UTC),
+        outcome=Outcome(row.outcome),
+        reason=row.reason,
+        samples=tuple(found),
+    )

@@ -1,0 +1,116 @@
+"""The tables. A change here needs a migration; a test compares the two.
+
+Times are UTC seconds since the epoch as floats: SQLite has no time type, and a number sorts
+and subtracts without parsing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+HEAD: Final = "0001"
+"""Revision that this code reads and writes."""
+
+metadata = MetaData()
+
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+environments = Table(
+    "environments",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("slug", String, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("first_seen", Float, nullable=False),
+    Column("last_seen", Float, nullable=False),
+)
+
+cycles = Table(
+    "cycles",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("pack", String, nullable=False),
+    Column("tier", String, nullable=False),
+    Column("planned", Integer, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("finished", Float),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uid", String, nullable=False, unique=True),
+    Column("case_key", String, nullable=False),
+    Column("node", String, nullable=False),
+    Column("scenario", String, nullable=False),
+    Column("workload", String, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("cycle", String, ForeignKey("cycles.uid"), nullable=False),
+    Column("environment", String, ForeignKey("environments.digest"), nullable=False),
+    Column("started", Float, nullable=False),
+    Column("finished", Float, nullable=False),
+    Column("outcome", String, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index("runs_of_case", "case_key", "finished"),
+    Index("runs_by_time", "finished"),
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("run", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("metric", String, primary_key=True),
+    Column("direction", String, primary_key=True),
+    Column("part", String, primary_key=True),
+    Column("value", Float, nullable=False),
+    Column("unit", String, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("run", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+
+totals = Table(
+    "totals",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("storage", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("value", Float, nullable=False),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("opened", Float, nullable=False),
+    Column("closed", Float),
+    Column("kind", String, nullable=False),
+    Column("details", Text, nullable=False),
+)
