@@ -1,0 +1,1 @@
+"""The roof: the only place that knows every concrete room."""

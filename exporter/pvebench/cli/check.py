@@ -1,0 +1,114 @@
+"""`pvebench check`: is everything here that a run needs?"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pvebench.cli.instance import assignments
+from pvebench.cli.options import json_option, read_settings, settings_options
+from pvebench.config import Settings
+from pvebench.drivers.qemu.volumes import RESERVE_BYTES
+from pvebench.errors import MachineError, PvebenchError
+from pvebench.guest import default_directory, load_image
+from pvebench.model.units import show_bytes
+from pvebench.plan import make_plan
+from pvebench.scheduler.worker import Assignment
+from pvebench.store import StateDirectory
+
+TOOLS: Final = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "fincore": "util-linux",
+}
+"""Program -> Debian package."""
+
+Finding = tuple[str, bool, str]
+"""What was checked, whether it is fine, and what was found."""
+
+
+@click.command()
+@settings_options
+@json_option
+def check(as_json: bool, scale: float, **options: Any) -> None:
+    """Check settings, packs, tools, space and accelerator; change nothing."""
+    findings = list(_findings(options, scale))
+    if as_json:
+        rows = [{"check": name, "ok": good, "found": text} for name, good, text in findings]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        for name, good, text in findings:
+            click.echo(f"{'ok  ' if good else 'FAIL'}  {name}: {text}")
+    bad = [name for name, good, _ in findings if not good]
+    if bad:
+        raise MachineError(f"{len(bad)} of {len(findings)} checks failed: {', '.join(bad)}")
+
+
+def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
+    # Settings and packs raise their own, better message: nothing below means much without them.
+    settings = read_settings(**options)
+    yield "settings", True, f"node {settings.node}, driver {settings.driver}"
+    given = assignments(settings, scale=scale)
+    for entry in given:
+        made = make_plan(entry.matrix, seed=entry.pack.seed)
+        yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases"
+    yield _attempt("state", lambda: _state(settings))
+    if settings.driver == "qemu":
+        yield from _tools()
+        yield from _space(settings, given)
+        image = settings.guest_image or default_directory()
+        yield _attempt("guest image", lambda: f"{load_image(image).digest[:12]} in {image}")
+        yield _accelerator(settings, image)
+
+
+def _attempt(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return name, True, look()
+    except PvebenchError as error:
+        return name, False, str(error)
+
+
+def _state(settings: Settings) -> str:
+    StateDirectory(settings.state, exclusive=False)
+    return str(settings.state)
+
+
+def _tools() -> Iterator[Finding]:
+    for tool, package in TOOLS.items():
+        where = shutil.which(tool)
+        yield tool, where is not None, where or f"not installed: apt-get install {package}"
+
+
+def _space(settings: Settings, given: list[Assignment]) -> Iterator[Finding]:
+    for name, storage in settings.storage_paths().items():
+        volumes = {
+            case.scenario.volume: case.scenario.volume_bytes
+            for entry in given
+            for case in entry.matrix.cases
+            if case.scenario.storage == name
+        }
+        need = sum(volumes.values()) + RESERVE_BYTES
+        free = shutil.disk_usage(_existing(storage.path)).free
+        text = f"{show_bytes(free)} free in {storage.path}, {show_bytes(need)} needed"
+        yield f"storage {name}", free >= need, text
+
+
+def _existing(path: Path) -> Path:
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def _accelerator(settings: Settings, image: Path) -> Finding:
+    device = Path("/dev/kvm")
+    usable = os.access(device, os.R_OK | os.W_OK)
+    memory = image / "kvm.json"
+    if settings.accelerator == "tcg" or not usable:
+        why = "set so" if settings.accelerator == "tcg" else f"{device} cannot be used"
+        return "accelerator", settings.accelerator != "kvm", f"tcg ({why}); results carry accel=tcg"
+    known = " and was tried before" if memory.exists() else ", to be proved by the first run"
+    return "accelerator", True, f"{device} is there{known}"

@@ -1,0 +1,51 @@
+"""`pvebench guest build | show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from pvebench.cli.options import PATH, json_option
+from pvebench.guest import GuestImage, build_image, default_directory, load_image
+from pvebench.model.units import show_bytes
+
+
+@click.group()
+def guest() -> None:
+    """The benchmark guest's image."""
+
+
+directory_option = click.option(
+    "--directory", type=PATH, help="Where the image is kept; the cache directory by default."
+)
+
+
+@guest.command()
+@directory_option
+@click.option("--force", is_flag=True, help="Build anew even if a whole image is there.")
+def build(directory: Path | None, force: bool) -> None:
+    """Assemble the image from distribution packages, without root."""
+    image = build_image(directory or default_directory(), say=click.echo, force=force)
+    _print(image)
+
+
+@guest.command()
+@directory_option
+@json_option
+def show(directory: Path | None, as_json: bool) -> None:
+    """Verify the image and say what is in it."""
+    image = load_image(directory or default_directory())
+    if as_json:
+        click.echo(json.dumps(dict(image.manifest), indent=2, default=dict))
+    else:
+        _print(image)
+
+
+def _print(image: GuestImage) -> None:
+    click.echo(f"guest image {image.digest[:12]} in {image.directory}")
+    for path in (image.kernel, image.initramfs, image.iso):
+        click.echo(f"  {path.name}  {show_bytes(path.stat().st_size)}")
+    for name, version in sorted(image.versions.items()):
+        click.echo(f"  {name} {version}")

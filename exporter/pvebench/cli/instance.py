@@ -1,0 +1,136 @@
+"""Putting an instance together from its settings: every concrete room meets here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pvebench.config import Pack, Settings, load_pack
+from pvebench.drivers.host import ProcProbe, SystemClock
+from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
+from pvebench.drivers.qemu.accel import PROOF_SECONDS
+from pvebench.drivers.qemu.machine import prove_kvm
+from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
+from pvebench.guest import build_image, default_directory
+from pvebench.metrics import Snapshot
+from pvebench.model.ports import Journal, Site
+from pvebench.model.rules import STORAGE_KINDS, StorageKind
+from pvebench.plan import Matrix, check_slugs, expand, select
+from pvebench.runner import Observer
+from pvebench.scheduler.worker import Assignment, Worker
+from pvebench.store import StateDirectory, Store
+
+StopClock = SystemClock | SimulatedClock
+Say = Callable[[str], None]
+
+
+def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
+    """Return storage id -> what it can hold."""
+    return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storage_paths().items()}
+
+
+def assignments(
+    settings: Settings,
+    *,
+    scale: float = 1.0,
+    only: tuple[str, ...] = (),
+    skip: tuple[str, ...] = (),
+) -> list[Assignment]:
+    """Return the packs of `settings`, expanded and selected.
+
+    Raises:
+        ConfigError: a pack is wrong, or two of them mean different things by one slug.
+    """
+    found: list[tuple[Pack, Matrix]] = []
+    for path in settings.packs:
+        pack = load_pack(path, scale=scale)
+        matrix = expand(pack, node=settings.node, storages=storage_kinds(settings))
+        found.append((pack, select(matrix, only=only, skip=skip)))
+    check_slugs(found)
+    return [Assignment(pack, matrix) for pack, matrix in found]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSource:
+    """`metrics.ResultSource` over the store, for the cases of the present packs."""
+
+    store: Store
+    settings: Settings
+    intervals: dict[str, float]
+
+    def snapshot(self) -> Snapshot:
+        """Read the present results."""
+        records = [self.store.case(key) for key in self.intervals]
+        return Snapshot(
+            now=datetime.now(UTC),
+            records=[record for record in records if record is not None],
+            environments=self.store.environments(self.settings.node),
+            intervals=self.intervals,
+            totals=self.store.totals(),
+            max_age_seconds=self.settings.max_age,
+            simulated=self.settings.driver == "simulated",
+        )
+
+
+def intervals_of(given: list[Assignment]) -> dict[str, float]:
+    """Return case key -> seconds between its runs, over all packs; the shortest wins."""
+    found: dict[str, float] = {}
+    for assignment in given:
+        for case in assignment.matrix.cases:
+            every = assignment.pack.every_seconds
+            found[case.key] = min(every, found.get(case.key, every))
+    return found
+
+
+@contextmanager
+def opened_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
+    """Take the state directory for this process alone and open its database."""
+    with StateDirectory(settings.state.absolute(), exclusive=True) as state:
+        store = Store(state.database, simulated=settings.driver == "simulated")
+        try:
+            yield state, store
+        finally:
+            store.close()
+
+
+def make_site(
+    settings: Settings, state: StateDirectory, journal: Journal, clock: StopClock, say: Say
+) -> Site:
+    """Return the node that the settings name, with everything of a crashed run undone."""
+    if isinstance(clock, SimulatedClock):
+        seed = settings.simulation.seed
+        return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
+    for line in undo_pending(journal):
+        say(f"after an unclean end: {line}")
+    image = build_image(settings.guest_image or default_directory(), say=say)
+    proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
+    accelerator = choose_accelerator(
+        settings.accelerator, memory=image.directory / "kvm.json", prove=proof, say=say
+    )
+    storages = {name: entry.path.absolute() for name, entry in settings.storage_paths().items()}
+    lab = QemuLab(
+        node=settings.node, storages=storages, image=image, accelerator=accelerator,
+        runtime=state.runtime, journal=journal, clock=clock,
+    )  # fmt: skip
+    # One device is counted: that of the first storage; a later probe may tell storages apart.
+    first: Path = next(iter(storages.values()))
+    return Site(
+        node=settings.node, hypervisor=lab, probe=ProcProbe(lambda: lab.pid, first), clock=clock
+    )
+
+
+def make_clock(settings: Settings, *, endless: bool) -> StopClock:
+    """Return the clock of the settings' driver; an endless simulation goes at real pace."""
+    if settings.driver == "simulated":
+        return SimulatedClock(datetime.now(UTC), pace=1.0 if endless else 0.0)
+    return SystemClock()
+
+
+def make_worker(
+    given: list[Assignment], *, site: Site, store: Store, observer: Observer, cycles: int | None
+) -> Worker:
+    """Return the worker of the settings' node."""
+    return Worker(site=site, assignments=given, store=store, observer=observer, cycles=cycles)

@@ -1,0 +1,64 @@
+"""Options that several commands share, and the settings that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pvebench.config import Settings, load_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path)
+DEFAULT_PACK = Path("scenarios/quick.yaml")
+
+
+def settings_options(command: F) -> F:
+    """Add --config, --state, --node, --driver, --pack and --scale."""
+    for option in (
+        click.option("--scale", type=float, default=1.0, help="Multiply volume size and times of the packs."),
+        click.option("--pack", "packs", type=PATH, multiple=True, help="Pack to use instead of those of the settings; may be repeated."),
+        click.option("--driver", type=click.Choice(["qemu", "simulated"]), help="What runs the guest."),
+        click.option("--node", help="Label 'node' of the results."),
+        click.option("--state", type=PATH, help="Directory of results, locks and sockets.", envvar="PVEBENCH_STATE"),
+        click.option("--config", type=PATH, help="Settings file.", envvar="PVEBENCH_CONFIG"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def selection_options(command: F) -> F:
+    """Add --only and --skip."""
+    command = click.option(
+        "--skip", multiple=True, metavar="GLOB", help="Leave out cases that match; may be repeated."
+    )(command)
+    return click.option(
+        "--only", multiple=True, metavar="GLOB",
+        help="Keep only cases whose scenario, workload or scenario/workload matches.",
+    )(command)  # fmt: skip
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def read_settings(
+    *, config: Path | None, state: Path | None, node: str | None, driver: str | None,
+    packs: tuple[Path, ...], listen: str | None = None,
+) -> Settings:  # fmt: skip
+    """Return the settings file's settings with the options put over them.
+
+    Raises:
+        ConfigError: the file or an option is wrong.
+    """
+    settings = load_settings(config)
+    given = {
+        "state": state.absolute() if state else None,
+        "node": node, "driver": driver, "listen": listen, "packs": packs or None,
+    }  # fmt: skip
+    changes = {key: value for key, value in given.items() if value is not None}
+    if not settings.packs and "packs" not in changes:
+        changes["packs"] = (DEFAULT_PACK,)
+    return settings.with_changes(changes)

@@ -1,0 +1,148 @@
+"""What a person sees while it runs: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.status import Phase, WorkerStatus
+from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.workload import Case
+
+Status = Callable[[], WorkerStatus]
+
+
+class ProgressLines:
+    """`runner.Observer` that prints one line for each finished run."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console = console
+        self._status = status
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        """Nothing: lines tell results, not steps."""
+
+    def finished(self, run: Run) -> None:
+        """Print what came out."""
+        self._console.print(run_line(run, self._status()), highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to end."""
+
+
+class ProgressLive(ProgressLines):
+    """The same lines, with a bar below them that shows the present case and the ETA."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        super().__init__(console, status)
+        self._live = Live(
+            get_renderable=self._view, console=console, refresh_per_second=4, transient=True
+        )
+        self._lock = threading.Lock()
+
+    def _view(self) -> Group:
+        return Group(*live_view(self._status(), datetime.now(UTC)))
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away; the lines stay."""
+        self._live.stop()
+
+
+def make_progress(console: Console, status: Status) -> ProgressLines:
+    """Return the progress that fits the console."""
+    kind = ProgressLive if console.is_terminal else ProgressLines
+    return kind(console, status)
+
+
+def run_line(run: Run, status: WorkerStatus) -> Text:
+    """Return `[3/12] local.scsi.raw.none/randread-4k-qd32  ok  9120 IOPS …`."""
+    cycle = status.cycle
+    count = f"[{cycle.done}/{cycle.planned}] " if cycle else ""
+    line = Text(f"{count}{run.case.slug}  ")
+    line.append(
+        str(run.outcome), style="bold blue" if run.outcome is Outcome.OK else "bold dark_orange"
+    )
+    detail = numbers(run.samples) if run.samples else run.reason
+    if cycle and cycle.done < cycle.planned:
+        left = (cycle.expected_end - run.finished).total_seconds()
+        detail += f"  (cycle ends in {show_seconds(max(0.0, left))})"
+    return line.append(f"  {detail}")
+
+
+def numbers(samples: tuple[Sample, ...]) -> str:
+    """Return the few numbers that people look at first, for each direction."""
+    texts = []
+    for sample in samples:
+        if sample.metric != "iops" or sample.direction is None:
+            continue
+        same = {
+            (other.metric, other.part): other.value
+            for other in samples
+            if other.direction == sample.direction
+        }
+        text = f"{sample.direction} {sample.value:,.0f} IOPS"
+        if ("bandwidth", "") in same:
+            text += f", {show_bytes(same['bandwidth', ''])}/s"
+        if ("clat_percentile", "99") in same:
+            text += f", p99 {same['clat_percentile', '99'] * 1000:.3g} ms"
+        texts.append(text)
+    return "; ".join(texts)
+
+
+def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
+    """Return the lines of the live display."""
+    if status.case is None:
+        if status.next_due is not None:
+            wait = show_seconds(max(0.0, (status.next_due - now).total_seconds()))
+            return [Text(f"idle, next run in {wait}", style="dim")]
+        return [Text("starting", style="dim")]
+    grid = Table.grid(padding=(0, 1))
+    elapsed = (now - status.since).total_seconds()
+    grid.add_row(
+        Text(status.case.slug), Text(str(status.phase), style="bold"),
+        _bar(elapsed, status.phase_seconds), _left(elapsed, status.phase_seconds),
+    )  # fmt: skip
+    cycle = status.cycle
+    if cycle is not None:
+        left = max(0.0, (cycle.expected_end - now).total_seconds())
+        grid.add_row(
+            Text(f"cycle {cycle.number} of {cycle.pack}"), Text(f"{cycle.done}/{cycle.planned}"),
+            _bar(cycle.done, cycle.planned), Text(f"ETA {show_seconds(left)}"),
+        )  # fmt: skip
+    return [grid]
+
+
+def _bar(done: float, total: float) -> ProgressBar:
+    # Without a known total the bar pulses.
+    return ProgressBar(total=total or None, completed=min(done, total), width=24, pulse=not total)
+
+
+def _left(elapsed: float, total: float) -> Text:
+    return Text(show_seconds(max(0.0, total - elapsed)) if total else "")

@@ -1,0 +1,171 @@
+"""Every metric of pvebench: name, type, labels, help. The only place where names are spelled.
+
+Collectors, docs/metrics.md and the dashboards take names from here. Names and labels follow
+the Prometheus conventions: base units, `_info` for facts, `_timestamp_seconds` for times,
+`_total` for counters; no label changes with every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["gauge", "counter"]
+
+NODE: Final = ("node",)
+SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
+CASE: Final = (*SCENARIO, "workload")
+RESULT: Final = (*CASE, "direction")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family. A counter's `name` is without `_total`, as the client library wants."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def exposed(self) -> str:
+        """The series' name as Prometheus stores it."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+_metrics: list[Metric] = []
+
+
+def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    _metrics.append(Metric(f"pvebench_{name}", "gauge", labels, text))
+    return _metrics[-1]
+
+
+def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    _metrics.append(Metric(f"pvebench_{name}", "counter", labels, text))
+    return _metrics[-1]
+
+
+# --- what the results are about ---
+SCENARIO_INFO = _gauge(
+    "scenario_info",
+    (*SCENARIO, "aio", "iothread", "detect_zeroes", "cpus", "memory_bytes", "volume_bytes"),
+    "Settings of a scenario, always 1.",
+)
+WORKLOAD_INFO = _gauge(
+    "workload_info",
+    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
+    "Definition of a workload, always 1.",
+)
+ENVIRONMENT_INFO = _gauge(
+    "environment_info",
+    ("node", "environment", "pve_version", "kernel_version", "qemu_version", "machine", "accel",
+     "guest_kernel", "fio_version", "cpu_model", "simulated"),
+    "Software and hardware that the newest results of a node were measured with, always 1.",
+)  # fmt: skip
+ENVIRONMENT_START = _gauge(
+    "environment_start_timestamp_seconds",
+    ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
+    "Start of the first run in an environment; the last 20 environments of each node.",
+)
+ENVIRONMENT_END = _gauge(
+    "environment_end_timestamp_seconds",
+    ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
+    "End of the last run in an environment.",
+)
+# --- results ---
+IOPS = _gauge("iops", RESULT, "I/O operations per second, mean of the last good run (fio iops).")
+BANDWIDTH = _gauge(
+    "bandwidth_bytes_per_second",
+    RESULT,
+    "Bytes per second, mean of the last good run (fio bw_bytes).",
+)
+LATENCY_MEAN = _gauge("latency_mean_seconds", RESULT, "Mean completion latency (fio clat_ns.mean).")
+LATENCY_MAX = _gauge("latency_max_seconds", RESULT, "Longest completion latency (fio clat_ns.max).")
+LATENCY_PERCENTILE = _gauge(
+    "latency_percentile_seconds",
+    (*RESULT, "percentile"),
+    "Completion latency percentile (fio clat_ns.percentile).",
+)
+SYNC_LATENCY_PERCENTILE = _gauge(
+    "fsync_latency_percentile_seconds",
+    (*CASE, "percentile"),
+    "Latency percentile of fsync and fdatasync calls (fio sync.lat_ns), sync workloads only.",
+)
+VARIATION = _gauge(
+    "iops_variation_ratio",
+    RESULT,
+    "Standard deviation over mean of the per-interval IOPS within the last good run.",
+)
+HOST_CPU = _gauge(
+    "host_cpu_usage_cores",
+    (*CASE, "component"),
+    "Host CPU in use during the measured window, in cores: total of the host, the qemu process, "
+    "and of qemu its vcpu, iothread and other threads.",
+)
+HOST_SWITCHES = _gauge(
+    "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
+)
+HOST_BYTES = _gauge(
+    "host_io_bytes",
+    (*CASE, "counter"),
+    "Bytes moved on the host in the measured window: process_read and process_write by QEMU, "
+    "device_read and device_write by the backing block device.",
+)
+GUEST_CPU = _gauge(
+    "guest_cpu_usage_ratio",
+    (*CASE, "mode"),
+    "CPU of the tool in the guest, user and system, as ratio of one CPU (fio usr_cpu, sys_cpu).",
+)
+# --- runs ---
+RUN_TIMESTAMP = _gauge(
+    "run_timestamp_seconds", CASE, "End of the last good run, the one whose values are shown."
+)
+RUN_ATTEMPT_TIMESTAMP = _gauge(
+    "run_attempt_timestamp_seconds", CASE, "End of the last attempt, good or not."
+)
+RUN_DURATION = _gauge(
+    "run_duration_seconds", CASE, "Wall time of the last attempt, switching and settling included."
+)
+RUN_SUCCESS = _gauge("run_success", CASE, "Whether the last attempt gave a good run.")
+RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
+SCHEDULE_INTERVAL = _gauge(
+    "schedule_interval_seconds", CASE, "How often the pack wants this case to run."
+)
+MOVED_BYTES = _counter(
+    "moved_bytes",
+    ("node", "storage", "direction"),
+    "Bytes that workloads read, wrote or trimmed in their measured windows, over the whole history.",
+)
+CYCLES = _counter("cycles", ("node", "tier"), "Cycles that went through to their end.")
+RESULTS = _gauge("results", (), "Runs in the database.")
+# --- live ---
+BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")
+SCHEDULER_STATE = _gauge(
+    "scheduler_state",
+    ("node", "state"),
+    "What the scheduler does: 1 for one of idle, reconfiguring, warmup, running, cooldown, "
+    "paused, error.",
+)
+SCHEDULER_PROGRESS = _gauge(
+    "scheduler_progress_timestamp_seconds", NODE, "When the scheduler last completed a step."
+)
+QUEUE_LENGTH = _gauge("queue_length", NODE, "Cases left in the present cycle.")
+CYCLE_PROGRESS = _gauge("cycle_progress_ratio", NODE, "Share of the present cycle that is done.")
+CYCLE_START = _gauge("cycle_start_timestamp_seconds", NODE, "Start of the present cycle.")
+CYCLE_EXPECTED_END = _gauge(
+    "cycle_expected_end_timestamp_seconds", NODE, "Expected end of the present cycle."
+)
+NEXT_RUN = _gauge(
+    "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
+)
+CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
+COLLECTOR_SUCCESS = _gauge(
+    "collector_success", ("collector",), "Whether this part of the page could be made."
+)
+COLLECTOR_DURATION = _gauge(
+    "collector_duration_seconds", ("collector",), "How long this part of the page took to make."
+)
+
+CATALOG: Final[dict[str, Metric]] = {metric.name: metric for metric in _metrics}

@@ -1,0 +1,34 @@
+"""Samples gathered under the names and labels of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric as Family
+
+from pvebench.metrics.catalog import Metric
+
+
+class Families:
+    """Collects samples; one family for each metric, in the order of first use."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+
+    def add(self, metric: Metric, labels: Mapping[str, str], value: float) -> None:
+        """Add one sample. Labels beyond those of the metric are left out.
+
+        Raises:
+            KeyError: a label of the metric is missing.
+        """
+        values = [labels[name] for name in metric.labels]
+        family = self._families.get(metric.name)
+        if family is None:
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = kind(metric.name, metric.help, labels=metric.labels)
+            self._families[metric.name] = family
+        family.add_metric(values, value)
+
+    def families(self) -> list[Family]:
+        """Return what was gathered."""
+        return list(self._families.values())

@@ -1,0 +1,49 @@
+"""The live block: scheduler, progress, this process. Made anew for every scrape."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+from pvebench import __version__
+from pvebench.metrics import catalog
+from pvebench.metrics.families import Families
+from pvebench.model.status import State, WorkerStatus
+
+
+def collect_build(families: Families) -> None:
+    """Which pvebench this is."""
+    labels = {"version": __version__, "python_version": platform.python_version()}
+    families.add(catalog.BUILD_INFO, labels, 1)
+
+
+def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
+    """What each worker does, and how far its cycle is."""
+    for status in statuses:
+        labels = {"node": status.node}
+        for state in State:
+            families.add(
+                catalog.SCHEDULER_STATE, {**labels, "state": str(state)}, state is status.state
+            )
+        families.add(catalog.SCHEDULER_PROGRESS, labels, status.progressed.timestamp())
+        if status.case is not None:
+            families.add(catalog.CURRENT_RUN, {**labels, "title": status.case.slug}, 1)
+        if status.next_due is not None:
+            families.add(catalog.NEXT_RUN, labels, status.next_due.timestamp())
+        _collect_cycle(status, labels, families)
+
+
+def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Families) -> None:
+    cycle = status.cycle
+    if cycle is None:
+        return
+    families.add(catalog.QUEUE_LENGTH, labels, cycle.planned - cycle.done)
+    families.add(catalog.CYCLE_PROGRESS, labels, cycle.done / max(1, cycle.planned))
+    families.add(catalog.CYCLE_START, labels, cycle.started.timestamp())
+    families.add(catalog.CYCLE_EXPECTED_END, labels, cycle.expected_end.timestamp())
+
+
+def collect_database(path: Path, families: Families) -> None:
+    """Size of the results database."""
+    families.add(catalog.DATABASE_SIZE, {}, path.stat().st_size)

@@ -1,0 +1,176 @@
+"""The results block: collectors from a snapshot to samples. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pvebench.metrics import catalog
+from pvebench.metrics.catalog import Metric
+from pvebench.metrics.families import Families
+from pvebench.metrics.snapshot import Snapshot
+from pvebench.model.run import Outcome, Sample
+from pvebench.store import CaseRecord
+
+PER_DIRECTION: Final[dict[str, Metric]] = {
+    "iops": catalog.IOPS,
+    "bandwidth": catalog.BANDWIDTH,
+    "clat_mean": catalog.LATENCY_MEAN,
+    "clat_max": catalog.LATENCY_MAX,
+    "iops_variation": catalog.VARIATION,
+}
+PER_PART: Final[dict[str, tuple[Metric, str]]] = {
+    "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
+    "sync_percentile": (catalog.SYNC_LATENCY_PERCENTILE, "percentile"),
+    "host_cpu": (catalog.HOST_CPU, "component"),
+    "host_bytes": (catalog.HOST_BYTES, "counter"),
+    "guest_cpu": (catalog.GUEST_CPU, "mode"),
+}
+ENVIRONMENTS_SHOWN: Final = 20
+
+Collector = Callable[[Snapshot, Families], None]
+
+
+def collect_results(snapshot: Snapshot, families: Families) -> None:
+    """The numbers of every case's last good run."""
+    for record in shown(snapshot):
+        run = record.good
+        if run is None or _age(snapshot, record) > snapshot.max_age_seconds:
+            continue
+        labels = dict(run.definition["labels"])
+        for sample in run.samples:
+            _add_sample(families, labels, sample)
+        _add_switches(families, labels, run.samples)
+        families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
+
+
+def _age(snapshot: Snapshot, record: CaseRecord) -> float:
+    run = record.good or record.last
+    return (snapshot.now - run.finished).total_seconds()
+
+
+def shown(snapshot: Snapshot) -> list[CaseRecord]:
+    """Return the records whose last attempt is young enough to be on the page."""
+    return [
+        record for record in snapshot.records
+        if (snapshot.now - record.last.finished).total_seconds() <= snapshot.max_age_seconds
+    ]  # fmt: skip
+
+
+def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -> None:
+    if sample.direction is not None and sample.metric in PER_DIRECTION:
+        metric = PER_DIRECTION[sample.metric]
+        families.add(metric, {**labels, "direction": str(sample.direction)}, sample.value)
+    elif sample.metric in PER_PART:
+        metric, name = PER_PART[sample.metric]
+        extra = {name: sample.part, "direction": str(sample.direction or "")}
+        families.add(metric, {**labels, **extra}, sample.value)
+
+
+def _add_switches(
+    families: Families, labels: Mapping[str, str], samples: tuple[Sample, ...]
+) -> None:
+    values = {sample.metric: sample.value for sample in samples}
+    if "host_context_switches" in values and values.get("window"):
+        rate = values["host_context_switches"] / values["window"]
+        families.add(catalog.HOST_SWITCHES, labels, rate)
+
+
+def collect_runs(snapshot: Snapshot, families: Families) -> None:
+    """Attempts, outcomes, durations, intervals."""
+    for record in shown(snapshot):
+        last = record.last
+        labels = dict(last.definition["labels"])
+        good = record.failures_in_row == 0
+        families.add(catalog.RUN_ATTEMPT_TIMESTAMP, labels, last.finished.timestamp())
+        duration = (last.finished - last.started).total_seconds()
+        families.add(catalog.RUN_DURATION, labels, duration)
+        families.add(catalog.RUN_SUCCESS, labels, float(good))
+        for outcome in Outcome:
+            count = record.outcomes.get(outcome, 0)
+            families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
+        interval = snapshot.intervals.get(last.case_key)
+        if interval is not None:
+            families.add(catalog.SCHEDULE_INTERVAL, labels, interval)
+
+
+def collect_info(snapshot: Snapshot, families: Families) -> None:
+    """What the slugs in the labels stand for."""
+    scenarios: dict[tuple[str, str], dict[str, str]] = {}
+    workloads: dict[tuple[str, str], dict[str, str]] = {}
+    for record in shown(snapshot):
+        definition = record.last.definition
+        labels = {**definition["scenario"], **definition["labels"]}
+        scenarios[labels["node"], labels["scenario"]] = labels
+        workload = definition["workload"]
+        for direction in workload["directions"]:
+            workloads[workload["slug"], direction] = _workload_labels(workload, direction)
+    for labels in scenarios.values():
+        families.add(catalog.SCENARIO_INFO, labels, 1)
+    for labels in workloads.values():
+        families.add(catalog.WORKLOAD_INFO, labels, 1)
+
+
+def _workload_labels(workload: Mapping[str, Any], direction: str) -> dict[str, str]:
+    parameters = workload["parameters"]
+    return {
+        "workload": workload["slug"],
+        "direction": direction,
+        "tool": workload["tool"],
+        "title": workload["title"],
+        "rw": str(parameters.get("rw", "")),
+        "block_size_bytes": str(parameters.get("bs", "")),
+        "io_depth": str(parameters.get("iodepth", "")),
+        "jobs": str(parameters.get("numjobs", "")),
+    }
+
+
+def collect_environments(snapshot: Snapshot, families: Families) -> None:
+    """The environments of each node, and which is the newest."""
+    by_node: dict[str, list[Mapping[str, Any]]] = {}
+    for environment in snapshot.environments:
+        by_node.setdefault(environment["node"], []).append(environment)
+    for entries in by_node.values():
+        entries.sort(key=lambda entry: float(entry["last_seen"]))
+        for entry in entries[-ENVIRONMENTS_SHOWN:]:
+            labels = _environment_labels(entry, simulated=snapshot.simulated)
+            families.add(catalog.ENVIRONMENT_START, labels, entry["first_seen"])
+            families.add(catalog.ENVIRONMENT_END, labels, entry["last_seen"])
+        newest = _environment_labels(entries[-1], simulated=snapshot.simulated)
+        families.add(catalog.ENVIRONMENT_INFO, newest, 1)
+
+
+def _environment_labels(entry: Mapping[str, Any], *, simulated: bool) -> dict[str, str]:
+    facts = entry["facts"]
+    return {
+        "node": entry["node"],
+        "environment": entry["slug"],
+        "pve_version": facts.get("pve", ""),
+        "kernel_version": facts.get("kernel", ""),
+        "qemu_version": facts.get("qemu", ""),
+        "machine": facts.get("machine", ""),
+        "accel": facts.get("accel", ""),
+        "guest_kernel": facts.get("guest_kernel", ""),
+        "fio_version": facts.get("fio", ""),
+        "cpu_model": facts.get("cpu_model", ""),
+        "simulated": str(int(simulated)),
+    }
+
+
+def collect_totals(snapshot: Snapshot, families: Families) -> None:
+    """Counters over the whole history."""
+    families.add(catalog.RESULTS, {}, snapshot.totals.runs)
+    for (node, storage, direction), count in snapshot.totals.bytes.items():
+        labels = {"node": node, "storage": storage, "direction": direction}
+        families.add(catalog.MOVED_BYTES, labels, count)
+    for (node, tier), cycles in snapshot.totals.cycles.items():
+        families.add(catalog.CYCLES, {"node": node, "tier": tier}, cycles)
+
+
+COLLECTORS: Final[dict[str, Collector]] = {
+    "results": collect_results,
+    "runs": collect_runs,
+    "info": collect_info,
+    "environments": collect_environments,
+    "totals": collect_totals,
+}

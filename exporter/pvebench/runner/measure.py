@@ -1,0 +1,123 @@
+"""Running one job in the guest and watching it from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pvebench.errors import GuestSilent, ToolFailed
+from pvebench.model.ports import Completed, Guest, Site
+from pvebench.model.status import Phase
+from pvebench.runner.window import Mark
+from pvebench.workloads import Job
+from pvebench.workloads.base import WORK_DIR
+
+_POLL_SECONDS: Final = 0.1
+_START_SECONDS: Final = 20.0
+"""How long a tool may take from its start to its first I/O."""
+_STDERR_BYTES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A job that has ended well: its raw output and the window it was watched in."""
+
+    output: str
+    logs: dict[str, str]
+    start: Mark
+    end: Mark
+
+
+def run_job(
+    site: Site, guest: Guest, job: Job, *, ramp_seconds: float, runtime_seconds: float,
+    tell: Callable[[Phase, float], None],
+) -> Measured:  # fmt: skip
+    """Run `job` detached, mark both ends of the measured window, read everything back.
+
+    The window starts `ramp_seconds` after the first I/O that QEMU sees, so that the tool's own
+    start-up, which takes seconds under emulation, is not counted as load.
+
+    Raises:
+        ToolFailed: the job ended with an error.
+        GuestSilent: it did not end within its deadline.
+    """
+    clock = site.clock
+    pid = start_job(guest, job)
+    begun = clock.monotonic()
+    tell(Phase.RAMP, ramp_seconds)
+    ended = _wait_for_io(site, guest, pid)
+    if ended is None:
+        clock.sleep(ramp_seconds)
+    start = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    tell(Phase.MEASURE, runtime_seconds)
+    if ended is None:
+        clock.sleep(runtime_seconds)
+    end = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    tell(Phase.COLLECT, 0.0)
+    ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
+    output = finish_job(guest, job, ended)
+    return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
+
+
+def start_job(guest: Guest, job: Job) -> int:
+    """Write the job's files into an empty work directory and start it; return its pid."""
+    guest.run(["/bin/sh", "-c", f"rm -rf {WORK_DIR} && mkdir -p {WORK_DIR}"])
+    for path, content in job.files.items():
+        guest.write_file(path, content)
+    return guest.start(job.argv)
+
+
+def _wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
+    """Wait for the first I/O. Return how the tool ended if it ends first, else None."""
+    before = site.hypervisor.counters()
+    deadline = site.clock.monotonic() + _START_SECONDS
+    polls = 0
+    while site.clock.monotonic() < deadline:
+        now = site.hypervisor.counters()
+        if (now.read_operations, now.write_operations) != (
+            before.read_operations,
+            before.write_operations,
+        ):
+            return None
+        polls += 1
+        # The agent costs the guest some CPU: ask it rarely, QEMU often.
+        if polls % 10 == 0 and (ended := guest.poll(pid)) is not None:
+            return ended
+        site.clock.sleep(_POLL_SECONDS)
+    raise GuestSilent(f"the tool moved no data within {_START_SECONDS:.0f} s of its start")
+
+
+def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Completed:
+    """Wait until the tool ends; `deadline` is in the clock's monotonic seconds."""
+    while True:
+        ended = guest.poll(pid)
+        if ended is not None:
+            return ended
+        if site.clock.monotonic() > deadline:
+            raise GuestSilent("the tool did not end within its deadline")
+        site.clock.sleep(_POLL_SECONDS)
+
+
+def finish_job(guest: Guest, job: Job, ended: Completed) -> str:
+    """Return the job's raw output.
+
+    Raises:
+        ToolFailed: it ended with an error; its stderr and output are the evidence.
+    """
+    said = (ended.stderr or ended.stdout)[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
+    if ended.exit_code:
+        last = said.splitlines()[-1] if said else "it said nothing"
+        raise ToolFailed(
+            f"{job.argv[0]} ended with status {ended.exit_code}: {last}", evidence=said
+        )
+    return guest.read_file(job.output).decode("utf-8", "replace")
+
+
+def read_logs(guest: Guest, job: Job) -> dict[str, str]:
+    """Return the job's logs by file name; those that the tool did not write are absent."""
+    logs = {}
+    for path in job.logs:
+        if guest.run(["/bin/sh", "-c", f"test -f {path}"]).exit_code == 0:
+            logs[path.rpartition("/")[2]] = guest.read_file(path).decode("utf-8", "replace")
+    return logs

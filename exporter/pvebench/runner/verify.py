@@ -1,0 +1,27 @@
+"""Is what was switched on what was asked for?"""
+
+from __future__ import annotations
+
+from pvebench.model.disk import option_text
+from pvebench.model.ports import Attachment
+from pvebench.model.scenario import Scenario
+
+
+def mismatch(scenario: Scenario, attachment: Attachment) -> str:
+    """Return what differs between the scenario and the read-back, or an empty string.
+
+    An option that was not read back counts as a difference unless the driver says that
+    nothing outside can confirm it.
+    """
+    asked = {
+        key: option_text(getattr(scenario.disk, key))
+        for key in scenario.disk.__dataclass_fields__
+        if key not in attachment.unverified
+    }
+    asked["size_bytes"] = str(scenario.volume_bytes)
+    differences = [
+        f"{key}: asked {wanted}, found {attachment.effective.get(key) or 'nothing'}"
+        for key, wanted in asked.items()
+        if attachment.effective.get(key) != wanted
+    ]
+    return "; ".join(differences)

@@ -1,0 +1,56 @@
+"""What the host and the hypervisor did during the measured window, as samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.model.run import Sample, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Both sets of counters at one moment."""
+
+    host: HostSnapshot
+    block: BlockCounters
+
+
+def window_samples(start: Mark, end: Mark) -> list[Sample]:
+    """Return host CPU, bytes and QEMU's block counters between two marks.
+
+    A counter that is missing at either end, or that went back, gives no sample.
+    """
+    seconds = end.host.monotonic - start.host.monotonic
+    if seconds <= 0:
+        return []
+    samples = [Sample("window", None, seconds, Unit.SECONDS)]
+    for component, after in end.host.cpu_seconds.items():
+        used = after - start.host.cpu_seconds.get(component, after + 1)
+        if used >= 0:
+            samples.append(Sample("host_cpu", None, used / seconds, Unit.CORES, component))
+    for name, count in end.host.bytes.items():
+        moved = count - start.host.bytes.get(name, count + 1)
+        if moved >= 0:
+            samples.append(Sample("host_bytes", None, float(moved), Unit.BYTES, name))
+    switches = end.host.context_switches - start.host.context_switches
+    if end.host.context_switches and switches >= 0:
+        samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
+    return samples + _block_samples(start.block, end.block)
+
+
+def _block_samples(start: BlockCounters, end: BlockCounters) -> list[Sample]:
+    counts = {
+        ("qemu_operations", "read", Unit.OPERATIONS): end.read_operations - start.read_operations,
+        ("qemu_operations", "write", Unit.OPERATIONS): end.write_operations
+        - start.write_operations,
+        ("qemu_operations", "flush", Unit.OPERATIONS): end.flush_operations
+        - start.flush_operations,
+        ("qemu_bytes", "read", Unit.BYTES): end.read_bytes - start.read_bytes,
+        ("qemu_bytes", "write", Unit.BYTES): end.write_bytes - start.write_bytes,
+    }
+    return [
+        Sample(metric, None, float(count), unit, part)
+        for (metric, part, unit), count in counts.items()
+        if count >= 0
+    ]

@@ -1,0 +1,234 @@
+"""One worker a node: cycles through its packs' due cases, for ever or a number of times."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from pvebench.config import Pack
+from pvebench.model.ports import Site
+from pvebench.model.run import Outcome, Run
+from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
+from pvebench.model.workload import Case
+from pvebench.plan import Matrix, Plan, make_plan
+from pvebench.runner import Observer, Observers, Runner
+from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
+from pvebench.store import CaseRecord, Store
+
+MAX_IDLE_SECONDS: Final = 60.0
+"""Longest single wait: the clock of the host may be set meanwhile."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A pack and its cases on this worker's node."""
+
+    pack: Pack
+    matrix: Matrix
+
+
+class Worker:
+    """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
+
+    Args:
+        cycles: how many cycles to run, each over all cases whether due or not; None: for ever,
+            only what is due.
+        observer: told of every phase and every finished, already stored run.
+    """
+
+    def __init__(
+        self, *, site: Site, assignments: Sequence[Assignment], store: Store,
+        observer: Observer, cycles: int | None = None,
+    ) -> None:  # fmt: skip
+        self._site = site
+        self._assignments = tuple(assignments)
+        self._store = store
+        self._observer = observer
+        self._limit = cycles
+        self._records: dict[str, CaseRecord | None] = {}
+        self._queue: list[Case] = []
+        self._settle_seconds = 0.0
+        self._plan: Plan | None = None
+        self._cycles_done = 0
+        self._lock = threading.Lock()
+        now = site.clock.now()
+        self._status = WorkerStatus(node=site.node, state=State.IDLE, since=now, progressed=now)
+        self._runner = Runner(site, Observers([_StatusObserver(self), observer]))
+        self.outcomes: list[Outcome] = []
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What it does now; may be read from any thread."""
+        with self._lock:
+            return self._status
+
+    def set_status(self, change: Callable[[WorkerStatus], WorkerStatus]) -> None:
+        """Replace the status by what `change` makes of it."""
+        with self._lock:
+            self._status = change(self._status)
+
+    def run(self) -> None:
+        """Step until the number of cycles is done or the clock is stopped.
+
+        Raises:
+            Interrupted: the clock was stopped. The VM is ended and the volumes are removed in
+                any case.
+        """
+        try:
+            while not self.finished:
+                wait = self.step()
+                if wait > 0:
+                    self._site.clock.sleep(min(wait, MAX_IDLE_SECONDS))
+        finally:
+            self._runner.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the asked-for number of cycles is done."""
+        return self._limit is not None and self._cycles_done >= self._limit and not self._queue
+
+    def step(self) -> float:
+        """Do the next thing: run one case, or begin or end a cycle. Return seconds to wait."""
+        if self._queue:
+            self._run_next()
+            if not self._queue:
+                self._end_cycle()
+            return 0.0
+        return self._begin_cycle()
+
+    def _begin_cycle(self) -> float:
+        now = self._site.clock.now()
+        assignment, late = self._most_overdue(now)
+        due = {key: seconds for key, seconds in late.items() if seconds >= 0}
+        if self._limit is not None:
+            due = late
+        if not due:
+            wait = -max(late.values())
+            next_at = now + timedelta(seconds=wait)
+            self.set_status(lambda status: replace(status, state=State.IDLE, next_due=next_at))
+            return wait
+        cases = tuple(case for case in assignment.matrix.cases if case.key in due)
+        uid = uuid.uuid4().hex
+        self._settle_seconds = assignment.pack.settle_seconds
+        self._plan = make_plan(
+            replace(assignment.matrix, cases=cases),
+            seed=f"{assignment.pack.seed}/{uid}" if self._cycles_done else assignment.pack.seed,
+            settle_seconds=self._settle_seconds,
+            overdue={key: seconds for key, seconds in due.items() if seconds < NEVER_RUN_SECONDS},
+        )
+        self._queue = list(self._plan.cases)
+        self._open_cycle(uid, assignment.pack, self._plan, now)
+        return 0.0
+
+    def _most_overdue(self, now: datetime) -> tuple[Assignment, dict[str, float]]:
+        """Return the pack whose most overdue case is the latest, with every case's lateness."""
+        ranked = [(assignment, self._lateness(assignment, now)) for assignment in self._assignments]
+        if self._limit is not None:
+            return ranked[self._cycles_done % len(ranked)]
+        return max(ranked, key=lambda entry: max(entry[1].values()))
+
+    def _lateness(self, assignment: Assignment, now: datetime) -> dict[str, float]:
+        late = {}
+        for case in assignment.matrix.cases:
+            due: Due = next_due(self._record(case), every_seconds=assignment.pack.every_seconds)
+            late[case.key] = due.late_seconds(now)
+        return late
+
+    def _record(self, case: Case) -> CaseRecord | None:
+        if case.key not in self._records:
+            self._records[case.key] = self._store.case(case.key)
+        return self._records[case.key]
+
+    def _open_cycle(self, uid: str, pack: Pack, plan: Plan, now: datetime) -> None:
+        planned = len(plan.cases)
+        self._store.begin_cycle(
+            uid, node=self._site.node, pack=pack.name, tier=pack.tier, planned=planned
+        )
+        cycle = CycleStatus(
+            uid=uid, number=self._cycles_done + 1, pack=pack.name, tier=pack.tier,
+            planned=planned, done=0, failed=0, started=now,
+            expected_end=now + timedelta(seconds=plan.seconds),
+        )  # fmt: skip
+        self.set_status(lambda status: replace(status, cycle=cycle, next_due=None))
+        log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
+
+    def _run_next(self) -> None:
+        case = self._queue[0]
+        cycle = self.status.cycle
+        run = self._runner.run(
+            case, cycle=cycle.uid if cycle else "", settle_seconds=self._settle_seconds
+        )
+        self._store.add_run(run)
+        self._queue.pop(0)
+        self._records[case.key] = self._store.case(case.key)
+        self.outcomes.append(run.outcome)
+        self._advance(run)
+        _log_run(run)
+        self._observer.finished(run)
+
+    def _advance(self, run: Run) -> None:
+        left = len(self._queue)
+
+        def change(status: WorkerStatus) -> WorkerStatus:
+            cycle = status.cycle
+            if cycle is not None:
+                done = cycle.done + 1
+                # From the second run on, the runs so far tell better than the plan.
+                each = (run.finished - cycle.started) / done
+                end = run.finished + each * left if done > 1 else cycle.expected_end
+                failed = cycle.failed + (run.outcome is not Outcome.OK)
+                cycle = replace(cycle, done=done, failed=failed, expected_end=end)
+            fault = run.reason if run.outcome is Outcome.FAILED else ""
+            return replace(
+                status, cycle=cycle, progressed=run.finished, fault=fault,
+                case=None, phase=None, state=State.IDLE, since=run.finished,
+            )  # fmt: skip
+
+        self.set_status(change)
+
+    def _end_cycle(self) -> None:
+        cycle = self.status.cycle
+        if cycle is not None:
+            self._store.end_cycle(cycle.uid)
+            log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
+        self._cycles_done += 1
+
+
+class _StatusObserver:
+    """Writes the runner's phases into the worker's status."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        now = self._worker._site.clock.now()  # noqa: SLF001 # two halves of one thing
+
+        def change(status: WorkerStatus) -> WorkerStatus:
+            return replace(
+                status, state=STATE_OF_PHASE[phase], case=case, phase=phase,
+                phase_seconds=seconds, since=now, progressed=now,
+            )  # fmt: skip
+
+        self._worker.set_status(change)
+
+    def finished(self, run: Run) -> None:
+        """Nothing: the worker itself stores finished runs."""
+
+
+def _log_run(run: Run) -> None:
+    write = log.info if run.outcome is Outcome.OK else log.warning
+    write(
+        "run ends", case=run.case.slug, outcome=str(run.outcome), reason=run.reason,
+        seconds=round(run.duration_seconds, 1),
+    )  # fmt: skip
+
+
+__all__ = ["Assignment", "Worker"]

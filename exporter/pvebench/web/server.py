@@ -1,0 +1,65 @@
+"""uvicorn in a thread beside the workers."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from starlette.applications import Starlette
+
+from pvebench.errors import PortInUse
+
+
+def listen(address: str) -> socket.socket:
+    """Return a listening socket on `host:port`; bound before anything else starts.
+
+    Raises:
+        PortInUse: somebody listens there already, or the address is not ours.
+    """
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host.strip("[]"), int(port)))
+        opened.listen(128)
+    except OSError as error:
+        opened.close()
+        taken = error.errno == errno.EADDRINUSE
+        raise PortInUse(
+            f"cannot listen on {address}: {error.strerror}",
+            cause="another pvebench or another program listens there" if taken else "",
+            next_step="stop it, or choose another address with --listen",
+        ) from error
+    return opened
+
+
+class WebServer:
+    """Serves an application on an open socket from its own thread, until closed."""
+
+    def __init__(self, app: Starlette, opened: socket.socket) -> None:
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._socket = opened
+        self._thread = threading.Thread(target=self._serve, name="pvebench-web", daemon=True)
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(timeout=5.0)
+        self._socket.close()

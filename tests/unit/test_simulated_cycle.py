@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+from pathlib import Path
+
+from pvebench.drivers.simulated import Fault
+from pvebench.errors import Interrupted
+from pvebench.model.run import Outcome
+from pvebench.model.status import Phase, State
+
+from support.packs import SMALL, simulate, write_pack
+
+
+def test_a_cycle_of_the_quick_pack_gives_twelve_ok_runs_in_the_store(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    simulation.worker.run()
+    stored = simulation.store.recent()
+    assert len(stored) == 12
+    assert {run.outcome for run in stored} == {Outcome.OK}
+    assert {run.scenario for run in stored} == {
+        "local.scsi.qcow2.none", "local.scsi.raw.none", "local.scsi.raw.writeback",
+        "local.virtio.qcow2.none", "local.virtio.raw.none", "local.virtio.raw.writeback",
+    }  # fmt: skip
+    assert {sample.metric for run in stored for sample in run.samples} >= {
+        "iops", "bandwidth", "clat_percentile", "host_cpu", "qemu_operations",
+    }  # fmt: skip
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(tmp_path: Path) -> None:
+    def iops(name: str, seed: int) -> list[float]:
+        directory = tmp_path / name
+        directory.mkdir()
+        simulation = simulate(directory, seed=seed)
+        simulation.worker.run()
+        return [
+            sample.value for run in simulation.recorder.runs for sample in run.samples
+            if sample.metric == "iops"
+        ]  # fmt: skip
+
+    assert iops("a", 1) == iops("b", 1)
+    assert iops("c", 1) != iops("d", 2)
+
+
+def test_each_volume_is_filled_once_and_the_vm_boots_once(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=3)
+    simulation.worker.run()
+    phases = simulation.recorder.phases
+    assert sum(phase is Phase.FILL for _, phase in phases) == 2
+    assert len({run.environment.digest for run in simulation.recorder.runs}) == 1
+    assert len(simulation.recorder.runs) == 36
+
+
+def test_nothing_is_left_after_the_last_cycle(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    simulation.worker.run()
+    assert simulation.world.volumes == {}
+    assert simulation.world.guest is None
+    assert simulation.store.journal.pending() == []
+
+
+def test_a_run_with_another_cache_than_asked_for_is_invalid_and_says_which(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, faults={Fault.WRONG_CACHE: 1.0})
+    simulation.worker.run()
+    runs = simulation.recorder.runs
+    assert {run.outcome for run in runs} == {Outcome.INVALID}
+    assert all("cache: asked" in run.reason for run in runs)
+    assert all(run.samples == () for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Fault.BOOT_HANGS, "agent does not answer"),
+        (Fault.ATTACH_FAILS, "hot-plug failed"),
+        (Fault.QEMU_EXITS, "QEMU has exited"),
+        (Fault.TOOL_FAILS, "ended with status 1: simulated: the tool failed"),
+        (Fault.GUEST_HANGS, "guest agent does not answer"),
+        (Fault.OUTPUT_TRUNCATED, ""),
+    ],
+)
+def test_a_fault_ends_its_run_as_failed_with_the_reason(
+    tmp_path: Path, fault: Fault, reason: str
+) -> None:
+    simulation = simulate(tmp_path, faults={fault: 1.0}, pack=write_pack(tmp_path))
+    simulation.worker.run()
+    runs = simulation.recorder.runs
+    assert len(runs) == 2
+    assert all(run.outcome is Outcome.FAILED and reason in run.reason for run in runs)
+    assert simulation.store.journal.pending() == []
+
+
+def test_after_a_fault_the_next_case_runs(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, seed=3, cycles=4, faults={Fault.QEMU_EXITS: 0.01})
+    simulation.worker.run()
+    outcomes = {run.outcome for run in simulation.recorder.runs}
+    assert outcomes == {Outcome.OK, Outcome.FAILED}
+    assert len(simulation.recorder.runs) == 48
+
+
+def test_a_failed_case_comes_back_sooner_than_its_interval_and_ever_later(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("every: 10m", "every: 1d"))
+    simulation = simulate(tmp_path, cycles=None, pack=pack, faults={Fault.ATTACH_FAILS: 1.0})
+    for _ in range(40):
+        simulation.world.clock.sleep(simulation.worker.step())
+    runs = [run for run in simulation.recorder.runs if run.case.scenario.disk.bus == "scsi"]
+    gaps = [
+        (after.started - before.finished).total_seconds()
+        for before, after in zip(runs, runs[1:], strict=False)
+    ]
+    assert len(gaps) > 3
+    assert gaps[0] < 100
+    assert gaps == sorted(gaps)
+    assert gaps[-1] > 4 * gaps[0]
+
+
+def test_a_good_case_waits_for_its_interval(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path))
+    for _ in range(8):
+        simulation.world.clock.sleep(simulation.worker.step())
+    runs = [run for run in simulation.recorder.runs if run.case.scenario.disk.bus == "scsi"]
+    assert len(runs) >= 2
+    assert (runs[1].started - runs[0].finished).total_seconds() >= 600
+
+
+def test_a_stop_ends_the_cycle_and_leaves_nothing(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    simulation.worker.step()
+    simulation.worker.step()
+    assert simulation.world.volumes
+    simulation.world.clock.stop()
+    with pytest.raises(Interrupted):
+        simulation.worker.run()
+    assert simulation.world.volumes == {}
+    assert simulation.store.journal.pending() == []
+    assert len(simulation.store.recent()) == 1
+
+
+def test_the_status_tells_the_cycle_and_when_it_is_expected_to_end(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    for _ in range(4):
+        simulation.worker.step()
+    status = simulation.worker.status
+    assert status.state is State.IDLE
+    assert status.cycle is not None
+    assert (status.cycle.done, status.cycle.planned) == (3, 12)
+    assert status.cycle.expected_end > status.progressed
