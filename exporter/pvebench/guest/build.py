@@ -1,0 +1,135 @@
+"""Building the image: packages in, kernel, initramfs and ISO out. No root needed."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
+from pvebench.guest.content import root_entries
+from pvebench.guest.cpio import archive
+from pvebench.guest.image import (
+    FILES,
+    MANIFEST,
+    GuestImage,
+    describe_files,
+    load_image,
+    whole_digest,
+)
+from pvebench.guest.iso import make_iso
+from pvebench.guest.modules import kernel_version
+from pvebench.guest.packages import Package, download, resolve, unpack
+from pvebench.guest.recipe import FORMAT, recipe_digest
+
+REQUIRED_TOOLS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg", "xorriso": "xorriso"}
+"""Program -> Debian package, needed on the host to build."""
+
+
+def build_image(
+    directory: Path, *, say: Callable[[str], None] = lambda _: None, force: bool = False
+) -> GuestImage:
+    """Return the image in `directory`, built first unless it is there, whole and current.
+
+    Everything is made beside the final place and moved there file by file, the manifest last:
+    a build that is cut off leaves either the old image or one that fails its verification.
+
+    Raises:
+        ToolsMissing: a program needed for building is not installed.
+        NotWritable: `directory` cannot be written.
+        GuestImageError: the packages cannot be fetched or do not hold what is needed.
+    """
+    if not force and (current := _current(directory)) is not None:
+        return current
+    _check_tools()
+    with _locked(directory):
+        if not force and (current := _current(directory)) is not None:
+            return current  # another process has built it meanwhile
+        say(f"building the guest image in {directory}, once")
+        with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as name:
+            _build(directory, Path(name), say)
+    image = load_image(directory)
+    say(f"guest image {image.digest[:12]} is ready")
+    return image
+
+
+def _current(directory: Path) -> GuestImage | None:
+    with suppress(GuestImageError):
+        image = load_image(directory)
+        if image.manifest.get("recipe") == recipe_digest():
+            return image
+    return None
+
+
+def _check_tools() -> None:
+    missing = [package for tool, package in REQUIRED_TOOLS.items() if shutil.which(tool) is None]
+    if missing:
+        raise ToolsMissing(
+            f"building the guest image needs {', '.join(missing)}, not installed here",
+            next_step=f"install: apt-get install {' '.join(missing)}",
+        )
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NotWritable(
+            f"the guest image's directory {directory} cannot be written: {error.strerror}",
+            next_step="name another with --directory, or mend the permissions",
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
+    packages = resolve(work)
+    archives = directory / "packages"
+    download(packages, archives, say)
+    say(f"unpacking {len(packages)} packages")
+    root = work / "root"
+    unpack(packages, archives, root)
+    version = kernel_version(root)
+    made = work / "made"
+    made.mkdir()
+    say(f"assembling kernel {version}, initramfs and ISO")
+    (made / "vmlinuz").write_bytes((root / "boot" / f"vmlinuz-{version}").read_bytes())
+    content = archive(root_entries(root, version))
+    (made / "initramfs").write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+    make_iso(root, made / "vmlinuz", made / "initramfs", work, made / "guest.iso")
+    _write_manifest(made, packages, version)
+    _install(made, directory)
+
+
+def _write_manifest(made: Path, packages: Sequence[Package], version: str) -> None:
+    files = describe_files(made)
+    manifest = {
+        "format": FORMAT,
+        "recipe": recipe_digest(),
+        "digest": whole_digest(files),
+        "kernel_version": version,
+        "packages": {package.name: package.version for package in packages},
+        "files": files,
+    }
+    (made / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def _install(made: Path, directory: Path) -> None:
+    # Without its manifest a half-moved image does not verify.
+    (directory / MANIFEST).unlink(missing_ok=True)
+    for name in (*FILES, MANIFEST):
+        with (made / name).open("rb") as file:
+            os.fsync(file.fileno())
+        (made / name).replace(directory / name)

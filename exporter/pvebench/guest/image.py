@@ -1,0 +1,120 @@
+"""A built image: its files, its manifest, and whether it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pvebench.errors import GuestImageError
+from pvebench.guest.recipe import FORMAT, PROGRAMS
+
+MANIFEST: Final = "manifest.json"
+FILES: Final = ("vmlinuz", "initramfs", "guest.iso")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestImage:
+    """A whole, verified image.
+
+    Attributes:
+        kernel, initramfs: for direct boot.
+        iso: the same content, bootable by a BIOS.
+        digest: SHA-256 over the three files, hexadecimal.
+        manifest: packages with versions, sizes and digests of the files, kernel version.
+    """
+
+    directory: Path
+    kernel: Path
+    initramfs: Path
+    iso: Path
+    digest: str
+    manifest: Mapping[str, Any]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Return what -> version, for `kernel` and every benchmark tool."""
+        packages = self.manifest["packages"]
+        tools = {name: upstream(packages[package]) for name, package in PROGRAMS.items()}
+        return {**tools, "kernel": str(self.manifest["kernel_version"])}
+
+
+def upstream(version: str) -> str:
+    """Return a package version without epoch and distribution revision: 1:7.2+dfsg-7 -> 7.2."""
+    return version.rpartition(":")[2].partition("-")[0].partition("+")[0]
+
+
+def default_directory() -> Path:
+    """Return `$XDG_CACHE_HOME/pvebench/guest`, or `~/.cache/pvebench/guest`."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "pvebench" / "guest"
+
+
+def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
+    """Return name -> size in bytes and SHA-256 of each file of the image."""
+    described = {}
+    for name in FILES:
+        path = directory / name
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        described[name] = {"size": path.stat().st_size, "sha256": digest}
+    return described
+
+
+def whole_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the image's digest from those of its files."""
+    text = "".join(f"{name} {files[name]['sha256']}\n" for name in FILES)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_image(directory: Path) -> GuestImage:
+    """Return the image in `directory`, every byte of it verified.
+
+    Raises:
+        GuestImageError: it is missing, half-built, damaged, or of another layout.
+    """
+    manifest = _read_manifest(directory)
+    if manifest.get("format") != FORMAT:
+        raise _broken(directory, f"has layout {manifest.get('format')}, not {FORMAT}")
+    try:
+        found = describe_files(directory)
+    except OSError as error:
+        raise _broken(directory, f"lacks {error.filename}") from error
+    for name, described in found.items():
+        expected = manifest["files"].get(name)
+        if described != expected:
+            raise _broken(directory, f"is damaged: {name} is not what the manifest says")
+    return GuestImage(
+        directory=directory,
+        kernel=directory / "vmlinuz",
+        initramfs=directory / "initramfs",
+        iso=directory / "guest.iso",
+        digest=whole_digest(found),
+        manifest=manifest,
+    )
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise GuestImageError(
+            f"there is no guest image in {directory}", next_step="build it: pvebench guest build"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise _broken(directory, f"has an unreadable manifest: {error}") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise _broken(directory, "has a manifest of another form")
+    return manifest
+
+
+def _broken(directory: Path, what: str) -> GuestImageError:
+    return GuestImageError(
+        f"the guest image in {directory} {what}",
+        cause="a build was cut off, or the files were changed afterwards",
+        next_step="build it again: pvebench guest build --force",
+    )

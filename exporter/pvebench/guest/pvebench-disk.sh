@@ -1,0 +1,23 @@
+#!/bin/busybox sh
+# pvebench-disk SERIAL: print what the guest sees of the disk with that serial number.
+wanted=$1
+for block in /sys/block/vd* /sys/block/sd*; do
+	[ -e "$block" ] || continue
+	if [ -r "$block/serial" ]; then
+		serial=$(cat "$block/serial")
+		driver=virtio_blk
+	else
+		# Page 0x80 starts with four bytes of header; the rest is the serial number.
+		serial=$(tail -c +5 "$block/device/vpd_pg80" 2>/dev/null | tr -cd '[:graph:]')
+		driver=sd
+	fi
+	[ "$serial" = "$wanted" ] || continue
+	echo "device=/dev/${block##*/}" \
+		"size_bytes=$(($(cat "$block/size") * 512))" \
+		"write_cache=$(tr ' ' - <"$block/queue/write_cache")" \
+		"rotational=$(cat "$block/queue/rotational")" \
+		"driver=$driver"
+	exit 0
+done
+echo "no disk has the serial number $wanted" >&2
+exit 1

@@ -1,0 +1,66 @@
+"""What is in the guest: packages, programs, kernel modules, the two scripts. All literal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+from typing import Final
+
+FORMAT: Final = 1
+"""Layout of the image directory and its manifest."""
+
+KERNEL_ARGUMENTS: Final = "console=ttyS0 quiet panic=1 random.trust_cpu=on"
+
+KERNEL_PACKAGE: Final = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
+"""Distribution (ID of os-release) -> package of the newest generic kernel. Ubuntu is untried."""
+
+PACKAGES: Final = (
+    "bonnie++", "btrfs-progs", "busybox-static", "e2fsprogs", "fio", "hdparm", "ioping",
+    "isolinux", "qemu-guest-agent", "sysbench", "syslinux-common", "xfsprogs",
+)  # fmt: skip
+
+NOT_NEEDED: Final = (
+    "adduser", "coreutils", "cpio", "debconf", "debianutils", "dpkg", "gcc-12-base",
+    "initramfs-tools", "initramfs-tools-core", "klibc-utils", "libklibc", "libperl5.36",
+    "libpython3-stdlib", "libpython3.11-minimal", "libpython3.11-stdlib", "linux-base", "lsb-base",
+    "media-types", "passwd", "perl", "perl-base", "perl-modules-5.36", "python3",
+    "python3-minimal", "python3.11", "python3.11-minimal", "sysvinit-utils", "tar", "udev",
+)  # fmt: skip
+"""Dependencies for maintainer scripts and plotting; left out of the download. Should one of them
+hold a library that a program needs after all, the build fails and names it."""
+
+PROGRAMS: Final = {
+    "bonnie++": "bonnie++", "fio": "fio", "hdparm": "hdparm", "ioping": "ioping",
+    "mke2fs": "e2fsprogs", "mkfs.btrfs": "btrfs-progs", "mkfs.xfs": "xfsprogs",
+    "qemu-ga": "qemu-guest-agent", "sysbench": "sysbench",
+}  # fmt: skip
+"""Program -> package whose version it has."""
+
+LINKS: Final = {"/sbin/mkfs.ext4": "mke2fs"}
+
+MODULES: Final = (
+    # buses and disks
+    "virtio_pci", "virtio_blk", "virtio_scsi", "virtio_console", "virtio_rng", "ahci", "ata_piix",
+    "sym53c8xx", "mptspi", "megaraid_sas", "sd_mod", "sr_mod",
+    # checksums and hashes that file systems ask for by name, not as dependencies
+    "crc32c_generic", "crc32c-intel", "xxhash_generic", "blake2b_generic", "sha256_generic",
+    "crypto_user",
+    # file systems
+    "ext4", "xfs", "btrfs", "isofs",
+)  # fmt: skip
+"""Loaded by the guest's init, in an order that satisfies their dependencies."""
+
+
+def script(name: str) -> bytes:
+    """Return one of the guest's shell scripts, shipped as package data."""
+    return resources.files("pvebench.guest").joinpath(name).read_bytes()
+
+
+def recipe_digest() -> str:
+    """Return a digest of everything that decides what is built, packages' versions aside."""
+    text = json.dumps(
+        [FORMAT, KERNEL_ARGUMENTS, PACKAGES, NOT_NEEDED, PROGRAMS, LINKS, MODULES], sort_keys=True
+    )
+    scripts = script("init.sh") + script("pvebench-disk.sh")
+    return hashlib.sha256(text.encode() + scripts).hexdigest()
