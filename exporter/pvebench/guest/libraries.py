@@ -10,7 +10,11 @@ from typing import Final
 from pvebench.errors import GuestImageError
 
 LOADER: Final = "lib64/ld-linux-x86-64.so.2"
-_PLACES: Final = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
+_PLACES: Final = (
+    "lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu/ceph",  # where librados looks by its own run path
+)
 _PROGRAM_PLACES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
 
 

@@ -7,8 +7,9 @@ for block in /sys/block/vd* /sys/block/sd*; do
 		serial=$(cat "$block/serial")
 		driver=virtio_blk
 	else
-		# Page 0x80 starts with four bytes of header; the rest is the serial number.
-		serial=$(tail -c +5 "$block/device/vpd_pg80" 2>/dev/null | tr -cd '[:graph:]')
+		# Page 0x80: four bytes of header, none of them a letter or digit while the serial number
+		# is shorter than 48 characters, then the serial number.
+		serial=$(tr -cd 'A-Za-z0-9_-' <"$block/device/vpd_pg80" 2>/dev/null)
 		driver=sd
 	fi
 	[ "$serial" = "$wanted" ] || continue

@@ -147,7 +147,8 @@ def _registry(families: Iterable[Family]) -> CollectorRegistry:
 
 
 def _plain(families: Iterable[Family]) -> bytes:
-    text: bytes = generate_latest(_registry(families))  # type: ignore[no-untyped-call] # untyped in the library
+    registry = _registry(families)
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call] # untyped library
     return text
 
 

@@ -16,7 +16,6 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
-from qemu.qmp.error import ProtocolError
 
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
 
@@ -82,7 +81,7 @@ class Channel:
         while True:
             try:
                 self._wait(self._client.connect(self._path), timeout=timeout)
-            except (ProtocolError, OSError, OutcomeUnknown) as error:
+            except (QMPError, OSError, OutcomeUnknown) as error:
                 if time.monotonic() > deadline:
                     raise HypervisorGone(f"no connection to {self._name}: {error}") from error
                 self._check()

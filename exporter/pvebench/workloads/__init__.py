@@ -1,0 +1,12 @@
+"""One room a benchmark tool. A new tool is one module and one line in `ROOMS`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pvebench.workloads.base import Estimate, Job, Parsed, Room, Target
+from pvebench.workloads.fio import Fio
+
+__all__ = ["ROOMS", "Estimate", "Job", "Parsed", "Room", "Target"]
+
+ROOMS: Final[dict[str, Room]] = {"fio": Fio()}

@@ -1,0 +1,97 @@
+"""What a workload room is: the contract that every benchmark tool fulfils.
+
+A room does no I/O. It turns parameters into a job (files and a command for the guest) and
+raw output into samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pvebench.model.run import Sample
+from pvebench.model.workload import Workload
+
+WORK_DIR = "/run/pvebench"
+"""Directory in the guest for jobs and their output; it is in RAM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a job runs against: a block device in the guest, and its size."""
+
+    device: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything the runner needs to run a tool in the guest.
+
+    Attributes:
+        argv: the command, as an argument list.
+        files: path -> content, written before the start.
+        output: path of the file that holds the tool's result.
+        logs: paths of further files to keep as evidence; may be absent after the run.
+        deadline_seconds: when to give the run up, counted from the start.
+    """
+
+    argv: list[str]
+    files: Mapping[str, bytes]
+    output: str
+    logs: tuple[str, ...] = ()
+    deadline_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a run will cost. `bytes_written` is an upper guess at `assumed` device speed."""
+
+    seconds: float
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What came out of a tool's raw output.
+
+    Attributes:
+        samples: the numbers.
+        intervals: direction -> I/O per second of each whole interval within the window.
+        notes: what the reader of the run should know (text before the JSON, missing parts).
+    """
+
+    samples: tuple[Sample, ...]
+    intervals: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Room(Protocol):
+    """One benchmark tool."""
+
+    tool: str
+
+    def resolve(
+        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
+    ) -> Workload:
+        """Return the workload that a pack's options mean.
+
+        Raises:
+            ValueError: an option is unknown, has the wrong type or makes no sense; the
+                message starts with the option's name and a colon.
+        """
+
+    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
+        """Return expected time in seconds and bytes written for one run."""
+
+    def job(self, workload: Workload, target: Target) -> Job:
+        """Return what is to be run in the guest."""
+
+    def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
+        """Return the samples in a tool's raw output.
+
+        Raises:
+            OutputUnreadable: truncated or not of the expected form.
+            ToolFailed: the tool itself reports an error.
+        """

@@ -1,0 +1,187 @@
+"""Job files for fio, with plain integers only: fio reads `4kib` as 4000 bytes.
+
+Traps that the job files avoid, all measured with fio 3.33:
+
+- times without a unit are whole seconds and `1.5s` is cut to 1 s, so fractions are in `ms`;
+- a missing device would be created as a regular file, in the guest's RAM
+  (`allow_file_create=0`);
+- `per_job_logs=0` appends to what is there, so every result file is emptied first;
+- sequential jobs side by side would all start at offset 0 and feed each other's caches
+  (`offset_increment` gives each its own slice);
+- `rate_iops` counts per job and per direction; a pack means the total.
+
+Decisions: `norandommap` because a map runs out on a small volume within seconds and then the
+pattern changes while it is measured. `randrepeat=0` and no `randseed` (a seed would cancel
+it): a repeated sequence finds in caches what the run before it left there.
+`refill_buffers` for small blocks, because fio otherwise repeats one buffer, and a storage
+that compresses records of 16k or 128k then sees a quarter of the data.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pvebench.errors import ToolFailed
+from pvebench.model.units import KIB, MIB
+from pvebench.model.workload import Direction, Workload
+from pvebench.workloads.base import WORK_DIR, Job, Target
+from pvebench.workloads.fio_options import DIRECTIONS, Parameters, is_mixed, is_random
+
+PERCENTILES: Final = "50:90:95:99:99.9:99.99"
+LOG_KINDS: Final = ("iops", "bw", "lat", "clat", "slat")
+REFILL_BELOW_BYTES: Final = 128 * KIB
+"""From this block size on, one random buffer fills a whole record of any usual storage."""
+FILL_FLOOR_BYTES_PER_SECOND: Final = 2_000_000
+"""A fill that is slower than this is given up."""
+_Lines = dict[str, int | str]
+
+
+def interval_milliseconds(workload: Workload) -> int:
+    """Return the length of the intervals in fio's logs."""
+    return 1000 if workload.runtime_seconds >= 10 else 500
+
+
+def measure_job(workload: Workload, target: Target) -> Job:
+    """Return the measured job. Raises ToolFailed if not one block fits into the device."""
+    job_path, output = f"{WORK_DIR}/job.fio", f"{WORK_DIR}/result.json"
+    logs = tuple(f"{WORK_DIR}/fio_{kind}.log" for kind in LOG_KINDS)
+    text = _job_file(
+        workload.slug, _global(target) | _window(workload) | _pattern(workload, target)
+    )
+    return Job(
+        argv=_argv(job_path, output),
+        files={job_path: text, output: b"", **dict.fromkeys(logs, b"")},
+        output=output,
+        logs=logs,
+        deadline_seconds=2 * (workload.ramp_seconds + workload.runtime_seconds) + 60,
+    )
+
+
+def fill_job(target: Target, seed: int) -> Job:
+    """Return a job that writes every byte of the device once, with incompressible data.
+
+    Whether it did is for `check_fill` in `fio.py` to say.
+
+    Args:
+        target: its size must be a whole number of 512-byte sectors.
+        seed: of the data; equal seeds write equal data.
+
+    Raises:
+        ToolFailed: the size is not whole sectors, so no direct write could reach its end.
+    """
+    job_path, output = f"{WORK_DIR}/fill.fio", f"{WORK_DIR}/fill.json"
+    lines = _global(target) | {
+        "ioengine": "libaio",
+        "rw": "write",
+        "bs": _largest_whole_block(target.size_bytes),
+        "iodepth": 4,
+        "size": target.size_bytes,
+        "refill_buffers": 1,
+        "randseed": seed & 0x7FFFFFFF,
+        "end_fsync": 1,
+    }
+    return Job(
+        argv=_argv(job_path, output),
+        files={job_path: _job_file("fill", lines), output: b""},
+        output=output,
+        deadline_seconds=target.size_bytes / FILL_FLOOR_BYTES_PER_SECOND + 60,
+    )
+
+
+def _argv(job_path: str, output: str) -> list[str]:
+    return ["fio", "--output-format=json", f"--output={output}", job_path]
+
+
+def _job_file(name: str, lines: _Lines) -> bytes:
+    body = "".join(f"{key}={value}\n" for key, value in lines.items())
+    return f"[{name}]\n{body}".encode()
+
+
+def _global(target: Target) -> _Lines:
+    return {
+        "filename": target.device.replace(":", "\\:"),
+        "allow_file_create": 0,
+        "direct": 1,
+        "thread": 1,
+        "group_reporting": 1,
+        "exitall_on_error": 1,
+    }
+
+
+def _window(workload: Workload) -> _Lines:
+    ramp = _time(workload.ramp_seconds)
+    prefix = f"{WORK_DIR}/fio"
+    return {
+        "time_based": 1,
+        "runtime": _time(workload.runtime_seconds),
+        **({"ramp_time": ramp} if ramp != "0" else {}),
+        "percentile_list": PERCENTILES,
+        "slat_percentiles": 1,
+        "clat_percentiles": 1,
+        "lat_percentiles": 1,
+        "log_avg_msec": interval_milliseconds(workload),
+        "per_job_logs": 0,
+        "write_iops_log": prefix,
+        "write_bw_log": prefix,
+        "write_lat_log": prefix,
+    }
+
+
+def _time(seconds: float) -> str:
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds}ms" if milliseconds % 1000 else str(milliseconds // 1000)
+
+
+def _pattern(workload: Workload, target: Target) -> _Lines:
+    parameters = workload.parameters
+    rw = str(parameters["rw"])
+    lines: _Lines = {key: str(parameters[key]) for key in ("ioengine", "rw", "bs", "iodepth")}
+    lines |= {"numjobs": int(parameters["numjobs"]), **_area(parameters, target)}
+    if is_mixed(rw):
+        lines["rwmixread"] = int(parameters["rwmixread"])
+    if is_random(rw):
+        lines |= {"norandommap": 1, "randrepeat": 0}
+        lines["random_distribution"] = str(parameters["random_distribution"])
+    if Direction.WRITE in DIRECTIONS[rw] and int(parameters["bs"]) < REFILL_BELOW_BYTES:
+        lines["refill_buffers"] = 1
+    for key in ("fsync", "fdatasync", "sync"):
+        if parameters[key]:
+            lines[key] = int(parameters[key])
+    if parameters["rate_iops"]:
+        lines["rate_iops"] = _rate(parameters)
+    return lines
+
+
+def _area(parameters: Parameters, target: Target) -> _Lines:
+    """Return where each job works: random jobs everywhere, sequential ones a slice each."""
+    bs, numjobs = int(parameters["bs"]), int(parameters["numjobs"])
+    area = min(int(parameters["size"]) or target.size_bytes, target.size_bytes)
+    sliced = numjobs > 1 and not is_random(str(parameters["rw"]))
+    size = area // (numjobs if sliced else 1) // bs * bs
+    if not size:
+        raise ToolFailed(
+            f"fio cannot run: {area} bytes of {target.device} do not hold one block of "
+            f"{bs} bytes for each job",
+            next_step="use a smaller bs or numjobs, or a bigger volume",
+        )
+    return {"size": size, **({"offset_increment": size} if sliced else {})}
+
+
+def _rate(parameters: Parameters) -> str:
+    """Return the rate of one job; of a mix, its reads and its writes."""
+    rate = int(parameters["rate_iops"]) // int(parameters["numjobs"])
+    if not is_mixed(str(parameters["rw"])):
+        return str(rate)
+    reads = min(max(1, round(rate * int(parameters["rwmixread"]) / 100)), rate - 1)
+    return f"{reads},{rate - reads}"
+
+
+def _largest_whole_block(size_bytes: int) -> int:
+    """Return a block size that divides the device: fio leaves an odd end unwritten."""
+    block = min(MIB, size_bytes & -size_bytes)
+    if block < 512:
+        raise ToolFailed(
+            f"cannot fill {size_bytes} bytes: not a whole number of sectors of 512 bytes",
+            next_step="give the volume a size that is a multiple of 512 bytes",
+        )
+    return block

@@ -1,0 +1,221 @@
+"""fio's report -> samples. Rates and counts of several jobs are added up."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.model.run import Sample, Unit
+from pvebench.model.workload import Direction, Workload
+from pvebench.workloads.base import Parsed
+from pvebench.workloads.fio_job import interval_milliseconds
+from pvebench.workloads.fio_json import Report, last_words, number, read_report
+from pvebench.workloads.fio_latency import Latency, read_latency
+from pvebench.workloads.fio_logs import MINIMUM_INTERVALS, read_intervals
+
+LATENCIES: Final = ("clat", "slat", "lat")
+_Job = Mapping[str, Any]
+
+
+def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
+    """Return the samples in fio's JSON and IOPS log. Raises as `Room.parse`."""
+    report = read_report(output)
+    notes = [f"fio said: {' '.join(report.said.split())[:500]}"] if report.said else []
+    samples: list[Sample] = []
+    ran_ms = max(_largest(report, direction, "runtime") for direction in workload.directions)
+    for direction in workload.directions:
+        samples += _rates(report, direction, workload, notes)
+        for name in LATENCIES:
+            blocks = [job[direction].get(f"{name}_ns") for job in _with(report, direction)]
+            samples += _latencies(name, direction, read_latency(blocks), notes)
+    _ran_to_its_end(report, workload, ran_ms)
+    samples += _syncs(report, workload, notes)
+    samples += _whole_job(report)
+    intervals, log_notes = read_intervals(
+        logs,
+        workload.directions,
+        width_ms=interval_milliseconds(workload),
+        window_ms=workload.runtime_seconds * 1000,
+        ran_ms=ran_ms,
+    )
+    notes += log_notes
+    for direction in workload.directions:
+        steps = intervals.get(direction, ())
+        samples += _variation(report, direction, steps, workload, notes)
+    believable = (sample for sample in samples if math.isfinite(sample.value) and sample.value >= 0)
+    return Parsed(samples=tuple(believable), intervals=intervals, notes=tuple(notes))
+
+
+def _with(report: Report, direction: Direction) -> list[_Job]:
+    return [job for job in report.jobs if isinstance(job.get(direction), dict)]
+
+
+def _values(report: Report, direction: Direction, key: str) -> list[float]:
+    found = [number(job, direction, key) for job in report.jobs]
+    return [value for value in found if value is not None]
+
+
+def _largest(report: Report, direction: Direction, key: str) -> float:
+    return max(_values(report, direction, key), default=0.0)
+
+
+def _total(report: Report, direction: Direction, key: str) -> float:
+    values = _values(report, direction, key)
+    total = sum(values)
+    if len(values) < len(report.jobs) or not math.isfinite(total):
+        raise OutputUnreadable(
+            f"fio's output has no usable number {key} for {direction}",
+            cause="another version of fio, or a damaged output",
+        )
+    return total
+
+
+def _rates(
+    report: Report, direction: Direction, workload: Workload, notes: list[str]
+) -> list[Sample]:
+    operations = _total(report, direction, "total_ios")
+    if operations == 0:
+        raise ToolFailed(
+            f"fio did not complete a single {direction}",
+            cause=last_words(report.said) or "the device stalled for the whole window",
+            next_step="look at the guest's kernel log and at the storage",
+            evidence=report.said,
+        )
+    iops = _total(report, direction, "iops")
+    bandwidth = _total(report, direction, "bw_bytes")
+    size = _total(report, direction, "io_bytes")
+    runtime = _largest(report, direction, "runtime") / 1000
+    notes += _doubts(direction, iops, operations, size, runtime, workload)
+    return [
+        Sample("iops", direction, iops, Unit.IOPS),
+        Sample("bandwidth", direction, bandwidth, Unit.BYTES_PER_SECOND),
+        Sample("operations", direction, operations, Unit.OPERATIONS),
+        Sample("bytes", direction, size, Unit.BYTES),
+        *([Sample("runtime", direction, runtime, Unit.SECONDS)] if runtime else []),
+    ]
+
+
+def _ran_to_its_end(report: Report, workload: Workload, ran_ms: float) -> None:
+    """Refuse a window cut short: a signal ends fio early with complete JSON and no error."""
+    asked_ms = workload.runtime_seconds * 1000
+    if ran_ms < 0.9 * asked_ms:
+        raise ToolFailed(
+            f"fio measured for {ran_ms / 1000:.1f} s instead of {asked_ms / 1000:.1f} s",
+            cause=last_words(report.said) or "it was stopped",
+            evidence=report.said,
+        )
+
+
+def _doubts(
+    direction: Direction, iops: float, operations: float, size: float, runtime: float,
+    workload: Workload,
+) -> list[str]:  # fmt: skip
+    """Compare fio's figures with each other; say where they do not agree."""
+    notes = []
+    counted = operations / runtime if runtime else iops
+    if abs(counted - iops) > 0.02 * iops:
+        notes.append(f"{direction}: fio says {iops:.1f} IOPS but counted {counted:.1f}")
+    bs, in_flight = int(workload.parameters["bs"]), int(workload.parameters["iodepth"])
+    slack = 0.01 * operations + in_flight * int(workload.parameters["numjobs"])
+    if abs(size / bs - operations) > slack:
+        notes.append(
+            f"{direction}: {operations:.0f} operations moved {size:.0f} bytes, not {bs} each"
+        )
+    return notes
+
+
+def _latencies(
+    name: str, direction: Direction | None, latency: Latency | None, notes: list[str]
+) -> list[Sample]:
+    who = f"{direction}: " if direction else ""
+    if latency is None:
+        # Engines that submit and wait in one call have no submission latency.
+        return [] if name == "slat" else _note(notes, f"{who}fio measured no {name}")
+    figures = {"mean": latency.mean, "max": latency.maximum}
+    if name in ("clat", "sync"):
+        figures |= {"min": latency.minimum, "stddev": latency.stddev}
+    if not latency.percentiles:
+        notes.append(f"{who}fio gave no {name} percentiles")
+    elif latency.jobs > 1:
+        notes.append(f"{who}{name} percentiles are the worst of {latency.jobs} jobs")
+    return [
+        *(
+            Sample(f"{name}_{figure}", direction, value, Unit.SECONDS)
+            for figure, value in figures.items()
+            if value is not None
+        ),
+        *(
+            Sample(f"{name}_percentile", direction, value, Unit.SECONDS, part)
+            for part, value in latency.percentiles.items()
+        ),
+    ]
+
+
+def _note(notes: list[str], text: str) -> list[Sample]:
+    notes.append(text)
+    return []
+
+
+def _syncs(report: Report, workload: Workload, notes: list[str]) -> list[Sample]:
+    """Return the samples of fsync or fdatasync, which fio keeps apart from the writes.
+
+    `sync.total_ios` is 0 for ungrouped jobs although they did sync; the count is in `N`.
+    """
+    every = int(workload.parameters["fsync"]) or int(workload.parameters["fdatasync"])
+    if not every:
+        return []
+    blocks = [job["sync"].get("lat_ns") for job in report.jobs if isinstance(job.get("sync"), dict)]
+    latency = read_latency(blocks)
+    if latency is None:
+        if _total(report, Direction.WRITE, "total_ios") < 2 * every:
+            return _note(notes, "too few writes for a single sync")
+        raise ToolFailed(
+            "fio was told to sync its writes but reports no sync",
+            cause="this version of fio or its engine does not measure syncs",
+        )
+    count = Sample("sync_operations", None, latency.count, Unit.OPERATIONS)
+    return [count, *_latencies("sync", None, latency, notes)]
+
+
+def _whole_job(report: Report) -> list[Sample]:
+    """Return CPU and context switches. CPU is the share of a job's time, averaged over jobs."""
+    samples = []
+    weights = [number(job, "job_runtime") or 0.0 for job in report.jobs]
+    if not sum(weights):
+        weights = [1.0] * len(report.jobs)
+    for part, key in (("user", "usr_cpu"), ("system", "sys_cpu")):
+        shares = [number(job, key) for job in report.jobs]
+        known = [(s, w) for s, w in zip(shares, weights, strict=True) if s is not None]
+        if len(known) == len(shares):
+            ratio = sum(s * w for s, w in known) / sum(weights) / 100
+            samples.append(Sample("guest_cpu", None, ratio, Unit.RATIO, part))
+    switches = [value for job in report.jobs if (value := number(job, "ctx")) is not None]
+    if len(switches) == len(report.jobs):
+        samples.append(Sample("context_switches", None, sum(switches), Unit.OPERATIONS))
+    return samples
+
+
+def _variation(
+    report: Report,
+    direction: Direction,
+    steps: tuple[float, ...],
+    workload: Workload,
+    notes: list[str],
+) -> list[Sample]:
+    if len(steps) >= MINIMUM_INTERVALS:
+        mean, deviation = statistics.fmean(steps), statistics.stdev(steps)
+        iops = sum(_values(report, direction, "iops"))
+        covered = len(steps) * interval_milliseconds(workload) / 1000
+        complete = covered > 0.9 * workload.runtime_seconds
+        if complete and abs(mean - iops) > 0.1 * iops + int(workload.parameters["numjobs"]):
+            notes.append(f"{direction}: the intervals average {mean:.1f} IOPS, the run {iops:.1f}")
+    else:
+        mean = _largest(report, direction, "iops_mean")
+        deviation = _largest(report, direction, "iops_stddev")
+        if _largest(report, direction, "iops_samples") < MINIMUM_INTERVALS:
+            return []
+        notes.append(f"{direction}: variation is fio's own, which overlooks intervals without I/O")
+    return [Sample("iops_variation", direction, deviation / mean, Unit.RATIO)] if mean > 0 else []
