@@ -1,0 +1,62 @@
+"""Write every dashboard as classic JSON; `--check` compares with what is there instead.
+
+Usage: python grafana/builder/build.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from builder import matrix
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
+SCHEMA_VERSION: Final = 37
+"""What Grafana 9.4 writes; every later version migrates it when it loads the file."""
+DASHBOARDS: Final = {"configuration-matrix": matrix.build}
+
+
+def render(built: dashboard.Dashboard) -> str:
+    """Return the text of a dashboard's file: the same for the same source."""
+    data: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    data["schemaVersion"] = SCHEMA_VERSION
+    data["editable"] = False
+    for panel in data["panels"]:
+        _make_classic(panel)
+    return json.dumps(data, indent=2, sort_keys=True) + "\n"
+
+
+def _make_classic(panel: dict[str, Any]) -> None:
+    """Spell cell options as schema 37 does: `displayMode`, which later versions migrate."""
+    if panel["type"] != "table":
+        return
+    custom = panel["fieldConfig"]["defaults"].setdefault("custom", {})
+    custom.setdefault("align", "auto")
+    options = custom.pop("cellOptions", None)
+    if options is not None:
+        custom["displayMode"] = options["type"]
+    custom.setdefault("displayMode", "auto")
+
+
+def main() -> int:
+    """Write or compare; return the exit code."""
+    differing = []
+    for name, make in DASHBOARDS.items():
+        path, text = OUTPUT / f"{name}.json", render(make())
+        if "--check" not in sys.argv:
+            path.write_text(text, "utf-8")
+        elif not path.exists() or path.read_text("utf-8") != text:
+            differing.append(path.name)
+    if differing:
+        print(f"dashboards differ from their source: {', '.join(differing)}; run make generate")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
