@@ -12,9 +12,10 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from builder import matrix
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from builder import matrix
 
 OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
 SCHEMA_VERSION: Final = 37

@@ -131,11 +131,14 @@ def _ranking() -> bargauge.Panel:
         .datasource(DATASOURCE)
         .with_target(
             instant(
-                f"sort_desc(topk(20, {series(IOPS, **RESULT)}))", legend="{{scenario}} {{direction}}"
+                f"sort_desc(topk(20, {series(IOPS, **RESULT)}))",
+                legend="{{scenario}} {{direction}}",
             )
         )
         .title("Ranking")
-        .description("The 20 fastest scenarios. Differences of a few percent are noise: see trends.")
+        .description(
+            "The 20 fastest scenarios. Differences of a few percent are noise: see trends."
+        )
         .unit("iops")
         .min(0)
         .orientation(common_models.VizOrientation.HORIZONTAL)
@@ -147,7 +150,7 @@ def _ranking() -> bargauge.Panel:
 
 
 def _details() -> table.Panel:
-    hidden = {name: True for name in ("Time", "__name__", "job", "instance", "node", "storage")}
+    hidden = dict.fromkeys(("Time", "__name__", "job", "instance", "node", "storage"), True)
     hidden |= {"workload": True, "bus": True, "cache": True, "format": True}
     percentile = series(LATENCY_PERCENTILE, **RESULT, percentile="99")
     age = f"time() - max by (scenario) ({series(RUN_TIMESTAMP, **CASE)})"
@@ -157,9 +160,7 @@ def _details() -> table.Panel:
         .datasource(DATASOURCE)
         .with_target(table_query(f"max by ({keep}) ({series(IOPS, **RESULT)})", ref="A"))
         .with_target(table_query(f"max by ({keep}) ({percentile})", ref="B"))
-        .with_target(
-            table_query(_by_direction(age), ref="C")
-        )
+        .with_target(table_query(_by_direction(age), ref="C"))
         .title("All scenarios")
         .description("Last good run of each: IOPS, 99th percentile of completion latency, age.")
         .align(common_models.FieldTextAlignment.AUTO)
@@ -195,8 +196,10 @@ def _property(name: str, value: object) -> models.DynamicConfigValue:
 
 
 def _history() -> timeseries.Panel:
-    return _lines(IOPS, series(IOPS, **RESULT), "iops").title("IOPS over time").description(
-        "The held value of each scenario; a step is a new run."
+    return (
+        _lines(IOPS, series(IOPS, **RESULT), "iops")
+        .title("IOPS over time")
+        .description("The held value of each scenario; a step is a new run.")
     )
 
 
@@ -207,9 +210,7 @@ def _latency() -> timeseries.Panel:
         .title("99th percentile of completion latency over time")
         .description("Logarithmic: latencies differ by orders of magnitude. Lower is better.")
         .scale_distribution(
-            common.ScaleDistributionConfig()
-            .type(common_models.ScaleDistribution.LOG)
-            .log(10)
+            common.ScaleDistributionConfig().type(common_models.ScaleDistribution.LOG).log(10)
         )
     )
 

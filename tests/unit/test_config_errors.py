@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from pathlib import Path
+
+import pytest
 
 from pvebench.config import load_pack, load_settings
 from pvebench.errors import ConfigError
 from pvebench.model.rules import STORAGE_KINDS
 from pvebench.plan import check_slugs, expand
-
 from support.packs import SMALL, STORAGES, write_pack
 
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-import pytest
+import itertools
 from pathlib import Path
+
+import pytest
 
 from pvebench.drivers.simulated import Fault
 from pvebench.errors import Interrupted
 from pvebench.model.run import Outcome
 from pvebench.model.status import Phase, State
-
 from support.packs import SMALL, simulate, write_pack
 
 
@@ -105,7 +106,7 @@ def test_a_failed_case_comes_back_sooner_than_its_interval_and_ever_later(tmp_pa
     runs = [run for run in simulation.recorder.runs if run.case.scenario.disk.bus == "scsi"]
     gaps = [
         (after.started - before.finished).total_seconds()
-        for before, after in zip(runs, runs[1:], strict=False)
+        for before, after in itertools.pairwise(runs)
     ]
     assert len(gaps) > 3
     assert gaps[0] < 100

@@ -37,16 +37,19 @@ def plan(
 ) -> None:
     """Show what a cycle would run, what it leaves out and why, its time and its bytes."""
     settings = read_settings(**options)
-    plans = [
-        (entry, make_plan(entry.matrix, seed=entry.pack.seed, settle_seconds=entry.pack.settle_seconds))
-        for entry in assignments(settings, scale=scale, only=only, skip=skip)
-    ]  # fmt: skip
+    given = assignments(settings, scale=scale, only=only, skip=skip)
+    plans = [(entry, _plan(entry)) for entry in given]
     if as_json:
         click.echo(json.dumps([_plan_data(entry, made) for entry, made in plans], indent=2))
         return
     console = Console()
     for entry, made in plans:
         _print_plan(console, entry, made)
+
+
+def _plan(entry: Assignment) -> Plan:
+    pack = entry.pack
+    return make_plan(entry.matrix, seed=pack.seed, settle_seconds=pack.settle_seconds)
 
 
 def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:

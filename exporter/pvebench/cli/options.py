@@ -16,16 +16,25 @@ PATH = click.Path(path_type=Path)
 DEFAULT_PACK = Path("scenarios/quick.yaml")
 
 
+_SETTINGS = (
+    click.option("--scale", type=float, default=1.0, help="Multiply the packs' sizes and times."),
+    click.option(
+        "--pack", "packs", type=PATH, multiple=True,
+        help="Pack to use instead of those of the settings; may be repeated.",
+    ),
+    click.option("--driver", type=click.Choice(["qemu", "simulated"]), help="What runs the guest."),
+    click.option("--node", help="Label 'node' of the results."),
+    click.option(
+        "--state", type=PATH, envvar="PVEBENCH_STATE",
+        help="Directory of results, lock and sockets.",
+    ),
+    click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", help="Settings file."),
+)  # fmt: skip
+
+
 def settings_options(command: F) -> F:
     """Add --config, --state, --node, --driver, --pack and --scale."""
-    for option in (
-        click.option("--scale", type=float, default=1.0, help="Multiply volume size and times of the packs."),
-        click.option("--pack", "packs", type=PATH, multiple=True, help="Pack to use instead of those of the settings; may be repeated."),
-        click.option("--driver", type=click.Choice(["qemu", "simulated"]), help="What runs the guest."),
-        click.option("--node", help="Label 'node' of the results."),
-        click.option("--state", type=PATH, help="Directory of results, locks and sockets.", envvar="PVEBENCH_STATE"),
-        click.option("--config", type=PATH, help="Settings file.", envvar="PVEBENCH_CONFIG"),
-    ):  # fmt: skip
+    for option in _SETTINGS:
         command = option(command)
     return command
 

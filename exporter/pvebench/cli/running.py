@@ -35,7 +35,8 @@ from pvebench.model.workload import Case
 from pvebench.scheduler import Worker
 from pvebench.scheduler.worker import Assignment
 from pvebench.store import Store
-from pvebench.web import WebServer, listen as open_socket
+from pvebench.web import WebServer
+from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
 
 log = structlog.get_logger()

@@ -130,9 +130,7 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
     path = ".".join(str(part) for part in location)
-    if kind == "enum":
-        message = f"{path}: {found!r} is not one of {fault['ctx']['expected']}"
-    elif kind == "literal_error":
+    if kind in {"enum", "literal_error"}:
         message = f"{path}: {found!r} is not one of {fault['ctx']['expected']}"
     elif kind == "value_error":
         message = f"{path}: {fault['ctx']['error']}" if path else str(fault["ctx"]["error"])

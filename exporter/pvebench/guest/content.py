@@ -25,7 +25,9 @@ def root_entries(root: Path, version: str) -> dict[str, Entry]:
 
 
 def _skeleton() -> dict[str, Entry]:
-    entries = {name: Entry(DIRECTORY | 0o755) for name in ("proc", "sys", "dev", "run", "tmp", "mnt")}
+    entries = {
+        name: Entry(DIRECTORY | 0o755) for name in ("proc", "sys", "dev", "run", "tmp", "mnt")
+    }
     # Before devtmpfs is mounted the kernel opens the console from here.
     entries["dev/console"] = Entry(CHARACTER | 0o600, device=(5, 1))
     entries["dev/null"] = Entry(CHARACTER | 0o666, device=(1, 3))

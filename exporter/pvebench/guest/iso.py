@@ -35,7 +35,7 @@ def make_iso(root: Path, kernel: Path, initramfs: Path, work: Path, target: Path
     (tree / "vmlinuz").write_bytes(kernel.read_bytes())
     (tree / "initramfs").write_bytes(initramfs.read_bytes())
     for path in sorted(tree.rglob("*"), reverse=True):
-        os.chmod(path, 0o755 if path.is_dir() else 0o644)
+        path.chmod(0o755 if path.is_dir() else 0o644)
         os.utime(path, (_EPOCH, _EPOCH))
     os.utime(tree, (_EPOCH, _EPOCH))
     command = [

@@ -135,7 +135,7 @@ SCHEDULE_INTERVAL = _gauge(
 MOVED_BYTES = _counter(
     "moved_bytes",
     ("node", "storage", "direction"),
-    "Bytes that workloads read, wrote or trimmed in their measured windows, over the whole history.",
+    "Bytes that workloads read, wrote or trimmed in measured windows, since the first run.",
 )
 CYCLES = _counter("cycles", ("node", "tier"), "Cycles that went through to their end.")
 RESULTS = _gauge("results", (), "Runs in the database.")

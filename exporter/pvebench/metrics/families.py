@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric as Family
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
 
 from pvebench.metrics.catalog import Metric
 

@@ -147,13 +147,13 @@ def _registry(families: Iterable[Family]) -> CollectorRegistry:
 
 
 def _plain(families: Iterable[Family]) -> bytes:
-    registry = _registry(families)
-    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call] # untyped library
-    return text
+    return generate_latest(_registry(families))
 
 
 def _open(families: Iterable[Family]) -> bytes:
-    return openmetrics.generate_latest(_registry(families)).removesuffix(_EOF)
+    registry = _registry(families)
+    text: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call] # library
+    return text.removesuffix(_EOF)
 
 
 def _zip(text: bytes) -> bytes:

@@ -35,7 +35,7 @@ class Environment:
 
     @property
     def slug(self) -> str:
-        """Short name for labels and annotations: `[pve/]kernel/qQEMU/accel`, then the digest's start."""
+        """Short name for labels: `[pve/]kernel/qQEMU/accel`, then the digest's start."""
         facts = self.facts
         parts = [facts[key] for key in ("pve", "kernel") if key in facts]
         if "qemu" in facts:

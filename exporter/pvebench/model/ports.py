@@ -90,7 +90,7 @@ class Attachment:
 
     Attributes:
         device: the block device's path in the guest.
-        effective: option -> value as read back, in the words of `Disk` (`bus`, `format`, `cache` …).
+        effective: option -> value as read back, in the words of `Disk` (`bus`, `cache` …).
         unverified: options that nothing outside can confirm.
         raw: hypervisor's own answers, for the evidence.
     """

@@ -44,7 +44,7 @@ def parse_size(text: str | int) -> int:
     return int(match["number"]) * _SIZE_FACTORS[suffix]
 
 
-def parse_duration(text: str | int | float) -> float:
+def parse_duration(text: str | float) -> float:
     """Return the seconds of `8s`, `500ms`, `5m`, `6h` or `1d`.
 
     Raises:

@@ -85,7 +85,7 @@ def _excluded(pack: Pack, scenario: Scenario) -> str | None:
 
 
 def select(matrix: Matrix, *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Matrix:
-    """Keep the cases whose slug, scenario or workload matches a glob of `only` and none of `skip`."""
+    """Keep the cases of which a slug matches a glob of `only`, if given, and none of `skip`."""
     cases: list[Case] = []
     left_out = list(matrix.left_out)
     for case in matrix.cases:

@@ -25,7 +25,7 @@ CACHED_LIMIT: Final = 0.01
 """Share of the volume that may stay in the host's page cache before a run."""
 
 
-class _Invalid(Exception):  # noqa: N818 # not an error: a run that does not count
+class _Invalid(Exception):  # not an error: a run that does not count
     """The run is not what was asked for."""
 
 

@@ -102,7 +102,7 @@ class Store:
     # --- reading ---
 
     def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
-        """Return the environments, oldest first: digest, node, slug, facts, first_seen, last_seen."""
+        """Return the environments as mappings of the table's columns, oldest first."""
         query = select(environments).order_by(environments.c.first_seen)
         if node is not None:
             query = query.where(environments.c.node == node)

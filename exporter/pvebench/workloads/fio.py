@@ -51,7 +51,9 @@ class Fio:
             runtime_seconds=runtime_seconds,
         )
 
-    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:  # noqa: ARG002 # time-based: the size does not matter
+    def estimate(
+        self, workload: Workload, size_bytes: int
+    ) -> Estimate:  # time-based: the size does not matter
         """Return the window's time, and what a fast device would be made to write in it."""
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
         if Direction.WRITE not in workload.directions:

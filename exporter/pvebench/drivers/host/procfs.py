@@ -116,7 +116,7 @@ def _process_bytes(root: Path, pid: int) -> dict[str, int]:
 
 def _device_bytes(root: Path, directory: Path) -> dict[str, int]:
     try:
-        device = os.stat(directory).st_dev
+        device = directory.stat().st_dev
         name = f"{os.major(device)}:{os.minor(device)}"
         fields = (root / "sys/dev/block" / name / "stat").read_text("ascii").split()
     except OSError:

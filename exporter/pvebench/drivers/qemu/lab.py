@@ -263,7 +263,7 @@ def opened_direct(pid: int | None, path: Path) -> bool | None:
     wanted = str(path.resolve())
     try:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
-            if os.readlink(fd) == wanted:
+            if str(fd.readlink()) == wanted:
                 info = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text("ascii")
                 flags = next(line for line in info.splitlines() if line.startswith("flags:"))
                 if int(flags.split()[1], 8) & os.O_ACCMODE == os.O_RDWR:

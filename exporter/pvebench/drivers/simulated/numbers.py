@@ -74,7 +74,8 @@ def _direction(workload: Workload, iops: float, rng: random.Random) -> dict[str,
         "stddev": mean * 0.5, "N": count,
     }  # fmt: skip
     return {
-        "io_bytes": count * block, "bw_bytes": round(iops * block), "bw": round(iops * block / 1024),
+        "io_bytes": count * block, "bw_bytes": round(iops * block),
+        "bw": round(iops * block / 1024),
         "iops": iops, "runtime": round(workload.runtime_seconds * 1000), "total_ios": count,
         "iops_mean": iops, "iops_stddev": iops * NOISE,
         "slat_ns": _scaled(latency, 0.05), "lat_ns": _scaled(latency, 1.05),

@@ -30,7 +30,7 @@ class Plugged:
 
 
 class World:
-    """`model.ports.Hypervisor` of a simulated node. `facts` may be changed at any time: an upgrade."""
+    """`model.ports.Hypervisor` of a simulated node. Changing `facts` is an upgrade."""
 
     def __init__(
         self, *, node: str, seed: int, clock: SimulatedClock, journal: Journal,
@@ -41,7 +41,8 @@ class World:
         self.faults = faults or Faults(seed)
         self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
         self.facts = {
-            "kernel": "simulated-1", "qemu": "simulated-1", "accel": "simulated", "fio": "simulated",
+            "kernel": "simulated-1", "qemu": "simulated-1", "accel": "simulated",
+            "fio": "simulated",
         }  # fmt: skip
         self.plugged: Plugged | None = None
         self.guest: SimulatedGuest | None = None
