@@ -1,13 +1,5 @@
-# Every target does its own set-up and may be repeated. `make help` lists them.
-SHELL := /bin/bash
-.SHELLFLAGS := -euo pipefail -c
-.DEFAULT_GOAL := help
-.ONESHELL:
+# Every target sets up what it needs, and is quick when that is there already.
 
-PYTHON := .venv/bin/python
-STAMP := .venv/.complete
-
-# Settings of `make run`; each may be given on the command line.
 CYCLES ?=
 PACK ?= scenarios/quick.yaml
 STATE ?= .state
@@ -16,63 +8,72 @@ PROMETHEUS_PORT ?= 9690
 NODE_EXPORTER_PORT ?= 9691
 GRAFANA_PORT ?= 9692
 ARGS ?=
-export CYCLES PACK STATE EXPORTER_PORT PROMETHEUS_PORT NODE_EXPORTER_PORT GRAFANA_PORT
+ALL ?=
 
-.PHONY: help
-help: ## List the targets (needs: nothing)
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Set-up steps build on each other, and two apt-get at once only wait for one another.
+.NOTPARALLEL:
 
-.PHONY: run
-run: $(STAMP) ## Measure in the local QEMU lab, with Prometheus beside it (CYCLES=1 ends by itself)
-	@scripts/packages run
-	exec scripts/run $(ARGS)
+BIN := .venv/bin
+# Programs without .py in their name, which ruff and mypy do not find by themselves: none so far.
+SCRIPTS := $(wildcard scripts/*.py)
 
-.PHONY: test
-test: $(STAMP) ## Run all tests: real QEMU, fio, Prometheus, Chromium (ARGS= goes to pytest)
-	@scripts/packages run test
-	$(PYTHON) -m pytest $(ARGS)
+.PHONY: help run test check format generate bench guest lock clean venv
+.PHONY: packages-run packages-test packages-guest
 
-.PHONY: check
-check: $(STAMP) ## Format, lint, types, imports, generated files
-	@.venv/bin/ruff format --check -q .
-	.venv/bin/ruff check -q .
-	.venv/bin/mypy
-	.venv/bin/lint-imports --no-cache | tail -n 1
-	scripts/generate --check
+help: ## list the targets (needs nothing)
+	@echo 'make TARGET [VARIABLE=value …]'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'Variables of run: CYCLES=  PACK=$(PACK)  STATE=$(STATE)  ARGS=  EXPORTER_PORT=$(EXPORTER_PORT)'
+	@echo '  PROMETHEUS_PORT=$(PROMETHEUS_PORT)  NODE_EXPORTER_PORT=$(NODE_EXPORTER_PORT)  GRAFANA_PORT=$(GRAFANA_PORT)'
+	@echo 'Every target needs Debian 12 or later (or a system with the same programs) and Python 3.11 or'
+	@echo 'later. Missing packages (scripts/packages.txt) are installed by apt when that works as root or'
+	@echo 'with sudo without a password; otherwise one message says what to install.'
 
-.PHONY: format
-format: $(STAMP) ## Format the code and mend what the linter can mend
-	@.venv/bin/ruff format -q .
-	.venv/bin/ruff check -q --fix .
+run: packages-run venv ## measure, with Prometheus and Grafana beside it (needs QEMU, Prometheus; Grafana if it is there)
+	@exec scripts/run $(PACK:%=--pack %) --state '$(STATE)' $(if $(CYCLES),--cycles $(CYCLES)) \
+		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
+		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)' -- $(ARGS)
 
-.PHONY: generate
-generate: $(STAMP) ## Write the generated files: dashboards, JSON schemas, docs/metrics.md
-	@scripts/generate
+test: packages-test venv ## run all tests; ARGS= goes to pytest (needs what run needs, Chromium and a few tools)
+	$(BIN)/python -m pytest $(ARGS)
 
-.PHONY: bench
-bench: $(STAMP) ## Measure pvebench itself; each bench prints ratios
-	@scripts/packages run
-	for bench in bench/*.py; do echo "== $$bench"; $(PYTHON) "$$bench"; done
+check: venv ## format, lint, types, import rules, generated files (needs Python only)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/mypy $(SCRIPTS)
+	$(BIN)/lint-imports
+	scripts/check-generated
 
-.PHONY: guest
-guest: $(STAMP) ## Build the guest image (make run does it when needed)
-	@scripts/packages run
-	.venv/bin/pvebench guest build
+format: venv ## put the format right, and what ruff can mend by itself (needs Python only)
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
 
-.PHONY: lock
-lock: ## Compile the requirement locks anew (needs: uv)
-	@compile="uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate"
-	$$compile -o requirements.lock pyproject.toml
-	$$compile -c requirements.lock --group dev -o requirements-dev.lock pyproject.toml
+generate: venv ## write the generated files anew: schemas, dashboards (needs Python only)
+	scripts/check-generated --write
 
-.PHONY: clean
-clean: ## Remove .venv and caches; results stay unless ALL=1
-	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache exporter/*.egg-info
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	if [ "$(ALL)" = 1 ]; then rm -rf "$(STATE)"; elif [ -d "$(STATE)" ]; then
-		echo "results are kept in $(STATE); make clean ALL=1 removes them too"; fi
+bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
+	@shopt -s nullglob; found=(bench/*.py); \
+	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
+	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 
-# The stamp is written last: a venv that was cut off half-way is made again.
-$(STAMP): requirements-dev.lock pyproject.toml
+guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
+	$(BIN)/pvebench guest build $(ARGS)
+
+lock: venv ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
+	scripts/lock $(ARGS)
+
+clean: ## remove .venv, caches, build products; ALL=1 also the results in STATE (needs nothing)
+	@scripts/clean '$(STATE)' $(if $(ALL),--all)
+
+venv:
 	@scripts/venv
-	touch $@
+
+# The guest image is put together from packages that apt fetches, hence --lists.
+packages-run packages-test packages-guest: packages-%:
+	@scripts/packages --lists $*

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from pvebench.config import Pack, load_pack
+from pvebench.drivers.simulated.clock import START
 from pvebench.drivers.simulated import Fault, Faults, SimulatedClock, World, simulated_site
 from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Run
@@ -75,10 +77,10 @@ class Simulation:
 
 def simulate(
     directory: Path, *, seed: int = 1, cycles: int | None = 1, pack: Path = QUICK,
-    faults: Mapping[Fault, float] | None = None,
+    faults: Mapping[Fault, float] | None = None, start: datetime = START,
 ) -> Simulation:  # fmt: skip
     store = Store(directory / "pvebench.db", simulated=True)
-    clock = SimulatedClock()
+    clock = SimulatedClock(start)
     world = World(
         node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)
     )

@@ -19,12 +19,14 @@ class SimulatedJob:
 
     Attributes:
         whole_bytes: of a job that writes a device once, its size; 0 for a timed job.
+        interval_ms: width of the intervals in its logs.
     """
 
     workload: Workload
     begun: float
     ends: float
     whole_bytes: int = 0
+    interval_ms: int = 1000
 
     def operations(self, now: float) -> int:
         """Return the operations so far; none before the tool has started up."""
@@ -56,7 +58,13 @@ def read_job(text: str, *, begun: float) -> SimulatedJob:
         directions=_directions(options["rw"]), ramp_seconds=ramp, runtime_seconds=runtime,
     )  # fmt: skip
     whole = 0 if timed else int(options["size"])
-    return SimulatedJob(workload, begun, begun + START_SECONDS + ramp + runtime, whole)
+    return SimulatedJob(
+        workload=workload,
+        begun=begun,
+        ends=begun + START_SECONDS + ramp + runtime,
+        whole_bytes=whole,
+        interval_ms=int(options.get("log_avg_msec", "1000")),
+    )
 
 
 def seconds(text: str) -> float:

@@ -62,6 +62,18 @@ def fio_document(
     return {"fio version": "fio-simulated", "jobs": [job]}
 
 
+def iops_log(document: Mapping[str, Any], width_ms: int, rng: random.Random) -> str:
+    """Return a log of the form of fio's IOPS log for a simulated document."""
+    job = document["jobs"][0]
+    lines = []
+    for number, direction in enumerate(("read", "write", "trim")):
+        if direction in job:
+            for tick in range(1, int(job[direction]["runtime"]) // width_ms + 1):
+                iops = job[direction]["iops"] * math.exp(rng.gauss(0.0, NOISE))
+                lines.append((tick * width_ms, f"{tick * width_ms}, {iops:.0f}, {number}, 0, 0\n"))
+    return "".join(text for _, text in sorted(lines))
+
+
 def _direction(workload: Workload, iops: float, rng: random.Random) -> dict[str, Any]:
     block = int(workload.parameters.get("bs", 4096))
     count = max(1, round(iops * workload.runtime_seconds))

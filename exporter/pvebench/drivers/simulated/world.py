@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pvebench.drivers.simulated.clock import SimulatedClock
 from pvebench.drivers.simulated.faults import Fault, Faults
 from pvebench.drivers.simulated.jobs import SimulatedJob, read_job
-from pvebench.drivers.simulated.numbers import fio_document
+from pvebench.drivers.simulated.numbers import fio_document, iops_log
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
 from pvebench.model.environment import Environment
@@ -156,6 +156,7 @@ class SimulatedGuest:
     def __init__(self, world: World) -> None:
         self._world = world
         self._files: dict[str, bytes] = {}
+        self._document: dict[str, Any] = {}
         self.alive = True
         self.job: SimulatedJob | None = None
 
@@ -185,18 +186,26 @@ class SimulatedGuest:
         return Completed(0, b"", b"")
 
     def read_file(self, path: str) -> bytes:
-        """Return a result made up on the spot. See the port."""
+        """Return a file; results and logs of the last job are made up. See the port."""
         self._check()
+        if path.endswith(".json"):
+            text = self._result()
+        elif path.endswith("_iops.log") and self.job and self._document:
+            text = iops_log(self._document, self.job.interval_ms, self._world.rng)
+        else:
+            return self._files[path]
+        return text.encode("utf-8")
+
+    def _result(self) -> str:
         plugged, job = self._world.plugged, self.job
         if plugged is None or job is None:
             raise HypervisorGone("simulated: the disk is gone")
-        document = fio_document(plugged.disk, job.workload, self._world.rng)
+        self._document = fio_document(plugged.disk, job.workload, self._world.rng)
         if job.whole_bytes:
-            document["jobs"][0]["write"]["io_bytes"] = job.whole_bytes
-        text = json.dumps(document)
-        if self._world.faults.strikes(Fault.OUTPUT_TRUNCATED):
-            text = text[: len(text) // 2]
-        return text.encode("utf-8")
+            self._document["jobs"][0]["write"]["io_bytes"] = job.whole_bytes
+        text = json.dumps(self._document)
+        truncated = self._world.faults.strikes(Fault.OUTPUT_TRUNCATED)
+        return text[: len(text) // 2] if truncated else text
 
     def write_file(self, path: str, content: bytes) -> None:
         """Keep a file. See the port."""

@@ -1,0 +1,64 @@
+"""A real VM, booted once for all tests that only switch its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pvebench.drivers.host import SystemClock
+from pvebench.drivers.qemu import Accelerator, QemuLab
+from pvebench.guest import GuestImage, build_image, default_directory
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.store import Store
+
+MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
+
+
+@pytest.fixture(scope="session")
+def image() -> GuestImage:
+    return build_image(default_directory(), say=print)
+
+
+class Lab:
+    """A lab with its store; `scenario` makes scenarios on its storage `local`."""
+
+    def __init__(self, directory: Path, image: GuestImage) -> None:
+        self.directory = directory
+        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.storage = directory / "storage"
+        self.clock = SystemClock()
+        self.qemu = QemuLab(
+            node="lab", storages={"local": self.storage}, image=image,
+            accelerator=Accelerator.TCG, runtime=directory / "run",
+            journal=self.store.journal, clock=self.clock,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.qemu.shutdown()
+        self.store.close()
+
+
+def scenario(
+    bus: Bus = Bus.VIRTIO, kind: Format = Format.RAW, cache: Cache = Cache.NONE,
+    size: int = 64 * MIB, **options: object,
+) -> Scenario:  # fmt: skip
+    disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type]
+    return Scenario(node="lab", storage="local", disk=disk, machine=MACHINE, volume_bytes=size)
+
+
+@pytest.fixture(scope="session")
+def shared_lab(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = Lab(tmp_path_factory.mktemp("lab"), image)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def own_lab(image: GuestImage, tmp_path: Path) -> Iterator[Lab]:
+    """A lab that a test may break."""
+    lab = Lab(tmp_path, image)
+    yield lab
+    lab.close()

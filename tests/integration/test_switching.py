@@ -1,0 +1,211 @@
+"""Real QEMU: every option is switched on a running guest and read back."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from pvebench.drivers.qemu.undo import processes_with, undo_pending
+from pvebench.drivers.qemu.volumes import cached_bytes
+from pvebench.errors import (
+    GuestSilent,
+    HypervisorGone,
+    NoSpace,
+    OutputUnreadable,
+    SwitchFailed,
+    ToolFailed,
+)
+from pvebench.model.disk import Aio, Bus, Cache, Format
+from pvebench.model.units import MIB, TIB
+from pvebench.runner.verify import mismatch
+
+from integration.conftest import MACHINE, Lab, scenario
+
+ALL_CONFIGURATIONS = list(itertools.product(Bus, Format, Cache))
+
+
+def test_all_twenty_configurations_are_attached_and_read_back_as_asked(shared_lab: Lab) -> None:
+    shared_lab.qemu.boot(MACHINE)
+    for bus, kind, cache in ALL_CONFIGURATIONS:
+        wanted = scenario(bus, kind, cache)
+        volume, _ = shared_lab.qemu.volume(wanted)
+        attachment = shared_lab.qemu.attach(volume, wanted.disk)
+        assert mismatch(wanted, attachment) == "", wanted.slug
+
+
+@pytest.mark.parametrize("bus", list(Bus))
+@pytest.mark.parametrize("aio", list(Aio))
+def test_every_aio_mode_works_with_and_without_an_iothread(
+    shared_lab: Lab, bus: Bus, aio: Aio
+) -> None:
+    shared_lab.qemu.boot(MACHINE)
+    for iothread in (False, True):
+        wanted = scenario(bus, aio=aio, iothread=iothread)
+        volume, _ = shared_lab.qemu.volume(wanted)
+        attachment = shared_lab.qemu.attach(volume, wanted.disk)
+        assert mismatch(wanted, attachment) == ""
+        assert attachment.unverified == ("aio",)
+
+
+def test_the_guest_finds_the_same_bytes_on_every_bus(shared_lab: Lab) -> None:
+    guest = shared_lab.qemu.boot(MACHINE)
+    sums = set()
+    for bus in Bus:
+        wanted = scenario(bus)
+        volume, _ = shared_lab.qemu.volume(wanted)
+        device = shared_lab.qemu.attach(volume, wanted.disk).device
+        if not sums:
+            guest.run(["/bin/sh", "-c", f"head -c 65536 /dev/urandom > {device}; sync"])
+        done = guest.run(["/bin/sh", "-c", f"head -c 65536 {device} | md5sum"])
+        sums.add(done.stdout)
+    assert len(sums) == 1
+
+
+def test_a_setting_behind_our_back_is_seen_as_a_mismatch(shared_lab: Lab) -> None:
+    shared_lab.qemu.boot(MACHINE)
+    wanted, other = scenario(cache=Cache.NONE), scenario(cache=Cache.UNSAFE)
+    volume, _ = shared_lab.qemu.volume(wanted)
+    attachment = shared_lab.qemu.attach(volume, other.disk)
+    assert mismatch(wanted, attachment) == "cache: asked none, found unsafe"
+
+
+def test_the_page_cache_of_the_volume_is_empty_after_it_is_dropped(shared_lab: Lab) -> None:
+    guest = shared_lab.qemu.boot(MACHINE)
+    wanted = scenario(cache=Cache.WRITEBACK)
+    volume, _ = shared_lab.qemu.volume(wanted)
+    device = shared_lab.qemu.attach(volume, wanted.disk).device
+    guest.run(["/bin/sh", "-c", f"dd if=/dev/urandom of={device} bs=1M count=16 2>/dev/null; sync"])
+    assert cached_bytes(Path(volume.volid)) >= 8 * MIB
+    assert shared_lab.qemu.drop_caches(volume) < MIB
+
+
+def test_qemus_counters_grow_with_the_guests_io(shared_lab: Lab) -> None:
+    guest = shared_lab.qemu.boot(MACHINE)
+    wanted = scenario()
+    volume, _ = shared_lab.qemu.volume(wanted)
+    device = shared_lab.qemu.attach(volume, wanted.disk).device
+    before = shared_lab.qemu.counters()
+    write = f"dd if=/dev/zero of={device} bs=1M count=4 conv=fsync 2>/dev/null"
+    guest.run(["/bin/sh", "-c", write])
+    after = shared_lab.qemu.counters()
+    assert after.write_bytes - before.write_bytes >= 4 * MIB
+    assert after.flush_operations > before.flush_operations
+
+
+def test_qemu_opens_the_volume_past_the_page_cache_for_none_and_directsync_only(
+    own_lab: Lab, tmp_path: Path
+) -> None:
+    """strace is the witness: what the kernel was asked for, not what QEMU says of itself."""
+    own_lab.qemu.boot(MACHINE)
+    pid = own_lab.qemu.pid
+    assert pid is not None
+    trace = tmp_path / "strace"
+    command = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", str(trace), "-p", str(pid)]
+    direct: dict[Cache, bool] = {}
+    with subprocess.Popen(command) as tracer:
+        own_lab.clock.sleep(1.0)
+        for cache in Cache:
+            wanted = scenario(Bus.VIRTIO, Format.RAW, cache)
+            volume, _ = own_lab.qemu.volume(wanted)
+            own_lab.clock.sleep(0.3)
+            done = len(trace.read_text())
+            own_lab.qemu.attach(volume, wanted.disk)
+            own_lab.clock.sleep(0.3)
+            lines = [
+                line for line in trace.read_text()[done:].splitlines()
+                if volume.volid in line and "O_RDWR" in line
+            ]  # fmt: skip
+            assert lines, cache
+            direct[cache] = "O_DIRECT" in lines[-1]
+            own_lab.qemu.detach()
+        tracer.send_signal(signal.SIGINT)
+    assert direct == {cache: cache in (Cache.NONE, Cache.DIRECTSYNC) for cache in Cache}
+
+
+def test_qemu_killed_in_the_middle_is_said_and_the_next_boot_works(own_lab: Lab) -> None:
+    guest = own_lab.qemu.boot(MACHINE)
+    assert own_lab.qemu.pid is not None
+    os.kill(own_lab.qemu.pid, signal.SIGKILL)
+    with pytest.raises(HypervisorGone):
+        guest.run(["/bin/true"])
+    fresh = own_lab.qemu.boot(MACHINE)
+    assert fresh.run(["/bin/true"]).exit_code == 0
+
+
+def test_a_hung_guest_is_said_and_replaced(own_lab: Lab) -> None:
+    guest = own_lab.qemu.boot(MACHINE)
+    assert own_lab.qemu.pid is not None
+    os.kill(own_lab.qemu.pid, signal.SIGSTOP)
+    with pytest.raises(GuestSilent, match="did not answer"):
+        guest.run(["/bin/true"])
+    fresh = own_lab.qemu.boot(MACHINE)
+    assert fresh is not guest
+    assert fresh.run(["/bin/true"]).exit_code == 0
+
+
+def test_a_program_that_the_guest_lacks_is_named(shared_lab: Lab) -> None:
+    guest = shared_lab.qemu.boot(MACHINE)
+    with pytest.raises(ToolFailed, match="nosuchtool cannot be started in the guest"):
+        guest.run(["/usr/bin/nosuchtool"])
+
+
+def test_a_file_that_the_guest_lacks_is_named(shared_lab: Lab) -> None:
+    guest = shared_lab.qemu.boot(MACHINE)
+    with pytest.raises(OutputUnreadable, match="/run/none cannot be read in the guest"):
+        guest.read_file("/run/none")
+
+
+def test_a_large_file_comes_back_whole(shared_lab: Lab) -> None:
+    guest = shared_lab.qemu.boot(MACHINE)
+    content = os.urandom(3 * MIB)
+    guest.write_file("/run/large", content)
+    assert guest.read_file("/run/large") == content
+
+
+def test_an_option_that_qemu_refuses_fails_the_switch_and_the_vm_recovers(own_lab: Lab) -> None:
+    own_lab.qemu.boot(MACHINE)
+    wanted = scenario(cache=Cache.WRITEBACK, aio=Aio.NATIVE)
+    volume, _ = own_lab.qemu.volume(wanted)
+    with pytest.raises(SwitchFailed, match="aio=native"):
+        own_lab.qemu.attach(volume, wanted.disk)
+    own_lab.qemu.boot(MACHINE)
+    good = scenario()
+    assert mismatch(good, own_lab.qemu.attach(volume, good.disk)) == ""
+
+
+def test_a_volume_that_does_not_fit_is_refused_before_it_is_made(own_lab: Lab) -> None:
+    with pytest.raises(NoSpace, match="does not fit"):
+        own_lab.qemu.volume(scenario(size=500 * TIB))
+    assert not list(own_lab.storage.glob("*"))
+
+
+def test_shutdown_leaves_no_process_volume_or_socket(own_lab: Lab) -> None:
+    own_lab.qemu.boot(MACHINE)
+    wanted = scenario()
+    volume, _ = own_lab.qemu.volume(wanted)
+    own_lab.qemu.attach(volume, wanted.disk)
+    pid = own_lab.qemu.pid
+    own_lab.qemu.shutdown()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not list(own_lab.storage.iterdir())
+    assert not list((own_lab.directory / "run").iterdir())
+    assert own_lab.store.journal.pending() == []
+
+
+def test_what_a_crash_leaves_is_undone_from_the_journal_and_nothing_else(own_lab: Lab) -> None:
+    own_lab.qemu.boot(MACHINE)
+    volume, _ = own_lab.qemu.volume(scenario())
+    stranger = own_lab.storage / "vm-100-disk-0.raw"
+    stranger.write_bytes(b"not ours")
+    uuid = own_lab.store.journal.pending()[-1][2]["uuid"]
+    assert processes_with(uuid)
+    lines = undo_pending(own_lab.store.journal)  # as the next start does after kill -9
+    assert len(lines) == 2
+    assert not processes_with(uuid)
+    assert not Path(volume.volid).exists()
+    assert stranger.read_bytes() == b"not ours"
+    assert own_lab.store.journal.pending() == []

@@ -1,0 +1,79 @@
+"""A real Prometheus on a free port, scraping what a test serves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from support.packs import ROOT
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Prometheus:
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        answer = httpx2.get(f"{self.address}/api/v1/query", params={"query": expression}).json()
+        assert answer["status"] == "success", (expression, answer)
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def wait_for(self, expression: str, *, seconds: float = 60.0) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + seconds
+        while not (found := self.query(expression)):
+            assert time.monotonic() < deadline, f"Prometheus has no {expression}"
+            time.sleep(0.5)
+        return found
+
+
+@contextmanager
+def prometheus(directory: Path, exporter: str) -> Iterator[Prometheus]:
+    """Run Debian's Prometheus with the repository's configuration, scraping every second."""
+    config = directory / "config"
+    shutil.copytree(ROOT / "prometheus" / "rules", config / "rules")
+    text = (ROOT / "prometheus" / "prometheus.yml").read_text("utf-8")
+    fast = text.replace("_interval: 15s", "_interval: 1s")
+    assert fast != text
+    (config / "prometheus.yml").write_text(fast, "utf-8")
+    (config / "targets").mkdir()
+    (config / "targets" / "pvebench.json").write_text(json.dumps([{"targets": [exporter]}]))
+    (config / "targets" / "node.json").write_text("[]")
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        "prometheus", f"--config.file={config}/prometheus.yml",
+        f"--storage.tsdb.path={directory}/data", f"--web.listen-address={address}",
+        "--log.level=warn",
+    ]  # fmt: skip
+    with subprocess.Popen(command) as process:
+        try:
+            _wait_until_ready(f"http://{address}/-/ready")
+            yield Prometheus(f"http://{address}")
+        finally:
+            process.terminate()
+
+
+def _wait_until_ready(address: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            if httpx2.get(address).status_code == 200:
+                return
+        except httpx2.HTTPError:
+            pass
+        assert time.monotonic() < deadline, f"{address} does not answer"
+        time.sleep(0.1)

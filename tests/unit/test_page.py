@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import gzip
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+from pvebench.cli.instance import StoreSource
+from pvebench.config import Settings
+from pvebench.drivers.simulated import Fault
+from pvebench.errors import PortInUse
+from pvebench.metrics import CATALOG, Page, Snapshot
+from pvebench.metrics.families import Families
+from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.web import WebServer, listen
+from pvebench.web.app import make_app
+
+from support.packs import Simulation, simulate
+
+
+class FixedSource:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+
+def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
+    store = simulation.store
+    records = [store.case(key) for key in store.case_keys()]
+    values: dict[str, object] = {
+        "now": simulation.world.clock.now(),
+        "records": [record for record in records if record is not None],
+        "environments": store.environments(),
+        "intervals": dict.fromkeys(store.case_keys(), 300.0),
+        "totals": store.totals(),
+        "simulated": True,
+    }
+    return Snapshot(**(values | changes))  # type: ignore[arg-type]
+
+
+def page_of(simulation: Simulation, **changes: object) -> Page:
+    live = {
+        "build": collect_build,
+        "scheduler": lambda families: collect_scheduler([simulation.worker.status], families),
+        "database": lambda families: collect_database(simulation.store.path, families),
+    }
+    page = Page(FixedSource(snapshot_of(simulation, **changes)), live)
+    page.refresh()
+    return page
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+    simulation = simulate(tmp_path_factory.mktemp("store"))
+    simulation.worker.run()
+    return simulation
+
+
+def names(text: str) -> set[str]:
+    return {sample.name for family in parse_plain(text) for sample in family.samples}
+
+
+def test_every_case_shows_its_numbers_under_the_labels_of_the_design(
+    simulation: Simulation,
+) -> None:
+    text = page_of(simulation).render()[0].decode()
+    families = {family.name: family for family in parse_plain(text)}
+    iops = families["pvebench_iops"].samples
+    assert len(iops) == 12
+    assert set(iops[0].labels) == {
+        "node", "storage", "bus", "cache", "format", "scenario", "workload", "direction",
+    }  # fmt: skip
+    assert {sample.labels["direction"] for sample in iops} == {"read", "write"}
+
+
+def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill(
+    simulation: Simulation,
+) -> None:
+    shown = {name for name in names(page_of(simulation).render()[0].decode())}
+    expected = {metric.exposed for metric in CATALOG.values()}
+    # No sync workload ran, the simulated host moves no bytes, and nothing runs or is due.
+    absent = {
+        "pvebench_fsync_latency_percentile_seconds", "pvebench_host_io_bytes",
+        "pvebench_host_context_switches_per_second", "pvebench_current_run_info",
+        "pvebench_next_run_timestamp_seconds",
+    }  # fmt: skip
+    assert expected - shown == absent
+
+
+def test_promtool_finds_nothing_to_complain_about(simulation: Simulation) -> None:
+    body = page_of(simulation).render()[0]
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=body, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr.decode() + done.stdout.decode()) == (0, "")
+
+
+def test_compressed_openmetrics_and_plain_say_the_same(simulation: Simulation) -> None:
+    page = page_of(simulation)
+    accept = "application/openmetrics-text; version=1.0.0"
+
+    def iops(families: object) -> dict[str, float]:
+        return {
+            str(sorted(sample.labels.items())): sample.value
+            for family in families  # type: ignore[attr-defined]
+            if family.name == "pvebench_iops"
+            for sample in family.samples
+        }
+
+    plain = iops(parse_plain(page.render()[0].decode()))
+    zipped = iops(parse_plain(gzip.decompress(page.render(compress=True)[0]).decode()))
+    opened = iops(parse_open(page.render(accept=accept)[0].decode()))
+    both = iops(parse_open(gzip.decompress(page.render(accept=accept, compress=True)[0]).decode()))
+    assert len(plain) == 12
+    assert plain == zipped == opened == both
+
+
+def test_a_collector_that_raises_costs_only_its_own_part(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(snapshot: Snapshot, families: Families) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(__import__("pvebench.metrics.page", fromlist=["x"]).COLLECTORS, "info", broken)
+    text = page_of(simulation).render()[0].decode()
+    health = {
+        sample.labels["collector"]: sample.value
+        for family in parse_plain(text)
+        if family.name == "pvebench_collector_success"
+        for sample in family.samples
+    }
+    assert health.pop("info") == 0
+    assert set(health.values()) == {1}
+    assert "pvebench_iops" in names(text)
+    assert "pvebench_scenario_info" not in names(text)
+
+
+def test_results_older_than_the_maximum_leave_the_page(simulation: Simulation) -> None:
+    later = simulation.world.clock.now() + timedelta(days=15)
+    shown = names(page_of(simulation, now=later).render()[0].decode())
+    assert "pvebench_iops" not in shown
+    assert "pvebench_build_info" in shown
+
+
+def test_a_failed_attempt_keeps_the_last_good_value_and_is_shown_as_failed(
+    tmp_path: Path,
+) -> None:
+    simulation = simulate(tmp_path, cycles=2)
+    for _ in range(13):
+        simulation.worker.step()
+    simulation.world.faults._rates[Fault.TOOL_FAILS] = 1.0
+    simulation.worker.run()
+    text = page_of(simulation).render()[0].decode()
+    families = {family.name: family.samples for family in parse_plain(text)}
+    assert len(families["pvebench_iops"]) == 12
+    assert {sample.value for sample in families["pvebench_run_success"]} == {0}
+    failed = [
+        sample.value for sample in families["pvebench_runs"] if sample.labels["outcome"] == "failed"
+    ]
+    assert failed == [1.0] * 12
+
+
+def test_an_empty_store_gives_a_page_without_results(tmp_path: Path) -> None:
+    shown = names(page_of(simulate(tmp_path)).render()[0].decode())
+    assert "pvebench_iops" not in shown
+    assert {"pvebench_build_info", "pvebench_scheduler_state", "pvebench_results"} <= shown
+
+
+def test_the_store_source_shows_only_cases_of_the_present_packs(simulation: Simulation) -> None:
+    keys = simulation.store.case_keys()
+    source = StoreSource(simulation.store, Settings(node="lab"), {keys[0]: 60.0, "unknown": 60.0})
+    assert [record.last.case_key for record in source.snapshot().records] == [keys[0]]
+
+
+@pytest.fixture
+def server(simulation: Simulation) -> Iterator[str]:
+    opened = listen("127.0.0.1:0".replace(":0", f":{free_port()}"))
+    address = f"http://127.0.0.1:{opened.getsockname()[1]}"
+    app = make_app(
+        page=page_of(simulation), statuses=lambda: [simulation.worker.status], ready=lambda: True
+    )
+    with WebServer(app, opened):
+        yield address
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_server_answers_metrics_health_readiness_and_the_landing_page(server: str) -> None:
+    metrics = httpx2.get(f"{server}/metrics")
+    assert metrics.status_code == 200
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "pvebench_iops{" in metrics.text
+    assert httpx2.get(f"{server}/-/healthy").status_code == 200
+    assert httpx2.get(f"{server}/-/ready").status_code == 200
+    assert "cycle 1: 12 of 12" in httpx2.get(f"{server}/").text
+    assert httpx2.get(f"{server}/nothing").status_code == 404
+
+
+def test_a_port_in_use_is_told_with_the_next_step() -> None:
+    with listen(f"127.0.0.1:{free_port()}") as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(PortInUse) as caught:
+            listen(address)
+    assert str(caught.value).splitlines() == [
+        f"cannot listen on {address}: Address already in use",
+        "  likely cause: another pvebench or another program listens there",
+        "  next step: stop it, or choose another address with --listen",
+    ]

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pvebench.model.units import (
+    format_size,
+    parse_duration,
+    parse_size,
+    show_bytes,
+    show_seconds,
+)
+
+
+@given(st.integers(min_value=0, max_value=2**60))
+def test_a_formatted_size_reads_back_as_the_same_bytes(count: int) -> None:
+    assert parse_size(format_size(count)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("4k", 4096), ("4K", 4096), ("256M", 2**28), ("1GiB", 2**30), (512, 512)]
+)
+def test_sizes_count_in_steps_of_1024_as_fio_and_proxmox_do(text: str | int, count: int) -> None:
+    assert parse_size(text) == count
+
+
+@pytest.mark.parametrize("text", ["4kB", "1.5G", "-1", "", "k", "4 k k", True])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("8s", 8), ("500ms", 0.5), ("5m", 300), ("1.5h", 5400), ("1d", 86400)]
+)
+def test_durations_are_seconds(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["8", 8, "s", "1w", "1h30m", ""])
+def test_a_duration_without_a_known_unit_is_refused(text: str | int) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+def test_people_read_rounded_values() -> None:
+    assert show_bytes(3_400_000_000) == "3.2 GiB"
+    assert (show_seconds(45), show_seconds(200), show_seconds(7500)) == (
+        "45 s", "3 min 20 s", "2 h 05 min",
+    )  # fmt: skip
