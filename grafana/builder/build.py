@@ -28,7 +28,8 @@ def render(built: dashboard.Dashboard) -> str:
     data: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
-    for panel in data["panels"]:
+    for number, panel in enumerate(data["panels"], start=1):
+        panel["id"] = number
         _make_classic(panel)
     return json.dumps(data, indent=2, sort_keys=True) + "\n"
 

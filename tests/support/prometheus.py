@@ -51,8 +51,8 @@ def prometheus(directory: Path, exporter: str) -> Iterator[Prometheus]:
     assert fast != text
     (config / "prometheus.yml").write_text(fast, "utf-8")
     (config / "targets").mkdir()
-    (config / "targets" / "pvebench.json").write_text(json.dumps([{"targets": [exporter]}]))
-    (config / "targets" / "node.json").write_text("[]")
+    (config / "targets" / "pvebench.yml").write_text(json.dumps([{"targets": [exporter]}]))
+    (config / "targets" / "node.yml").write_text("[]")
     address = f"127.0.0.1:{free_port()}"
     command = [
         "prometheus", f"--config.file={config}/prometheus.yml",
