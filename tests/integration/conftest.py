@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from pvebench.drivers.host import SystemClock
 from pvebench.drivers.qemu import Accelerator, QemuLab
 from pvebench.guest import GuestImage, build_image, default_directory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import signal
@@ -9,6 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from integration.conftest import MACHINE, Lab, scenario
+from pvebench.drivers.qemu import Accelerator
+from pvebench.drivers.qemu.machine import QemuMachine
 from pvebench.drivers.qemu.undo import processes_with, undo_pending
 from pvebench.drivers.qemu.volumes import cached_bytes
 from pvebench.errors import (
@@ -22,8 +27,6 @@ from pvebench.errors import (
 from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.units import MIB, TIB
 from pvebench.runner.verify import mismatch
-
-from integration.conftest import MACHINE, Lab, scenario
 
 ALL_CONFIGURATIONS = list(itertools.product(Bus, Format, Cache))
 
@@ -208,4 +211,16 @@ def test_what_a_crash_leaves_is_undone_from_the_journal_and_nothing_else(own_lab
     assert not processes_with(uuid)
     assert not Path(volume.volid).exists()
     assert stranger.read_bytes() == b"not ours"
+    assert own_lab.store.journal.pending() == []
+
+
+def test_a_guest_that_never_answers_is_told_and_leaves_nothing(own_lab: Lab) -> None:
+    vm = QemuMachine(own_lab.directory / "run", journal=own_lab.store.journal, clock=own_lab.clock)
+    image = own_lab.qemu._image
+    # A kernel without its initramfs panics: the agent never comes.
+    mute = dataclasses.replace(image, initramfs=own_lab.directory / "pvebench.db")
+    with pytest.raises((GuestSilent, HypervisorGone)) as caught:
+        vm.start(mute, MACHINE, Accelerator.TCG, timeout=8.0)
+    assert caught.value.cause
+    assert not list((own_lab.directory / "run").iterdir())
     assert own_lab.store.journal.pending() == []

@@ -8,16 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
+
 from pvebench.cli.instance import StoreSource
 from pvebench.config import Settings
 from pvebench.metrics import CATALOG, Page
 from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
-
 from support.packs import ROOT, simulate
 from support.prometheus import Prometheus, free_port, prometheus
 
@@ -170,9 +169,7 @@ def test_the_committed_dashboards_are_what_their_source_builds() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_prometheus_configuration_is_valid(tmp_path: Path) -> None:
+def test_the_prometheus_configuration_is_valid() -> None:
     command = ["promtool", "check", "config", str(ROOT / "prometheus" / "prometheus.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from pvebench.config import Pack, load_pack
-from pvebench.drivers.simulated.clock import START
 from pvebench.drivers.simulated import Fault, Faults, SimulatedClock, World, simulated_site
+from pvebench.drivers.simulated.clock import START
 from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Run
 from pvebench.model.status import Phase

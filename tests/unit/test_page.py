@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
 from pvebench.cli.instance import StoreSource
 from pvebench.config import Settings
 from pvebench.drivers.simulated import Fault
@@ -19,7 +20,6 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
-
 from support.packs import Simulation, simulate
 
 
@@ -83,7 +83,7 @@ def test_every_case_shows_its_numbers_under_the_labels_of_the_design(
 def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill(
     simulation: Simulation,
 ) -> None:
-    shown = {name for name in names(page_of(simulation).render()[0].decode())}
+    shown = names(page_of(simulation).render()[0].decode())
     expected = {metric.exposed for metric in CATALOG.values()}
     # No sync workload ran, the simulated host moves no bytes, and nothing runs or is due.
     absent = {
@@ -128,7 +128,9 @@ def test_a_collector_that_raises_costs_only_its_own_part(
     def broken(snapshot: Snapshot, families: Families) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(__import__("pvebench.metrics.page", fromlist=["x"]).COLLECTORS, "info", broken)
+    monkeypatch.setitem(
+        __import__("pvebench.metrics.page", fromlist=["x"]).COLLECTORS, "info", broken
+    )
     text = page_of(simulation).render()[0].decode()
     health = {
         sample.labels["collector"]: sample.value

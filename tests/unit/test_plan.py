@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pvebench.config import load_pack
 from pvebench.plan import Matrix, expand, make_plan, select
-
 from support.packs import ROOT, SMALL, STORAGES, quick, write_pack
 
 

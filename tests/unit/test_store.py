@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+
 from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed, StoreTooNew
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
@@ -14,7 +15,6 @@ from pvebench.model.workload import Direction
 from pvebench.store import StateDirectory, Store
 from pvebench.store.engine import open_engine
 from pvebench.store.tables import metadata
-
 from support.packs import quick
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -132,5 +132,5 @@ def test_a_second_instance_on_one_state_directory_is_refused(tmp_path: Path) -> 
 
 def test_a_state_directory_below_a_file_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotWritable, match="state directory .* cannot be written"):
+    with pytest.raises(NotWritable, match=r"state directory .* cannot be written"):
         StateDirectory(tmp_path / "file" / "state", exclusive=True)

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pvebench.cli.console import make_console
 from pvebench.cli.instance import assignments
 from pvebench.cli.options import (
     PATH,
@@ -20,7 +21,7 @@ from pvebench.cli.options import (
 )
 from pvebench.cli.progress import numbers
 from pvebench.config import load_pack
-from pvebench.errors import ConfigError, StoreError
+from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.plan import Plan, make_plan
@@ -42,7 +43,7 @@ def plan(
     if as_json:
         click.echo(json.dumps([_plan_data(entry, made) for entry, made in plans], indent=2))
         return
-    console = Console()
+    console = make_console()
     for entry, made in plans:
         _print_plan(console, entry, made)
 
@@ -67,12 +68,11 @@ def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
 
 def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
     pack = entry.pack
-    console.print(f"[bold]{pack.name}[/bold]: {pack.title}", highlight=False)
+    console.print(f"[bold]{pack.name}[/bold]: {pack.title}")
     console.print(
         f"{len(made.cases)} cases, {made.restarts} boots, {made.switches} switches, "
         f"{made.fills} fills; about {show_seconds(made.seconds)}, "
         f"at most {show_bytes(made.bytes_written)} written",
-        highlight=False,
     )
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
     for number, case in enumerate(made.cases, start=1):
@@ -93,7 +93,8 @@ def packs(directory: Path, as_json: bool) -> None:
     """List the packs in a directory."""
     found = [load_pack(path) for path in sorted(directory.glob("*.yaml"))]
     if not found:
-        raise ConfigError([], next_step=f"{directory} holds no *.yaml; name another directory")
+        message = "there are no packs (*.yaml) here; name another directory"
+        raise ConfigError([Problem(str(directory), 0, 0, message)])
     rows = [
         {
             "pack": pack.name, "title": pack.title, "tier": pack.tier, "file": str(pack.path),
@@ -111,7 +112,7 @@ def packs(directory: Path, as_json: bool) -> None:
             pack.name, pack.tier, show_seconds(pack.every_seconds), format_size(pack.volume_bytes),
             str(len(pack.workloads)), pack.title,
         )  # fmt: skip
-    Console().print(table)
+    make_console().print(table)
 
 
 @click.command()
@@ -171,7 +172,7 @@ def _print_results(found: list[StoredRun]) -> None:
             str(run.number), f"{run.finished:%Y-%m-%d %H:%M:%S}", run.scenario, run.workload,
             str(run.outcome), numbers(run.samples) if run.samples else run.reason,
         )  # fmt: skip
-    Console().print(table)
+    make_console().print(table)
 
 
 def _show_run(store: Store, number: int) -> None:

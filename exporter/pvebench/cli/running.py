@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 import structlog
-from rich.console import Console
 
+from pvebench.cli.console import make_console
 from pvebench.cli.instance import (
     StopClock,
     StoreSource,
@@ -73,7 +73,7 @@ def run(
 
 
 def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None, web: bool) -> None:
-    console = Console()
+    console = make_console()
     with ExitStack() as stack:
         # The port first: a name that is taken must not cost a guest's boot.
         opened = open_socket(settings.listen) if web else None
@@ -91,7 +91,7 @@ def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None,
         if opened is not None:
             app = make_app(page=page, statuses=lambda: [worker.status], ready=lambda: True)
             stack.enter_context(WebServer(app, opened))
-            console.print(f"metrics on http://{settings.listen}/metrics", highlight=False)
+            console.print(f"metrics on http://{settings.listen}/metrics")
         stack.enter_context(progress)
         worker.run()
     _conclude(worker)

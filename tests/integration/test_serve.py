@@ -1,0 +1,113 @@
+"""The command a user starts: a real VM, a real Prometheus, the whole way of a result."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from support.packs import SMALL, write_pack
+from support.prometheus import free_port, prometheus
+
+TINY = SMALL.replace("runtime: 2s", "runtime: 3s")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pvebench", *arguments]
+
+
+def processes_of(directory: Path) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            here = str((entry / "cwd").readlink())
+        except OSError:
+            continue
+        if "qemu-system" in line and here.startswith(str(directory)):
+            found.append(line)
+    return found
+
+
+@pytest.mark.usefixtures("image")
+def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path, TINY)
+    address, state = f"127.0.0.1:{free_port()}", tmp_path / "state"
+    arguments = ["serve", "--state", str(state), "--pack", str(pack), "--listen", address]
+    with (
+        prometheus(tmp_path / "prometheus", address) as server,
+        subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, text=True) as exporter,
+    ):
+        try:
+            server.wait_for("count(pvebench_iops) == 2", seconds=120)
+            ready = httpx2.get(f"http://{address}/-/ready")
+        finally:
+            exporter.send_signal(signal.SIGTERM)
+            begun = time.monotonic()
+            out, _ = exporter.communicate(timeout=20)
+        assert time.monotonic() - begun < 10
+        assert ready.status_code == 200
+        buses = server.query("count by (bus, cache, format) (pvebench_iops > 100)")
+        assert {entry["metric"]["bus"] for entry in buses} == {"virtio", "scsi"}
+        cores = server.query('pvebench_host_cpu_usage_cores{component="vcpu"} > 0.1')
+        assert len(cores) == 2
+        accel = server.query("pvebench_environment_info")[0]["metric"]["accel"]
+        assert accel in ("tcg", "kvm")
+        assert server.query('pvebench_moved_bytes_total{direction="read"} > 1e6')
+    assert exporter.returncode == 130
+    assert "local.virtio.raw.none/randread-4k-qd8  ok" in out
+    assert processes_of(tmp_path) == []
+    assert list((state / "storage").iterdir()) == []
+    assert list((state / "run").iterdir()) == []
+
+
+@pytest.mark.usefixtures("image")
+def test_run_ends_with_0_after_ok_runs_and_keeps_their_evidence(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path, TINY)
+    state = ["--state", str(tmp_path / "state")]
+    arguments = command("run", *state, "--pack", str(pack), "--only", "*scsi*")
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 runs ok" in done.stdout
+    shown = subprocess.run(
+        command("results", *state, "--run", "1"), capture_output=True, check=True
+    )
+    evidence = json.loads(shown.stdout)["evidence"]
+    assert "rw=randread" in evidence["job.fio"]
+    assert json.loads(evidence["output"])["jobs"][0]["error"] == 0
+    assert json.loads(evidence["effective"])["cache"] == "none"
+    assert evidence["fio_iops.log"]
+
+
+@pytest.mark.usefixtures("image")
+def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the_next_start(
+    tmp_path: Path,
+) -> None:
+    pack, state = write_pack(tmp_path, TINY), tmp_path / "state"
+    arguments = command("run", "--state", str(state), "--pack", str(pack))
+    with subprocess.Popen([*arguments, "--cycles", "5"], stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        while b"[1/2]" not in first.stdout.readline():
+            assert first.poll() is None
+        time.sleep(1.5)
+        first.kill()
+    assert processes_of(tmp_path)  # QEMU outlives a killed parent
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "after an unclean end: ended VM" in done.stdout
+    assert "after an unclean end: removed test volume" in done.stdout
+    listed = subprocess.run(
+        command("results", "--state", str(state), "--json"), capture_output=True, check=True
+    )
+    runs = json.loads(listed.stdout)
+    assert len(runs) == 3
+    assert {run["outcome"] for run in runs} == {"ok"}
+    assert len({run["uid"] for run in runs}) == 3
+    assert processes_of(tmp_path) == []
+    assert list((state / "storage").iterdir()) == []

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvebench.drivers.qemu import Accelerator, choose_accelerator
+from pvebench.errors import GuestSilent, MachineError
+
+
+class Proof:
+    def __init__(self, *, works: bool) -> None:
+        self.works = works
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+        if not self.works:
+            raise GuestSilent("the agent did not answer within 20 s")
+
+
+def choose(
+    tmp_path: Path, proof: Proof, wish: str = "auto", device: Path | None = None
+) -> Accelerator:
+    usable = tmp_path / "kvm"
+    usable.touch()
+    return choose_accelerator(
+        wish, memory=tmp_path / "kvm.json", prove=proof, say=print, device=device or usable
+    )
+
+
+def test_kvm_is_used_once_a_guest_has_booted_under_it(tmp_path: Path) -> None:
+    assert choose(tmp_path, Proof(works=True)) is Accelerator.KVM
+
+
+def test_a_device_that_hangs_guests_means_tcg_and_is_proved_once_per_host_boot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proof = Proof(works=False)
+    assert choose(tmp_path, proof) is Accelerator.TCG
+    assert choose(tmp_path, proof) is Accelerator.TCG
+    assert proof.times == 1
+    assert "using TCG, results carry accel=tcg" in capsys.readouterr().out
+
+
+def test_after_a_new_boot_of_the_host_it_is_proved_again(tmp_path: Path) -> None:
+    choose(tmp_path, Proof(works=False))
+    (tmp_path / "kvm.json").write_text('{"boot": "another", "fault": "x"}')
+    proof = Proof(works=True)
+    assert choose(tmp_path, proof) is Accelerator.KVM
+    assert proof.times == 1
+
+
+def test_without_the_device_nothing_is_tried(tmp_path: Path) -> None:
+    proof = Proof(works=True)
+    assert choose(tmp_path, proof, device=tmp_path / "absent") is Accelerator.TCG
+    assert proof.times == 0
+
+
+def test_kvm_on_demand_that_does_not_work_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="accelerator kvm is set, but a guest does not boot"):
+        choose(tmp_path, Proof(works=False), wish="kvm")
+
+
+def test_tcg_on_demand_asks_nobody(tmp_path: Path) -> None:
+    proof = Proof(works=True)
+    assert choose(tmp_path, proof, wish="tcg") is Accelerator.TCG
+    assert proof.times == 0

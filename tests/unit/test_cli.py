@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.store import StateDirectory
+from support.packs import QUICK, SMALL, write_pack
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_plan_shows_order_cost_and_what_is_left_out(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--node", "lab"]) == 0
+    out = capsys.readouterr().out
+    assert "12 cases, 1 boots, 6 switches, 2 fills" in out
+    assert "excluded by the pack (format=qcow2, cache=writeback)" in out
+
+
+def test_plan_as_json_is_data(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--json", "--only", "*virtio.raw.none*"]) == 0
+    plan = json.loads(capsys.readouterr().out)[0]
+    assert len(plan["cases"]) == 2
+    assert plan["switches"] == 1
+    assert {left["reason"] for left in plan["left_out"]} >= {"not selected"}
+
+
+def test_a_broken_pack_ends_with_2_and_its_place(tmp_path: Path, capsys: Captured) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("every: 10m", "every: 10"))
+    assert run_cli(["plan", "--pack", str(pack)]) == 2
+    assert f"{pack}:3:8: every: 10 is not a duration" in capsys.readouterr().err
+
+
+def test_simulated_cycles_end_with_0_and_their_results_are_listed(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    state = ["--state", str(tmp_path), "--driver", "simulated", "--node", "lab"]
+    assert run_cli(["run", *state, "--pack", str(QUICK), "--cycles", "2"]) == 0
+    assert "24 of 24 runs ok" in capsys.readouterr().out
+    assert run_cli(["results", "--state", str(tmp_path), "--json", "--limit", "100"]) == 0
+    runs = json.loads(capsys.readouterr().out)
+    assert len(runs) == 24
+    assert {sample["unit"] for run in runs for sample in run["samples"]} >= {"iops", "seconds"}
+
+
+def test_simulated_and_measured_results_do_not_share_a_state(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulated = ["run", "--state", str(tmp_path), "--driver", "simulated", "--pack", str(QUICK)]
+    assert run_cli(simulated) == 0
+    assert run_cli(["run", "--state", str(tmp_path), "--pack", str(QUICK)]) == 5
+    assert "holds simulated results; measured ones must not" in capsys.readouterr().err
+
+
+def test_a_second_instance_ends_with_4(tmp_path: Path, capsys: Captured) -> None:
+    with StateDirectory(tmp_path, exclusive=True):
+        arguments = ["run", "--state", str(tmp_path), "--driver", "simulated", "--pack", str(QUICK)]
+        assert run_cli(arguments) == 4
+    assert "another pvebench (process" in capsys.readouterr().err
+
+
+def test_results_before_any_run_say_what_to_do(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["results", "--state", str(tmp_path)]) == 5
+    assert "next step: measure first: pvebench run" in capsys.readouterr().err
+
+
+def test_check_says_what_is_fine_and_what_is_not(tmp_path: Path, capsys: Captured) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("size: 64M", "size: 900T"))
+    assert run_cli(["check", "--state", str(tmp_path / "s"), "--pack", str(pack), "--json"]) == 3
+    captured = capsys.readouterr()
+    found = {row["check"]: row["ok"] for row in json.loads(captured.out)}
+    assert found["settings"]
+    assert found["qemu-system-x86_64"]
+    assert not found["storage local"]
+    assert "checks failed: storage local" in captured.err
+
+
+def test_packs_lists_what_is_there(capsys: Captured) -> None:
+    assert run_cli(["packs", str(QUICK.parent), "--json"]) == 0
+    assert [row["pack"] for row in json.loads(capsys.readouterr().out)] == ["cache-matrix", "quick"]
+
+
+def test_an_empty_directory_of_packs_is_told(tmp_path: Path, capsys: Captured) -> None:
+    assert run_cli(["packs", str(tmp_path)]) == 2
+    assert "no packs" in capsys.readouterr().err
+
+
+def test_an_unknown_option_ends_with_2(capsys: Captured) -> None:
+    assert run_cli(["plan", "--nonsense"]) == 2
+    assert "No such option" in capsys.readouterr().err
+
+
+def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
+    import jsonschema
+    from ruamel.yaml import YAML
+
+    assert run_cli(["schema", "pack"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    for path in QUICK.parent.glob("*.yaml"):
+        jsonschema.validate(YAML(typ="safe").load(path), schema)

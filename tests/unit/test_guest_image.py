@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
+from pvebench.guest import build, load_image
+from pvebench.guest.build import build_image
+from pvebench.guest.cpio import DIRECTORY, FILE, LINK, Entry, archive
+from pvebench.guest.image import FILES, MANIFEST, describe_files, upstream
+from pvebench.guest.modules import module_files
+from pvebench.guest.recipe import FORMAT, recipe_digest
+
+
+def whole_image(directory: Path) -> Path:
+    for name in FILES:
+        (directory / name).write_bytes(f"content of {name}".encode())
+    manifest = {
+        "format": FORMAT, "recipe": recipe_digest(), "kernel_version": "6.1", "packages": {},
+        "files": describe_files(directory),
+    }  # fmt: skip
+    (directory / MANIFEST).write_text(json.dumps(manifest))
+    return directory
+
+
+def test_a_whole_image_is_loaded_with_a_digest_of_its_content(tmp_path: Path) -> None:
+    image = load_image(whole_image(tmp_path))
+    assert len(image.digest) == 64
+    assert load_image(tmp_path).digest == image.digest
+    assert image.kernel.read_bytes() == b"content of vmlinuz"
+
+
+def damage_nothing_there(directory: Path) -> None:
+    (directory / MANIFEST).unlink()
+
+
+def damage_truncated(directory: Path) -> None:
+    (directory / "initramfs").write_bytes(b"content of init")
+
+
+def damage_one_bit(directory: Path) -> None:
+    content = bytearray((directory / "guest.iso").read_bytes())
+    content[3] ^= 1
+    (directory / "guest.iso").write_bytes(content)
+
+
+def damage_missing_file(directory: Path) -> None:
+    (directory / "vmlinuz").unlink()
+
+
+def damage_manifest(directory: Path) -> None:
+    (directory / MANIFEST).write_text('{"format"')
+
+
+def damage_layout(directory: Path) -> None:
+    manifest = json.loads((directory / MANIFEST).read_text())
+    (directory / MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (damage_nothing_there, "there is no guest image in"),
+        (damage_truncated, "is damaged: initramfs is not what the manifest says"),
+        (damage_one_bit, "is damaged: guest.iso is not what the manifest says"),
+        (damage_missing_file, "lacks"),
+        (damage_manifest, "has an unreadable manifest"),
+        (damage_layout, "has layout 99, not 1"),
+    ],
+)
+def test_a_broken_image_is_told_and_never_loaded(
+    tmp_path: Path, damage: object, expected: str
+) -> None:
+    whole_image(tmp_path)
+    damage(tmp_path)  # type: ignore[operator]
+    with pytest.raises(GuestImageError, match=expected) as caught:
+        load_image(tmp_path)
+    assert "pvebench guest build" in str(caught.value)
+
+
+def test_an_image_that_is_whole_and_current_is_not_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # no tool could be run
+    assert build_image(whole_image(tmp_path)).directory == tmp_path
+
+
+def test_missing_tools_are_all_named_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolsMissing, match="needs apt, dpkg, xorriso, not installed here"):
+        build_image(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotWritable, match="cannot be written"):
+        build_image(tmp_path / "file" / "guest")
+
+
+def test_a_build_that_fails_leaves_no_image_that_verifies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise GuestImageError("cut off")
+
+    whole_image(tmp_path)
+    (tmp_path / "initramfs").write_bytes(b"old and damaged")
+    monkeypatch.setattr(build, "resolve", fail)
+    with pytest.raises(GuestImageError, match="cut off"):
+        build_image(tmp_path)
+    with pytest.raises(GuestImageError, match="is damaged"):
+        load_image(tmp_path)
+    assert not list(tmp_path.glob("build-*"))
+
+
+def test_an_archive_is_read_back_by_cpio_and_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    entries = {
+        "etc/motd": Entry(FILE | 0o644, b"hello\n"),
+        "bin": Entry(DIRECTORY | 0o755),
+        "bin/sh": Entry(LINK | 0o777, b"busybox"),
+    }
+    content = archive(entries)
+    assert content == archive(dict(reversed(entries.items())))
+    done = subprocess.run(["cpio", "-tv"], input=content, capture_output=True, check=True)
+    lines = [line.split() for line in done.stdout.decode().splitlines()]
+    assert [line[-1] for line in lines] == ["bin", "busybox", "etc", "etc/motd"]
+    assert lines[3][:5] == ["-rw-r--r--", "1", "root", "root", "6"]
+    subprocess.run(["cpio", "-id", "--quiet"], input=content, cwd=tmp_path, check=True)
+    assert (tmp_path / "etc" / "motd").read_bytes() == b"hello\n"
+
+
+def kernel(directory: Path, modules: dict[str, str]) -> Path:
+    base = directory / "lib" / "modules" / "6.1"
+    base.mkdir(parents=True)
+    (base / "modules.builtin").write_text("kernel/fs/vfat.ko\n")
+    for name, depends in modules.items():
+        (base / f"{name}.ko").write_bytes(
+            b"\x7fELF\0license=GPL\0depends=" + depends.encode() + b"\0x"
+        )
+    return directory
+
+
+def test_modules_come_after_all_they_depend_on(tmp_path: Path) -> None:
+    root = kernel(tmp_path, {"ext4": "jbd2,crc16", "jbd2": "crc16", "crc16": "", "extra": ""})
+    names = [path.stem for path in module_files(root, "6.1", ["ext4", "vfat"])]
+    assert sorted(names) == ["crc16", "ext4", "jbd2"]
+    assert names.index("crc16") < names.index("jbd2") < names.index("ext4")
+
+
+def test_a_module_that_the_kernel_lacks_is_named_with_who_needs_it(tmp_path: Path) -> None:
+    root = kernel(tmp_path, {"ext4": "jbd2"})
+    with pytest.raises(GuestImageError, match=r"has no module jbd2 \(needed by ext4\)"):
+        module_files(root, "6.1", ["ext4"])
+
+
+def test_compressed_modules_are_refused_in_words(tmp_path: Path) -> None:
+    root = kernel(tmp_path, {"ext4": ""})
+    (root / "lib" / "modules" / "6.1" / "xfs.ko.zst").write_bytes(b"")
+    with pytest.raises(GuestImageError, match="kernel modules are compressed"):
+        module_files(root, "6.1", ["ext4"])
+
+
+@pytest.mark.parametrize(
+    ("package", "version"),
+    [("1:7.2+dfsg-7+deb12u18", "7.2"), ("3.33-3", "3.33"), ("2.00a+nmu1", "2.00a")],
+)
+def test_a_package_version_is_told_as_upstream_does(package: str, version: str) -> None:
+    assert upstream(package) == version
