@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.instance import assignments
+from pvebench.cli.instance import assignments, kvm_memory
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
 from pvebench.drivers.qemu.volumes import RESERVE_BYTES
@@ -64,7 +64,7 @@ def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
         yield from _space(settings, given)
         image = settings.guest_image or default_directory()
         yield _attempt("guest image", lambda: f"{load_image(image).digest[:12]} in {image}")
-        yield _accelerator(settings, image)
+        yield _accelerator(settings)
 
 
 def _attempt(name: str, look: Callable[[], str]) -> Finding:
@@ -103,12 +103,11 @@ def _existing(path: Path) -> Path:
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
-def _accelerator(settings: Settings, image: Path) -> Finding:
+def _accelerator(settings: Settings) -> Finding:
     device = Path("/dev/kvm")
     usable = os.access(device, os.R_OK | os.W_OK)
-    memory = image / "kvm.json"
     if settings.accelerator == "tcg" or not usable:
         why = "set so" if settings.accelerator == "tcg" else f"{device} cannot be used"
         return "accelerator", settings.accelerator != "kvm", f"tcg ({why}); results carry accel=tcg"
-    known = " and was tried before" if memory.exists() else ", to be proved by the first run"
+    known = " and was tried before" if kvm_memory().exists() else ", to be proved by the first run"
     return "accelerator", True, f"{device} is there{known}"

@@ -27,6 +27,11 @@ StopClock = SystemClock | SimulatedClock
 Say = Callable[[str], None]
 
 
+def kvm_memory() -> Path:
+    """Return the file that remembers whether KVM was proved, for all instances of this user."""
+    return default_directory().parent / "kvm.json"
+
+
 def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
     """Return storage id -> what it can hold."""
     return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storage_paths().items()}
@@ -108,7 +113,7 @@ def make_site(
     image = build_image(settings.guest_image or default_directory(), say=say)
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(
-        settings.accelerator, memory=image.directory / "kvm.json", prove=proof, say=say
+        settings.accelerator, memory=kvm_memory(), prove=proof, say=say
     )
     storages = {name: entry.path.absolute() for name, entry in settings.storage_paths().items()}
     lab = QemuLab(
