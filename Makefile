@@ -17,8 +17,6 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 BIN := .venv/bin
-# Programs without .py in their name, which ruff and mypy do not find by themselves: none so far.
-SCRIPTS := $(wildcard scripts/*.py)
 
 .PHONY: help run test check format generate bench guest lock clean venv
 .PHONY: packages-run packages-test packages-guest
@@ -46,16 +44,16 @@ check: venv ## format, lint, types, import rules, generated files (needs Python 
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy $(SCRIPTS)
+	MYPYPATH=scripts/stack $(BIN)/mypy scripts/stack/*.py
 	$(BIN)/lint-imports
-	scripts/check-generated
+	scripts/generate --check
 
 format: venv ## put the format right, and what ruff can mend by itself (needs Python only)
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
 generate: venv ## write the generated files anew: schemas, dashboards (needs Python only)
-	scripts/check-generated --write
+	scripts/generate
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
 	@shopt -s nullglob; found=(bench/*.py); \

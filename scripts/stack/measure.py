@@ -1,0 +1,65 @@
+"""pvebench in the foreground: it has the terminal, and is the one that is asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from processes import GRACE_SECONDS, Stack, guarded, processes_below, stop_signals
+from services import Layout
+
+SI_KERNEL: Final = 0x80
+"""`si_code` of a signal that the terminal sent, and therefore sent to pvebench as well."""
+
+
+def measure(command: Sequence[str], stack: Stack, layout: Layout) -> int:
+    """Run pvebench with the terminal until it ends; return its exit code."""
+    watched = stop_signals()
+    # A closed terminal would end pvebench before it has put its VM away: it gets SIGTERM instead.
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    child = subprocess.Popen(guarded(command))
+    # Blocked, not handled, from here: only a signal that is waited for tells who sent it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
+    signal.signal(signal.SIGHUP, handler)
+    deadline = float("inf")
+    stack_missed = False
+    while child.poll() is None:
+        if stack.has_ended and not stack_missed:
+            stack_missed = True
+            say("Prometheus and the rest have ended; measuring goes on, and the results "
+                f"are shown after the next start\n  {stack.tail()}")  # fmt: skip
+        if time.monotonic() > deadline:
+            kill(child, layout)
+            break
+        info = signal.sigtimedwait({*watched, signal.SIGCHLD}, 0.5)
+        if info is None or info.si_signo == signal.SIGCHLD:
+            continue
+        if info.si_code != SI_KERNEL or info.si_signo != signal.SIGINT:
+            terminal_lost = info.si_signo == signal.SIGHUP
+            child.send_signal(signal.SIGTERM if terminal_lost else info.si_signo)
+        deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def kill(child: subprocess.Popen[bytes], layout: Layout) -> None:
+    """End a pvebench that does not end by itself, and the VMs that it leaves."""
+    child.kill()
+    child.wait()
+    for process, name in processes_below(layout.run).items():
+        if name.startswith("qemu-system-"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+    say(f"it did not end within {GRACE_SECONDS:.0f} s and was killed; the next start undoes what "
+        "it left")  # fmt: skip
+
+
+def say(text: str) -> None:
+    """Print a line about what went wrong."""
+    print(f"pvebench: {text}", file=sys.stderr)

@@ -1,0 +1,189 @@
+"""What runs beside pvebench, with which arguments, and where its files are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pvebench.errors import NotWritable, ToolsMissing
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+HOST: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One program beside pvebench.
+
+    Attributes:
+        name: what people and the log call it.
+        port: where it listens; `variable` is the make variable that changes it.
+        command: what is run. Empty: not run by honcho.
+        mark: the argument of `command` that no other process on this machine has.
+        environment: what it finds in its environment beside ours.
+    """
+
+    name: str
+    port: int
+    variable: str
+    command: tuple[str, ...] = ()
+    mark: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things are in the state directory."""
+
+    state: Path
+
+    @property
+    def run(self) -> Path:
+        """Directory of what only lives while it runs; pvebench keeps its sockets there too."""
+        return self.state / "run"
+
+    @property
+    def procfile(self) -> Path:
+        """What honcho runs."""
+        return self.run / "Procfile"
+
+    @property
+    def log(self) -> Path:
+        """Output of everything but pvebench."""
+        return self.state / "log" / "stack.log"
+
+    @property
+    def prometheus(self) -> Path:
+        """Prometheus' configuration and data."""
+        return self.state / "prometheus"
+
+    def make(self) -> None:
+        """Make the directories.
+
+        Raises:
+            NotWritable: one of them cannot be made.
+        """
+        try:
+            for path in (self.log.parent, self.prometheus / "data", self.state / "node_exporter"):
+                path.mkdir(parents=True, exist_ok=True)
+            self.run.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise NotWritable(
+                f"state directory {self.state} cannot be written: {error.strerror}",
+                next_step="choose another: make run STATE=…",
+            ) from error
+
+
+def prometheus(options: argparse.Namespace, layout: Layout) -> Service:
+    """Return Prometheus, with its data in the state directory."""
+    mark = f"--storage.tsdb.path={layout.prometheus / 'data'}"
+    command = (
+        find_program("prometheus"),
+        f"--config.file={layout.prometheus / 'config' / 'prometheus.yml'}",
+        mark,
+        # Long enough to see what last year's upgrade did; a full matrix takes some GB for it.
+        "--storage.tsdb.retention.time=2y",
+        f"--web.listen-address={HOST}:{options.prometheus_port}",
+    )
+    return Service("Prometheus", options.prometheus_port, "PROMETHEUS_PORT", command, mark)
+
+
+def node_exporter(options: argparse.Namespace, layout: Layout) -> Service:
+    """Return node_exporter; its textfile directory is there so that it can be told as ours."""
+    mark = f"--collector.textfile.directory={layout.state / 'node_exporter'}"
+    command = (
+        find_program("prometheus-node-exporter", "node_exporter"),
+        mark,
+        # It lists every collector at each start, which would hide what matters in the log's end.
+        "--log.level=warn",
+        f"--web.listen-address={HOST}:{options.node_exporter_port}",
+    )
+    port = options.node_exporter_port
+    return Service("node_exporter", port, "NODE_EXPORTER_PORT", command, mark)
+
+
+def grafana(options: argparse.Namespace, layout: Layout) -> Service | None:
+    """Return Grafana with this repository's dashboards; None if it is not installed."""
+    program = which("grafana", "grafana-server")
+    if program is None:
+        return None
+    packaged = Path("/usr/share/grafana")
+    home = packaged if packaged.is_dir() else Path(program).resolve().parents[1]
+    mark = f"cfg:default.paths.data={layout.state / 'grafana'}"
+    server = ("server",) if Path(program).name == "grafana" else ()
+    command = (program, *server, f"--homepath={home}", mark)
+    environment = {
+        "PVEBENCH_PROMETHEUS_URL": f"http://{HOST}:{options.prometheus_port}",
+        "PVEBENCH_DASHBOARDS": str(REPOSITORY / "grafana" / "dashboards"),
+        "GF_PATHS_LOGS": str(layout.state / "grafana" / "log"),
+        "GF_PATHS_PLUGINS": str(layout.state / "grafana" / "plugins"),
+        "GF_PATHS_PROVISIONING": str(REPOSITORY / "grafana" / "provisioning"),
+        "GF_SERVER_HTTP_ADDR": HOST,
+        "GF_SERVER_HTTP_PORT": str(options.grafana_port),
+        # Looking needs no login, and the well-known first password opens nothing.
+        "GF_AUTH_ANONYMOUS_ENABLED": "true",
+        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
+        "GF_AUTH_BASIC_ENABLED": "false",
+        "GF_AUTH_DISABLE_LOGIN_FORM": "true",
+        # It asks nobody outside for anything.
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_NEWS_NEWS_FEED_ENABLED": "false",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_SECURITY_DISABLE_GRAVATAR": "true",
+    }
+    return Service("Grafana", options.grafana_port, "GRAFANA_PORT", command, mark, environment)
+
+
+def which(*names: str) -> str | None:
+    """Return the first of the programs that is there, also where daemons usually are."""
+    path = os.pathsep.join(
+        [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/share/grafana/bin"]
+    )
+    return next((found for name in names if (found := shutil.which(name, path=path))), None)
+
+
+def find_program(*names: str) -> str:
+    """Return the path of the first of the programs that is there.
+
+    Raises:
+        ToolsMissing: none is.
+    """
+    found = which(*names)
+    if found is None:
+        raise ToolsMissing(
+            f"{' or '.join(names)} is not installed",
+            next_step="run make run, which installs it or says how",
+        )
+    return found
+
+
+def write_prometheus_config(layout: Layout, exporter: Service, node: Service) -> None:
+    """Put this repository's configuration beside the targets of this run."""
+    config = layout.prometheus / "config"
+    # A rule file that the repository no longer has must not go on firing.
+    shutil.rmtree(config, ignore_errors=True)
+    (config / "targets").mkdir(parents=True)
+    shutil.copyfile(REPOSITORY / "prometheus" / "prometheus.yml", config / "prometheus.yml")
+    shutil.copytree(REPOSITORY / "prometheus" / "rules", config / "rules")
+    for name, service in (("pvebench", exporter), ("node", node)):
+        target = f'- targets: ["{HOST}:{service.port}"]\n'
+        (config / "targets" / f"{name}.yml").write_text(target, "utf-8")
+
+
+def announce(exporter: Service, services: Sequence[Service]) -> None:
+    """Say where everything can be seen."""
+    print(f"{exporter.name:14} http://{HOST}:{exporter.port}/metrics")
+    for service in services:
+        print(f"{service.name:14} http://{HOST}:{service.port}")
+    if not any(service.name == "Grafana" for service in services):
+        print("Grafana        not installed; to see the dashboards install it and start again,")
+        print("               or run the compose stack, which brings it along")
+    sys.stdout.flush()
