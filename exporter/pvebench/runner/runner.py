@@ -13,7 +13,7 @@ from pvebench.model.ports import Attachment, Guest, Site, Volume
 from pvebench.model.run import Outcome, Run, Sample
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Direction
 from pvebench.runner.measure import Measured, finish_job, run_job, start_job, wait_for_end
 from pvebench.runner.observer import Observer
 from pvebench.runner.verify import mismatch
@@ -162,6 +162,8 @@ class Runner:
         evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             evidence[path.rpartition("/")[2]] = content.decode("utf-8")
+        if Direction.TRIM in workload.directions:
+            self._filled.discard(attached.volume.volid)  # holes again: the next case fills first
         measured = run_job(
             self._site, guest, job,
             ramp_seconds=workload.ramp_seconds, runtime_seconds=workload.runtime_seconds,

@@ -102,6 +102,7 @@ def read_back(
     device_type: str,
     iothread: str,
     opened_direct: bool | None,
+    guest_write_cache: str,
 ) -> dict[str, str]:
     """Return the options that are really in force, in the words of `Disk`.
 
@@ -111,6 +112,7 @@ def read_back(
         device_type: QOM type of the disk.
         iothread: QOM path of the disk's or controller's I/O thread, empty if none.
         opened_direct: whether the kernel has the file open with O_DIRECT; None if unknown.
+        guest_write_cache: what the guest's kernel says: `write-back` or `write-through`.
     """
     by_name = {str(node["node-name"]): node for node in nodes}
     layout, file = by_name[names.format], by_name[names.file]
@@ -128,14 +130,19 @@ def read_back(
         "cache": _cache_name(
             direct=direct,
             no_flush=bool(file["cache"]["no-flush"]),
-            write_cache=bool(inserted["cache"]["writeback"]),
+            # Both must agree; a guest that sees another write cache sends other flushes.
+            write_cache=_both(bool(inserted["cache"]["writeback"]), guest_write_cache),
         ),
         "iothread": option_text(bool(iothread)),
         "detect_zeroes": option_text(layout["detect_zeroes"] != "off"),
     }
 
 
-def _cache_name(*, direct: bool, no_flush: bool, write_cache: bool) -> str:
+def _both(qemu_says: bool, guest_says: str) -> bool | None:
+    return qemu_says if guest_says == ("write-back" if qemu_says else "write-through") else None
+
+
+def _cache_name(*, direct: bool, no_flush: bool, write_cache: bool | None) -> str:
     for cache in Cache:
         if (cache.direct, cache.no_flush, cache.write_cache) == (direct, no_flush, write_cache):
             return str(cache)

@@ -149,10 +149,10 @@ class QemuLab:
             device_type=self._property(names.device, "type"),
             iothread=self._property(holder, "iothread"),
             opened_direct=opened_direct(self._qemu.pid, Path(volume.volid)),
+            guest_write_cache=seen.get("write_cache", ""),
         )  # fmt: skip
         effective["size_bytes"] = seen.get("size_bytes", "")
-        guest_cache = seen.get("write_cache", "")
-        raw = {"nodes": nodes, "blocks": blocks, "guest": dict(seen), "write_cache": guest_cache}
+        raw = {"nodes": nodes, "blocks": blocks, "guest": dict(seen)}
         return Attachment(
             device=seen["device"],
             effective=effective,
