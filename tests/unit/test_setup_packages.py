@@ -129,7 +129,10 @@ def test_installing_forbids_service_starts_while_apt_works(
 ) -> None:
     machine.stub("apt-cache", "echo '  Candidate: 1'")
     # Notes what would be done as root, and does none of it.
-    machine.stub("sudo", f"case $* in *' install -y '*) exit {apt_status};; esac")
+    machine.stub(
+        "sudo",
+        f"case $* in *' install -y '*) exit {apt_status};; *' install -m '*) cat >/dev/null;; esac",
+    )
     machine.installed = ["python3-venv"]
     assert machine.packages("guest").returncode == apt_status
     policy = Path("/usr/sbin/policy-rc.d")

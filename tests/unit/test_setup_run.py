@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,8 @@ def test_the_configuration_is_the_repositorys_with_the_targets_of_this_run(runne
     config = runner.state / "prometheus" / "config"
     ours = (ROOT / "prometheus" / "prometheus.yml").read_bytes()
     assert (config / "prometheus.yml").read_bytes() == ours
+    rules = {path.name for path in (ROOT / "prometheus" / "rules").iterdir()}
+    assert {path.name for path in (config / "rules").iterdir()} == rules
     exporter = (config / "targets" / "pvebench.yml").read_text("utf-8")
     assert json.loads(exporter.partition("targets: ")[2]) == [
         f"127.0.0.1:{runner.ports['exporter']}"
@@ -269,16 +272,32 @@ def test_grafana_runs_with_our_dashboards_when_it_is_installed(runner: Runner) -
     assert f"Grafana        http://127.0.0.1:{runner.ports['grafana']}" in runner.said
 
 
-def test_ctrl_c_at_the_terminal_reaches_pvebench_once(runner: Runner) -> None:
-    master, terminal = os.openpty()
-    try:
-        process = runner.start(terminal=terminal)
-        wait_for(runner.measuring)
-        os.write(master, b"\x03")
-        assert process.wait(30) == 7
-    finally:
-        os.close(master)
-        os.close(terminal)
+@pytest.fixture
+def terminal() -> Iterator[tuple[FileIO, int]]:
+    """A terminal: what a person holds of it, and what programs see of it."""
+    person, programs = os.openpty()
+    with FileIO(person, "r+") as keyboard, FileIO(programs, "r+"):
+        yield keyboard, programs
+
+
+def test_ctrl_c_at_the_terminal_reaches_pvebench_once(
+    runner: Runner, terminal: tuple[FileIO, int]
+) -> None:
+    process = runner.start(terminal=terminal[1])
+    wait_for(runner.measuring)
+    terminal[0].write(b"\x03")
+    assert process.wait(30) == 7
     assert runner.said.count("stub got") == 1
     assert "stub got SIGINT" in runner.said
+    assert runner.running() == {}
+
+
+def test_a_terminal_that_closes_lets_pvebench_end_in_order(
+    runner: Runner, terminal: tuple[FileIO, int]
+) -> None:
+    process = runner.start(terminal=terminal[1])
+    wait_for(runner.measuring)
+    terminal[0].close()
+    assert process.wait(30) == 7
+    assert "stub got SIGTERM" in runner.said
     assert runner.running() == {}
