@@ -14,7 +14,7 @@
     ├── DriverError                  6   the hypervisor or the guest did not do as told
     │   ├── HypervisorGone               QEMU exited, or its socket closed (retryable)
     │   ├── OutcomeUnknown               a reply was lost: query, never repeat
-    │   ├── SwitchFailed                 a disk could not be attached or detached
+    │   ├── SwitchFailed                 a disk could not be attached or detached (retryable)
     │   ├── GuestSilent                  the agent does not answer in time (retryable)
     │   └── VolumeError                  a volume could not be made, read or removed
     ├── GuestImageError              7   the guest image is missing, half-built or damaged
@@ -157,6 +157,8 @@ class OutcomeUnknown(DriverError):
 
 class SwitchFailed(DriverError):
     """A disk could not be attached or detached; the VM must be restarted before reuse."""
+
+    retryable = True
 
 
 class GuestSilent(DriverError):

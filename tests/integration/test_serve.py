@@ -74,7 +74,7 @@ def test_run_ends_with_0_after_ok_runs_and_keeps_their_evidence(tmp_path: Path) 
     arguments = command("run", *state, "--pack", str(pack), "--only", "*scsi*")
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 runs ok" in done.stdout
+    assert "1 of 1 cases ok" in done.stdout
     shown = subprocess.run(
         command("results", *state, "--run", "1"), capture_output=True, check=True
     )

@@ -38,7 +38,7 @@ def test_simulated_cycles_end_with_0_and_their_results_are_listed(
 ) -> None:
     state = ["--state", str(tmp_path), "--driver", "simulated", "--node", "lab"]
     assert run_cli(["run", *state, "--pack", str(QUICK), "--cycles", "2"]) == 0
-    assert "24 of 24 runs ok" in capsys.readouterr().out
+    assert "12 of 12 cases ok" in capsys.readouterr().out
     assert run_cli(["results", "--state", str(tmp_path), "--json", "--limit", "100"]) == 0
     runs = json.loads(capsys.readouterr().out)
     assert len(runs) == 24

@@ -9,7 +9,7 @@ import pytest
 from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
 from pvebench.guest import build, load_image
 from pvebench.guest.build import build_image
-from pvebench.guest.cpio import DIRECTORY, FILE, LINK, Entry, archive
+from pvebench.guest.cpio import CHARACTER, DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.guest.image import FILES, MANIFEST, describe_files, upstream
 from pvebench.guest.modules import module_files
 from pvebench.guest.recipe import FORMAT, recipe_digest
@@ -30,7 +30,7 @@ def test_a_whole_image_is_loaded_with_a_digest_of_its_content(tmp_path: Path) ->
     image = load_image(whole_image(tmp_path))
     assert len(image.digest) == 64
     assert load_image(tmp_path).digest == image.digest
-    assert image.kernel.read_bytes() == b"content of vmlinuz"
+    assert image.kernel.read_bytes() == b"content of kernel"
 
 
 def damage_nothing_there(directory: Path) -> None:
@@ -48,7 +48,7 @@ def damage_one_bit(directory: Path) -> None:
 
 
 def damage_missing_file(directory: Path) -> None:
-    (directory / "vmlinuz").unlink()
+    (directory / "kernel").unlink()
 
 
 def damage_manifest(directory: Path) -> None:
@@ -68,7 +68,7 @@ def damage_layout(directory: Path) -> None:
         (damage_one_bit, "is damaged: guest.iso is not what the manifest says"),
         (damage_missing_file, "lacks"),
         (damage_manifest, "has an unreadable manifest"),
-        (damage_layout, "has layout 99, not 1"),
+        (damage_layout, "has layout 99, not 2"),
     ],
 )
 def test_a_broken_image_is_told_and_never_loaded(
@@ -132,6 +132,21 @@ def test_an_archive_is_read_back_by_cpio_and_is_the_same_bytes_each_time(tmp_pat
     assert lines[3][:5] == ["-rw-r--r--", "1", "root", "root", "6"]
     subprocess.run(["cpio", "-id", "--quiet"], input=content, cwd=tmp_path, check=True)
     assert (tmp_path / "etc" / "motd").read_bytes() == b"hello\n"
+
+
+def documented(fields: str, tail: bytes) -> bytes:
+    """A record as the kernel documents it: magic, 13 numbers of eight digits, name, content."""
+    return b"070701" + "".join(field.rjust(8, "0") for field in fields.split()).encode() + tail
+
+
+def test_an_archive_has_the_bytes_that_the_kernel_documents() -> None:
+    content = archive({"init": Entry(FILE | 0o755, b"hi"), "null": Entry(CHARACTER, device=(1, 3))})
+    # inode, mode, user, group, links, time, size, device 0 0, device 1 3, name's length, checksum
+    assert content == (
+        documented("1 81ED 0 0 1 0 2 0 0 0 0 5 0", b"init\0\0hi\0\0")
+        + documented("2 2000 0 0 1 0 0 0 0 1 3 5 0", b"null\0\0")
+        + documented("0 0 0 0 1 0 0 0 0 0 0 B 0", b"TRAILER!!!\0\0\0\0")
+    )
 
 
 def kernel(directory: Path, modules: dict[str, str]) -> Path:

@@ -272,32 +272,23 @@ def test_grafana_runs_with_our_dashboards_when_it_is_installed(runner: Runner) -
     assert f"Grafana        http://127.0.0.1:{runner.ports['grafana']}" in runner.said
 
 
-@pytest.fixture
-def terminal() -> Iterator[tuple[FileIO, int]]:
-    """A terminal: what a person holds of it, and what programs see of it."""
+def test_ctrl_c_at_the_terminal_reaches_pvebench_once(runner: Runner) -> None:
     person, programs = os.openpty()
     with FileIO(person, "r+") as keyboard, FileIO(programs, "r+"):
-        yield keyboard, programs
-
-
-def test_ctrl_c_at_the_terminal_reaches_pvebench_once(
-    runner: Runner, terminal: tuple[FileIO, int]
-) -> None:
-    process = runner.start(terminal=terminal[1])
-    wait_for(runner.measuring)
-    terminal[0].write(b"\x03")
-    assert process.wait(30) == 7
+        process = runner.start(terminal=programs)
+        wait_for(runner.measuring)
+        keyboard.write(b"\x03")
+        assert process.wait(30) == 7
     assert runner.said.count("stub got") == 1
     assert "stub got SIGINT" in runner.said
     assert runner.running() == {}
 
 
-def test_a_terminal_that_closes_lets_pvebench_end_in_order(
-    runner: Runner, terminal: tuple[FileIO, int]
-) -> None:
-    process = runner.start(terminal=terminal[1])
+def test_a_terminal_that_closes_lets_pvebench_end_in_order(runner: Runner) -> None:
+    process = runner.start()
     wait_for(runner.measuring)
-    terminal[0].close()
+    # As a shell that loses its terminal: to the whole job, pvebench included.
+    os.killpg(process.pid, signal.SIGHUP)
     assert process.wait(30) == 7
     assert "stub got SIGTERM" in runner.said
     assert runner.running() == {}

@@ -85,7 +85,7 @@ def test_a_fault_ends_its_run_as_failed_with_the_reason(
     simulation = simulate(tmp_path, faults={fault: 1.0}, pack=write_pack(tmp_path))
     simulation.worker.run()
     runs = simulation.recorder.runs
-    assert len(runs) == 2
+    assert len(runs) == (4 if runs[0].retryable else 2)
     assert all(run.outcome is Outcome.FAILED and reason in run.reason for run in runs)
     assert simulation.store.journal.pending() == []
 
@@ -95,7 +95,21 @@ def test_after_a_fault_the_next_case_runs(tmp_path: Path) -> None:
     simulation.worker.run()
     outcomes = {run.outcome for run in simulation.recorder.runs}
     assert outcomes == {Outcome.OK, Outcome.FAILED}
-    assert len(simulation.recorder.runs) == 48
+    assert len({run.case.key for run in simulation.recorder.runs}) == 12
+
+
+def test_a_failure_that_may_pass_is_tried_once_more_at_the_end_of_a_counted_cycle(
+    tmp_path: Path,
+) -> None:
+    simulation = simulate(tmp_path, faults={Fault.GUEST_HANGS: 1.0})
+    for _ in range(2):
+        simulation.worker.step()
+    simulation.world.faults._rates.clear()
+    simulation.worker.run()
+    runs = simulation.recorder.runs
+    assert [run.outcome for run in runs] == [Outcome.FAILED] + [Outcome.OK] * 12
+    assert runs[0].case == runs[-1].case
+    assert set(simulation.worker.outcomes.values()) == {Outcome.OK}
 
 
 def test_a_failed_case_comes_back_sooner_than_its_interval_and_ever_later(tmp_path: Path) -> None:

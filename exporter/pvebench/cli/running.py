@@ -151,17 +151,16 @@ def _stopping(clock: StopClock) -> Iterator[None]:
 
 
 def _conclude(worker: Worker) -> None:
-    """Say how the cycles went.
+    """Say how the cycles went: the last run of each case counts.
 
     Raises:
-        CycleIncomplete: not every run is ok.
+        CycleIncomplete: not every case ended ok.
     """
-    good = worker.outcomes.count(Outcome.OK)
-    total = len(worker.outcomes)
-    click.echo(f"{good} of {total} runs ok")
-    if good < total:
-        others = {str(outcome) for outcome in worker.outcomes if outcome is not Outcome.OK}
+    outcomes = list(worker.outcomes.values())
+    bad = [str(outcome) for outcome in outcomes if outcome is not Outcome.OK]
+    click.echo(f"{len(outcomes) - len(bad)} of {len(outcomes)} cases ok")
+    if bad:
         raise CycleIncomplete(
-            f"{total - good} of {total} runs are not ok ({', '.join(sorted(others))})",
-            next_step="see the reasons: pvebench results --not-ok",
+            f"{len(bad)} of {len(outcomes)} cases are not ok ({', '.join(sorted(set(bad)))})",
+            next_step="see the reasons: pvebench results --not-ok, with the same --state",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
 import json
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
+from pvebench.errors import GuestImageError, NoSpace, NotWritable, PvebenchError, ToolsMissing
 from pvebench.guest.content import root_entries
 from pvebench.guest.cpio import archive
 from pvebench.guest.image import (
@@ -21,16 +22,23 @@ from pvebench.guest.image import (
     MANIFEST,
     GuestImage,
     describe_files,
+    file_digest,
     load_image,
     whole_digest,
 )
 from pvebench.guest.iso import make_iso
+from pvebench.guest.kernel import direct_kernel
 from pvebench.guest.modules import kernel_version
 from pvebench.guest.packages import Package, download, resolve, unpack
 from pvebench.guest.recipe import FORMAT, recipe_digest
+from pvebench.model.units import MIB, show_bytes
 
 REQUIRED_TOOLS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg", "xorriso": "xorriso"}
 """Program -> Debian package, needed on the host to build."""
+NEEDED_BYTES: Final = 1536 * MIB
+"""Free space that a build wants: archives, what they unpack to, and the image."""
+_WORK: Final = "build-"
+_FORBIDDEN: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def build_image(
@@ -44,6 +52,7 @@ def build_image(
     Raises:
         ToolsMissing: a program needed for building is not installed.
         NotWritable: `directory` cannot be written.
+        NoSpace: its file system is too full.
         GuestImageError: the packages cannot be fetched or do not hold what is needed.
     """
     if not force and (current := _current(directory)) is not None:
@@ -53,7 +62,8 @@ def build_image(
         if not force and (current := _current(directory)) is not None:
             return current  # another process has built it meanwhile
         say(f"building the guest image in {directory}, once")
-        with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as name:
+        _make_room(directory)
+        with tempfile.TemporaryDirectory(dir=directory, prefix=_WORK) as name:
             _build(directory, Path(name), say)
     image = load_image(directory)
     say(f"guest image {image.digest[:12]} is ready")
@@ -83,15 +93,45 @@ def _locked(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise NotWritable(
-            f"the guest image's directory {directory} cannot be written: {error.strerror}",
-            next_step="name another with --directory, or mend the permissions",
-        ) from error
+        raise _failed(directory, error, NotWritable) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
+    except OSError as error:
+        kind = NotWritable if error.errno in _FORBIDDEN else GuestImageError
+        raise _failed(directory, error, kind) from error
     finally:
         os.close(fd)
+
+
+def _failed(directory: Path, error: OSError, kind: type[PvebenchError]) -> PvebenchError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return NoSpace(
+            f"the file system of {directory} became full while the guest image was built",
+            next_step="free space, or name another directory with --directory",
+        )
+    if kind is NotWritable:
+        return NotWritable(
+            f"the guest image's directory {directory} cannot be written: {error}",
+            next_step="name another with --directory, or mend the permissions",
+        )
+    return kind(
+        f"the guest image cannot be built: {error}",
+        cause="the packages hold other files than this builder expects",
+    )
+
+
+def _make_room(directory: Path) -> None:
+    # Whoever holds the lock is alone: what lies here is of a build that was killed.
+    for left in directory.glob(f"{_WORK}*"):
+        shutil.rmtree(left)
+    free = shutil.disk_usage(directory).free
+    if free < NEEDED_BYTES:
+        raise NoSpace(
+            f"{show_bytes(free)} free in {directory}; building the guest image takes up to "
+            f"{show_bytes(NEEDED_BYTES)}, most of it for a minute",
+            next_step="free space, or name another directory with --directory",
+        )
 
 
 def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
@@ -105,19 +145,20 @@ def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
     made = work / "made"
     made.mkdir()
     say(f"assembling kernel {version}, initramfs and ISO")
-    (made / "vmlinuz").write_bytes((root / "boot" / f"vmlinuz-{version}").read_bytes())
+    packed = root / "boot" / f"vmlinuz-{version}"
+    (made / "kernel").write_bytes(direct_kernel(packed.read_bytes()))
     content = archive(root_entries(root, version))
     # Direct boot copies it in one go: emulated decompression would take longer than reading.
     # Through the BIOS every byte of the ISO counts, so there it is compressed.
     (made / "initramfs").write_bytes(content)
     compressed = work / "initramfs.gz"
     compressed.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
-    make_iso(root, made / "vmlinuz", compressed, work, made / "guest.iso")
-    _write_manifest(made, packages, version)
+    make_iso(root, packed, compressed, work, made / "guest.iso")
+    _write_manifest(made, packages, archives, version)
     _install(made, directory)
 
 
-def _write_manifest(made: Path, packages: Sequence[Package], version: str) -> None:
+def _write_manifest(made: Path, packages: Sequence[Package], archives: Path, version: str) -> None:
     files = describe_files(made)
     manifest = {
         "format": FORMAT,
@@ -125,6 +166,7 @@ def _write_manifest(made: Path, packages: Sequence[Package], version: str) -> No
         "digest": whole_digest(files),
         "kernel_version": version,
         "packages": {package.name: package.version for package in packages},
+        "archives": {package.file: file_digest(archives / package.file) for package in packages},
         "files": files,
     }
     (made / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", "utf-8")
@@ -137,3 +179,8 @@ def _install(made: Path, directory: Path) -> None:
         with (made / name).open("rb") as file:
             os.fsync(file.fileno())
         (made / name).replace(directory / name)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pvebench.errors import GuestImageError
 from pvebench.guest.cpio import CHARACTER, DIRECTORY, FILE, LINK, Entry
-from pvebench.guest.libraries import LOADER, find_program, library_closure
+from pvebench.guest.libraries import LOADER, find_loader, find_program, library_closure
 from pvebench.guest.modules import module_files
 from pvebench.guest.recipe import LINKS, MODULES, PROGRAMS, script
 
@@ -16,8 +16,9 @@ def root_entries(root: Path, version: str) -> dict[str, Entry]:
     """Return path -> entry of the guest's root, from packages unpacked below `root`."""
     entries = _skeleton() | _busybox(root) | _modules(root, version)
     programs = [find_program(root, name) for name in PROGRAMS]
-    for path in [*programs, *library_closure(root, programs), root / LOADER]:
+    for path in [*programs, *library_closure(root, programs)]:
         entries[str(path.relative_to(root))] = _file(path, 0o755)
+    entries[LOADER] = _file(find_loader(root), 0o755)
     for link, target in LINKS.items():
         entries[link.lstrip("/")] = Entry(LINK | 0o777, target.encode())
     entries["etc/mke2fs.conf"] = _file(root / "etc/mke2fs.conf", 0o644)

@@ -14,7 +14,7 @@ from pvebench.errors import GuestImageError
 from pvebench.guest.recipe import FORMAT, PROGRAMS
 
 MANIFEST: Final = "manifest.json"
-FILES: Final = ("vmlinuz", "initramfs", "guest.iso")
+FILES: Final = ("kernel", "initramfs", "guest.iso")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,11 @@ class GuestImage:
     """A whole, verified image.
 
     Attributes:
-        kernel, initramfs: for direct boot.
+        kernel, initramfs: for direct boot; the kernel is unpacked, see `kernel.py`.
         iso: the same content, bootable by a BIOS.
         digest: SHA-256 over the three files, hexadecimal.
-        manifest: packages with versions, sizes and digests of the files, kernel version.
+        manifest: packages with versions, digests of their archives, sizes and digests of the
+            files, kernel version.
     """
 
     directory: Path
@@ -56,13 +57,16 @@ def default_directory() -> Path:
 
 def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
     """Return name -> size in bytes and SHA-256 of each file of the image."""
-    described = {}
-    for name in FILES:
-        path = directory / name
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        described[name] = {"size": path.stat().st_size, "sha256": digest}
-    return described
+    return {
+        name: {"size": (directory / name).stat().st_size, "sha256": file_digest(directory / name)}
+        for name in FILES
+    }
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def whole_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
@@ -90,7 +94,7 @@ def load_image(directory: Path) -> GuestImage:
             raise _broken(directory, f"is damaged: {name} is not what the manifest says")
     return GuestImage(
         directory=directory,
-        kernel=directory / "vmlinuz",
+        kernel=directory / "kernel",
         initramfs=directory / "initramfs",
         iso=directory / "guest.iso",
         digest=whole_digest(found),

@@ -10,6 +10,7 @@ from typing import Final
 from pvebench.errors import GuestImageError
 
 LOADER: Final = "lib64/ld-linux-x86-64.so.2"
+"""Where every program looks for it. Debian 13 (untried) packs it below usr, as a link's target."""
 _PLACES: Final = (
     "lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu",
@@ -31,16 +32,29 @@ def find_program(root: Path, name: str) -> Path:
     raise GuestImageError(f"the packages hold no program {name}")
 
 
+def find_loader(root: Path) -> Path:
+    """Return the dynamic loader's file below `root`.
+
+    Raises:
+        GuestImageError: no package has it.
+    """
+    for path in (root / LOADER, root / "usr" / LOADER):
+        if path.is_file():
+            return path
+    raise GuestImageError(f"the packages hold no {LOADER}")
+
+
 def library_closure(root: Path, programs: Iterable[Path]) -> list[Path]:
     """Return the libraries that `programs` need, directly or not, as paths below `root`.
 
     Raises:
         GuestImageError: one cannot be found in the packages.
     """
+    loader = str(find_loader(root))
     search = ":".join(str(root / place) for place in _PLACES)
     found: set[Path] = set()
     for program in programs:
-        command = [str(root / LOADER), "--library-path", search, "--list", str(program)]
+        command = [loader, "--library-path", search, "--list", str(program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise GuestImageError(

@@ -7,7 +7,7 @@ import json
 from importlib import resources
 from typing import Final
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Layout of the image directory and its manifest."""
 
 KERNEL_ARGUMENTS: Final = "console=ttyS0 quiet panic=1 random.trust_cpu=on"

@@ -64,6 +64,7 @@ class Run:
         started, finished: UTC.
         samples: empty unless the tool's output could be read.
         evidence: name -> text: the job, raw output, effective configuration, host figures, log.
+        retryable: of a failed run: whether the same attempt may work when made again. Not stored.
     """
 
     uid: str
@@ -76,6 +77,7 @@ class Run:
     reason: str = ""
     samples: tuple[Sample, ...] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)
+    retryable: bool = False
 
     @property
     def duration_seconds(self) -> float:

@@ -95,7 +95,10 @@ def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Comp
         if ended is not None:
             return ended
         if site.clock.monotonic() > deadline:
-            raise GuestSilent("the tool did not end within its deadline")
+            raise GuestSilent(
+                "the tool did not end within its deadline",
+                cause="the guest's I/O hangs, or this host is overloaded",
+            )
         site.clock.sleep(_POLL_SECONDS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import uuid
@@ -48,6 +49,7 @@ class Runner:
         self._attached: _Attached | None = None
         self._filled: set[str] = set()
         self._environment: Environment | None = None
+        self._suspect = False
 
     def run(self, case: Case, *, cycle: str, settle_seconds: float) -> Run:
         """Return the finished run of `case`, whatever came of it.
@@ -58,18 +60,20 @@ class Runner:
         started = self._site.clock.now()
         evidence: dict[str, str] = {}
         samples: tuple[Sample, ...] = ()
-        outcome, reason = Outcome.OK, ""
+        outcome, reason, retryable = Outcome.OK, "", False
         try:
+            self._recover()
             samples = self._measure(case, settle_seconds, evidence)
         except Interrupted:
             raise
         except _Invalid as error:
             outcome, reason = Outcome.INVALID, str(error)
         except PvebenchError as error:
-            outcome, reason = Outcome.FAILED, error.reason
+            outcome, reason, retryable = Outcome.FAILED, error.reason, error.retryable
             evidence["error"] = f"{error}\n\n{error.evidence}".strip()
             if isinstance(error, DriverError):
                 self._attached = None  # whatever is plugged in is not to be trusted
+                self._suspect = True
         return Run(
             uid=uuid.uuid4().hex,
             case=case,
@@ -81,7 +85,19 @@ class Runner:
             reason=reason,
             samples=samples,
             evidence=evidence,
+            retryable=retryable,
         )
+
+    def _recover(self) -> None:
+        """After a run that the VM did not survive well: take the disk out, or give the VM up.
+
+        A guest whose I/O hangs may still answer its agent. If it does not let go of the disk,
+        the driver restarts the VM at the next boot, so the next case pays time but does not fail.
+        """
+        if self._suspect:
+            self._suspect = False
+            with contextlib.suppress(DriverError):
+                self._site.hypervisor.detach()
 
     def close(self) -> None:
         """End the VM and remove the volumes."""

@@ -62,7 +62,8 @@ class Worker:
         now = site.clock.now()
         self._status = WorkerStatus(node=site.node, state=State.IDLE, since=now, progressed=now)
         self._runner = Runner(site, Observers([_StatusObserver(self), observer]))
-        self.outcomes: list[Outcome] = []
+        self._retried: set[str] = set()
+        self.outcomes: dict[str, Outcome] = {}
 
     @property
     def status(self) -> WorkerStatus:
@@ -189,12 +190,24 @@ class Worker:
         self._store.add_run(run)
         self._queue.pop(0)
         self._records[case.key] = self._store.case(case.key)
-        self.outcomes.append(run.outcome)
-        self._advance(run)
+        self.outcomes[case.key] = run.outcome
+        self._advance(run, again=self._queue_again(run))
         _log_run(run)
         self._observer.finished(run)
 
-    def _advance(self, run: Run) -> None:
+    def _queue_again(self, run: Run) -> bool:
+        """Put a case whose failure may pass at the end of a counted cycle, once; say whether.
+
+        An endless worker needs no such thing: there the case comes back by its back-off.
+        """
+        key = run.case.key
+        if self._limit is None or not run.retryable or key in self._retried:
+            return False
+        self._retried.add(key)
+        self._queue.append(run.case)
+        return True
+
+    def _advance(self, run: Run, *, again: bool) -> None:
         left = len(self._queue)
 
         def change(status: WorkerStatus) -> WorkerStatus:
@@ -205,7 +218,8 @@ class Worker:
                 each = (run.finished - cycle.started) / done
                 end = run.finished + each * left if done > 1 else cycle.expected_end
                 failed = cycle.failed + (run.outcome is not Outcome.OK)
-                cycle = replace(cycle, done=done, failed=failed, expected_end=end)
+                planned = cycle.planned + again
+                cycle = replace(cycle, planned=planned, done=done, failed=failed, expected_end=end)
             fault = run.reason if run.outcome is Outcome.FAILED else ""
             return replace(
                 status, cycle=cycle, progressed=run.finished, fault=fault,
@@ -220,6 +234,7 @@ class Worker:
             self._store.end_cycle(cycle.uid)
             log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
         self._cycles_done += 1
+        self._retried.clear()
 
 
 class _StatusObserver:

@@ -1,0 +1,144 @@
+"""Building, with the packages left out: locks, left-overs, full and read-only disks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pvebench.errors import GuestImageError, NoSpace, NotWritable
+from pvebench.guest import build, load_image
+from pvebench.guest.build import build_image
+from pvebench.guest.image import FILES
+
+
+class Builder:
+    """Stands in for the work of a build; says whether two ever ran at once."""
+
+    def __init__(self) -> None:
+        self.builds = 0
+        self.overlapped = False
+        self._busy = threading.Lock()
+
+    def __call__(self, directory: Path, work: Path, say: Callable[[str], None]) -> None:
+        if not self._busy.acquire(blocking=False):
+            self.overlapped = True
+            return
+        self.builds += 1
+        made = work / "made"
+        made.mkdir()
+        for name in FILES:
+            (made / name).write_text(f"{name} of build {self.builds}")
+        time.sleep(0.1)
+        build._write_manifest(made, [], directory, "6.1")
+        build._install(made, directory)
+        self._busy.release()
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    stand_in = Builder()
+    monkeypatch.setattr(build, "_build", stand_in)
+    monkeypatch.setattr(build, "REQUIRED_TOOLS", {})
+    return stand_in
+
+
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number), "some file")
+
+    return fail
+
+
+def test_two_builds_at_once_make_one_image(tmp_path: Path, builder: Builder) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        images = list(pool.map(build_image, [tmp_path] * 4))
+    assert not builder.overlapped
+    assert builder.builds == 1
+    assert {image.digest for image in images} == {load_image(tmp_path).digest}
+
+
+def test_two_forced_builds_follow_each_other(tmp_path: Path, builder: Builder) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(build_image, tmp_path, force=True) for _ in range(2)]:
+            future.result()
+    assert not builder.overlapped
+    assert builder.builds == 2
+    assert load_image(tmp_path).kernel.read_text() == "kernel of build 2"
+
+
+def test_a_build_waits_while_another_process_holds_the_directory(
+    tmp_path: Path, builder: Builder
+) -> None:
+    fd = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(build_image, tmp_path)
+        time.sleep(0.2)
+        assert not future.done()
+        assert builder.builds == 0
+        os.close(fd)
+        assert future.result(timeout=10).directory == tmp_path
+
+
+def test_what_a_killed_build_left_behind_is_removed(tmp_path: Path, builder: Builder) -> None:
+    left = tmp_path / "build-killed" / "root"
+    left.mkdir(parents=True)
+    (left / "file").write_text("half")
+    build_image(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*FILES, "manifest.json", "lock"]
+    )
+
+
+def test_too_little_space_is_told_before_anything_is_fetched(
+    tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1024))  # type: ignore[attr-defined]
+    with pytest.raises(NoSpace, match=r"1\.0 KiB free in .* takes up to 1\.5 GiB"):
+        build_image(tmp_path)
+    assert builder.builds == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "expected"),
+    [
+        (errno.ENOSPC, NoSpace, "became full while the guest image was built"),
+        (errno.EROFS, NotWritable, "cannot be written: .*Read-only file system"),
+        (errno.ENOENT, GuestImageError, "cannot be built: .*some file"),
+    ],
+)
+def test_a_build_that_the_file_system_stops_says_why(
+    tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch,
+    number: int, kind: type[Exception], expected: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(build, "_build", failing(number))
+    with pytest.raises(kind, match=expected):
+        build_image(tmp_path)
+    assert not list(tmp_path.glob("build-*"))
+
+
+def test_a_move_that_is_cut_off_leaves_no_image_that_verifies(
+    tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_image(tmp_path)
+    really = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if self.name == "initramfs":
+            raise OSError(errno.EIO, "cut off")
+        return really(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(GuestImageError, match="cut off"):
+        build_image(tmp_path, force=True)
+    with pytest.raises(GuestImageError, match="there is no guest image"):
+        load_image(tmp_path)
