@@ -57,6 +57,11 @@ WORKLOAD_INFO = _gauge(
     ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
     "Definition of a workload, always 1.",
 )
+NODE_INFO = _gauge(
+    "node_info",
+    ("node", "cpu_model", "microcode", "cpus", "governor"),
+    "Hardware of the node as the newest results found it, always 1.",
+)
 ENVIRONMENT_INFO = _gauge(
     "environment_info",
     ("node", "environment", "pve_version", "kernel_version", "qemu_version", "machine", "accel",

@@ -138,6 +138,7 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
             families.add(catalog.ENVIRONMENT_END, labels, entry["last_seen"])
         newest = _environment_labels(entries[-1], simulated=snapshot.simulated)
         families.add(catalog.ENVIRONMENT_INFO, newest, 1)
+        families.add(catalog.NODE_INFO, newest, 1)
 
 
 def _environment_labels(entry: Mapping[str, Any], *, simulated: bool) -> dict[str, str]:
@@ -153,6 +154,9 @@ def _environment_labels(entry: Mapping[str, Any], *, simulated: bool) -> dict[st
         "guest_kernel": facts.get("guest_kernel", ""),
         "fio_version": facts.get("fio", ""),
         "cpu_model": facts.get("cpu_model", ""),
+        "microcode": facts.get("microcode", ""),
+        "cpus": facts.get("cpus", ""),
+        "governor": facts.get("governor", ""),
         "simulated": str(int(simulated)),
     }
 
