@@ -93,17 +93,18 @@ def marked_processes(wanted: set[str]) -> dict[int, str]:
 
 def end_marked(wanted: set[str]) -> dict[int, str]:
     """End the processes with one of the arguments, if need be by force; return which."""
-    ended = marked_processes(wanted)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + GRACE_SECONDS
-        for process in (left := marked_processes(wanted)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, number)
-        while left and time.monotonic() < deadline:
-            time.sleep(0.1)
-            left = marked_processes(wanted)
-        if not left:
+    ended: dict[int, str] = {}
+    started = time.monotonic()
+    while left := marked_processes(wanted):
+        waited = time.monotonic() - started
+        if waited > 2 * GRACE_SECONDS:
             break
+        # Asked once each, also those that are only now being started.
+        for process in left if waited > GRACE_SECONDS else left.keys() - ended.keys():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL if waited > GRACE_SECONDS else signal.SIGTERM)
+        ended |= left
+        time.sleep(0.1)
     return ended
 
 
@@ -166,13 +167,9 @@ class Stack:
     ) -> None:
         # A second Ctrl-C must not leave half of them behind; this ends by itself.
         signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
-        self._process.terminate()
-        try:
-            self._process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        # Not honcho alone: asked to stop while it still starts them, it fails and forgets some.
         end_marked(marks(self._layout))
+        self._process.wait()
 
     @property
     def has_ended(self) -> bool:
@@ -184,14 +181,19 @@ class Stack:
         lines = self._layout.log.read_text("utf-8", "replace").splitlines()
         return "\n  ".join([f"the last lines of {self._layout.log}:", *lines[-TAIL_LINES:]])
 
+    def _are_started(self) -> bool:
+        """Return whether honcho has come as far as being able to stop them all."""
+        log = self._layout.log.read_text("utf-8", "replace")
+        return log.count(" started (pid=") >= len(self._services)
+
     def wait_ready(self, port: int) -> None:
-        """Wait until Prometheus answers.
+        """Wait until all are started and Prometheus answers.
 
         Raises:
             MachineError: a service ended instead.
         """
         deadline = time.monotonic() + READY_SECONDS
-        while not answers(port):
+        while not (self._are_started() and answers(port)):
             if self.has_ended:
                 raise MachineError(
                     f"what runs beside pvebench ended at once; nothing is measured\n  {self.tail()}"

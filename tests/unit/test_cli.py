@@ -100,3 +100,14 @@ def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
     schema = json.loads(capsys.readouterr().out)
     for path in QUICK.parent.glob("*.yaml"):
         jsonschema.validate(YAML(typ="safe").load(path), schema)
+
+
+def test_a_selection_that_matches_nothing_is_told(tmp_path: Path, capsys: Captured) -> None:
+    arguments = ["run", "--state", str(tmp_path), "--pack", str(QUICK), "--only", "nothing"]
+    assert run_cli(arguments) == 2
+    assert "no case matches --only and --skip" in capsys.readouterr().err
+
+
+def test_a_scale_that_is_none_is_refused(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--scale", "0"]) == 2
+    assert "--scale" in capsys.readouterr().err

@@ -81,6 +81,11 @@ BROKEN = {
         SMALL + "  - fio: {rw: randread, bs: 4096, iodepth: 8}\n",
         "pack.yaml:15:5: same workload as entry 1: randread-4k-qd8",
     ),
+    "trim without discard": (
+        SMALL.replace("rw: randread", "rw: randtrim"),
+        "pack.yaml:14:15: fio.rw: trim needs a disk with discard on, which packs cannot ask for "
+        "yet",
+    ),
     "unknown tool": (
         SMALL.replace("- fio:", "- foi:"),
         "pack.yaml:14:5: unknown key 'foi'; did you mean 'fio'?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,11 @@ SHELL_SCRIPTS = [
 
 
 def output(*command: str | Path, cwd: Path = ROOT) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+    # `make test` hands its own flags and variables down; they are not this make's.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done
     return done.stdout
 

@@ -173,6 +173,16 @@ def test_a_signal_stops_pvebench_and_then_the_rest(runner: Runner, sent: str, ar
     assert runner.running() == {}
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.4])
+def test_a_signal_while_it_starts_leaves_nothing_behind(runner: Runner, delay: float) -> None:
+    process = runner.start()
+    wait_for(lambda: "node_exporter" in runner.said)
+    time.sleep(delay)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(14) in {7, 128 + signal.SIGTERM}
+    assert runner.running() == {}
+
+
 def test_nothing_outlives_it_when_it_is_killed(runner: Runner) -> None:
     process = runner.start()
     wait_for(runner.measuring)

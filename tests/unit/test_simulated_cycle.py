@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from pvebench.config import load_pack
 from pvebench.drivers.simulated import Fault
-from pvebench.errors import Interrupted
-from pvebench.model.run import Outcome
+from pvebench.errors import Interrupted, StoreError
+from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
-from support.packs import SMALL, simulate, write_pack
+from pvebench.plan import expand
+from pvebench.scheduler.worker import Assignment
+from support.packs import SMALL, STORAGES, simulate, write_pack
 
 
 def test_a_cycle_of_the_quick_pack_gives_twelve_ok_runs_in_the_store(tmp_path: Path) -> None:
@@ -172,3 +175,42 @@ def test_the_status_tells_the_cycle_and_when_it_is_expected_to_end(tmp_path: Pat
     assert status.cycle is not None
     assert (status.cycle.done, status.cycle.planned) == (3, 12)
     assert status.cycle.expected_end > status.progressed
+
+
+def test_a_disk_that_fails_under_us_is_a_failed_run_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path)
+
+    def broken(_volume: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(simulation.world, "drop_caches", broken)
+    simulation.worker.run()
+    assert {run.outcome for run in simulation.recorder.runs} == {Outcome.FAILED}
+    assert "Input/output error" in simulation.recorder.runs[0].reason
+
+
+def test_a_run_that_the_database_refuses_for_a_while_is_kept_and_stored_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path)
+    real, refusals = simulation.store.add_run, iter([True, True])
+
+    def refusing(run: Run) -> int:
+        if next(refusals, False):
+            raise StoreError("the file system is full")
+        return real(run)
+
+    monkeypatch.setattr(simulation.store, "add_run", refusing)
+    simulation.worker.run()
+    assert len(simulation.store.recent()) == 12
+
+
+def test_one_cycle_of_two_packs_runs_both(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    other = load_pack(write_pack(tmp_path, SMALL.replace("64M", "256M").replace("8}", "9}")))
+    matrix = expand(other, node="lab", storages=STORAGES)
+    simulation.worker._assignments += (Assignment(other, matrix),)
+    simulation.worker.run()
+    assert len(simulation.store.recent()) == 14

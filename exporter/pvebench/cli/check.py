@@ -25,7 +25,7 @@ from pvebench.store import StateDirectory
 TOOLS: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
-    "fincore": "util-linux",
+    "fincore": "util-linux-extra",
 }
 """Program -> Debian package."""
 

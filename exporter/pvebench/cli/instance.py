@@ -14,6 +14,7 @@ from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.machine import prove_kvm
 from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
+from pvebench.errors import ConfigError, Problem
 from pvebench.guest import build_image, default_directory
 from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
@@ -55,6 +56,10 @@ def assignments(
         matrix = expand(pack, node=settings.node, storages=storage_kinds(settings))
         found.append((pack, select(matrix, only=only, skip=skip)))
     check_slugs(found)
+    found = [(pack, matrix) for pack, matrix in found if matrix.cases]
+    if not found:
+        message = "no case matches --only and --skip; see what there is: pvebench plan"
+        raise ConfigError([Problem("command line", 0, 0, message)])
     return [Assignment(pack, matrix) for pack, matrix in found]
 
 

@@ -22,7 +22,6 @@ from pvebench.cli.options import (
 from pvebench.cli.progress import numbers
 from pvebench.config import load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
-from pvebench.model.run import Outcome
 from pvebench.model.units import format_size, show_bytes, show_seconds
 from pvebench.plan import Plan, make_plan
 from pvebench.scheduler.worker import Assignment
@@ -137,9 +136,7 @@ def results(
         if number is not None:
             _show_run(store, number)
             return
-        found = [
-            run for run in store.recent(limit=limit) if not (not_ok and run.outcome is Outcome.OK)
-        ]
+        found = store.recent(limit=limit, not_ok=not_ok)
     finally:
         store.close()
     if as_json:

@@ -51,7 +51,8 @@ def _configure_logging(level: str, form: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Looked up for every message: stderr may be another one by then, in tests it is.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 

@@ -17,7 +17,10 @@ DEFAULT_PACK = Path("scenarios/quick.yaml")
 
 
 _SETTINGS = (
-    click.option("--scale", type=float, default=1.0, help="Multiply the packs' sizes and times."),
+    click.option(
+        "--scale", type=click.FloatRange(0, 100, min_open=True), default=1.0,
+        help="Multiply the packs' sizes and times.",
+    ),
     click.option(
         "--pack", "packs", type=PATH, multiple=True,
         help="Pack to use instead of those of the settings; may be repeated.",

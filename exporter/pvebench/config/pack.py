@@ -15,7 +15,7 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.scenario import Machine
 from pvebench.model.units import KIB, MIB
-from pvebench.model.workload import Workload
+from pvebench.model.workload import Direction, Workload
 from pvebench.workloads import ROOMS
 
 OptionValue = Bus | Format | Cache | Aio | bool | str
@@ -215,11 +215,14 @@ def _workload(entry: dict[str, Any], measure: MeasureOptions, factor: float) -> 
         raise ValueError(unknown_key(str(tool), sorted(ROOMS)))
     if not isinstance(options, dict):
         raise ValueError(f"{tool}: wants a mapping of keys to values, found {options!r}")  # noqa: TRY004 # all complaints about a file are ValueErrors
-    return ROOMS[tool].resolve(
+    workload = ROOMS[tool].resolve(
         options,
         ramp_seconds=measure.ramp * factor,
         runtime_seconds=max(1.0, measure.runtime * factor),
     )
+    if Direction.TRIM in workload.directions:
+        raise ValueError("rw: trim needs a disk with discard on, which packs cannot ask for yet")
+    return workload
 
 
 def _workload_problem(

@@ -68,8 +68,13 @@ class Page:
         self._health: list[Family] = []
 
     def refresh(self) -> None:
-        """Render the results block anew from the store."""
-        snapshot = self._source.snapshot()
+        """Render the results block anew from the store; a fault leaves the old one in place."""
+        try:
+            snapshot = self._source.snapshot()
+        except Exception:
+            # Whatever ails the store, the measuring goes on and the page keeps what it has.
+            log.exception("the results could not be read for the metrics page")
+            return
 
         def bind(collect: Callable[[Snapshot, Families], None]) -> Callable[[Families], None]:
             return lambda families: collect(snapshot, families)

@@ -110,6 +110,12 @@ class BlockCounters:
     flush_operations: int
     read_bytes: int
     write_bytes: int
+    unmap_operations: int = 0
+
+    @property
+    def operations(self) -> int:
+        """All that moves or discards data."""
+        return self.read_operations + self.write_operations + self.unmap_operations
 
 
 class Hypervisor(Protocol):
@@ -149,6 +155,9 @@ class Hypervisor(Protocol):
 
     def environment(self) -> Environment:
         """Return the running environment. Complete only after `boot`."""
+
+    def host_environment(self) -> Environment:
+        """Return what is known without a VM. Never raises."""
 
     def shutdown(self) -> None:
         """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""

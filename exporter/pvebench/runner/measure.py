@@ -51,9 +51,10 @@ def run_job(
         clock.sleep(ramp_seconds)
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
     tell(Phase.MEASURE, runtime_seconds)
+    end = start  # of a tool that ended before any I/O was seen nothing can be said
     if ended is None:
         clock.sleep(runtime_seconds)
-    end = Mark(site.probe.snapshot(), site.hypervisor.counters())
+        end = Mark(site.probe.snapshot(), site.hypervisor.counters())
     tell(Phase.COLLECT, 0.0)
     ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
     output = finish_job(guest, job, ended)
@@ -75,10 +76,7 @@ def _wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     polls = 0
     while site.clock.monotonic() < deadline:
         now = site.hypervisor.counters()
-        if (now.read_operations, now.write_operations) != (
-            before.read_operations,
-            before.write_operations,
-        ):
+        if now.operations != before.operations:
             return None
         polls += 1
         # The agent costs the guest some CPU: ask it rarely, QEMU often.

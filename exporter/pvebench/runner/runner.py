@@ -72,8 +72,12 @@ class Runner:
             outcome, reason, retryable = Outcome.FAILED, error.reason, error.retryable
             evidence["error"] = f"{error}\n\n{error.evidence}".strip()
             if isinstance(error, DriverError):
-                self._attached = None  # whatever is plugged in is not to be trusted
-                self._suspect = True
+                self._distrust()
+        except OSError as error:
+            # A failing disk under the volume is a result, not a reason to end the service.
+            outcome, reason = Outcome.FAILED, f"{type(error).__name__}: {error}"
+            evidence["error"] = reason
+            self._distrust()
         return Run(
             uid=uuid.uuid4().hex,
             case=case,
@@ -87,6 +91,11 @@ class Runner:
             evidence=evidence,
             retryable=retryable,
         )
+
+    def _distrust(self) -> None:
+        """Whatever is plugged in now may not be what it should be."""
+        self._attached = None
+        self._suspect = True
 
     def _recover(self) -> None:
         """After a run that the VM did not survive well: take the disk out, or give the VM up.
@@ -123,8 +132,9 @@ class Runner:
         self._tell(case, Phase.BOOT)
         guest = self._site.hypervisor.boot(case.scenario.machine)
         if guest is not self._guest:
-            self._guest, self._attached = guest, None
+            self._guest = self._attached = self._environment = None
             self._environment = self._site.hypervisor.environment()
+            self._guest = guest
         return guest
 
     def _attach(self, case: Case, evidence: dict[str, str]) -> _Attached:
@@ -192,8 +202,7 @@ class Runner:
         return (*parsed.samples, *window_samples(measured.start, measured.end))
 
     def _known_environment(self) -> Environment:
-        # Before the first boot only the host's part is known.
-        return self._environment or self._site.hypervisor.environment()
+        return self._environment or self._site.hypervisor.host_environment()
 
 
 def _host_text(measured: Measured) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from pvebench.config import Pack
+from pvebench.errors import StoreError
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
@@ -21,6 +22,7 @@ from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
 from pvebench.store import CaseRecord, Store
 
+STORE_RETRY_SECONDS: Final = 10.0
 MAX_IDLE_SECONDS: Final = 60.0
 """Longest single wait: the clock of the host may be set meanwhile."""
 
@@ -39,8 +41,8 @@ class Worker:
     """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
 
     Args:
-        cycles: how many cycles to run, each over all cases whether due or not; None: for ever,
-            only what is due.
+        cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
+            ever, only what is due.
         observer: told of every phase and every finished, already stored run.
     """
 
@@ -94,7 +96,9 @@ class Worker:
     @property
     def finished(self) -> bool:
         """Whether the asked-for number of cycles is done."""
-        return self._limit is not None and self._cycles_done >= self._limit and not self._queue
+        if self._limit is None or self._queue:
+            return False
+        return self._cycles_done >= self._limit * len(self._assignments)
 
     def step(self) -> float:
         """Do the next thing: run one case, or begin or end a cycle. Return seconds to wait."""
@@ -187,13 +191,31 @@ class Worker:
         run = self._runner.run(
             case, cycle=cycle.uid if cycle else "", settle_seconds=self._settle_seconds
         )
-        self._store.add_run(run)
+        self._keep(run)
         self._queue.pop(0)
         self._records[case.key] = self._store.case(case.key)
         self.outcomes[case.key] = run.outcome
         self._advance(run, again=self._queue_again(run))
         _log_run(run)
         self._observer.finished(run)
+
+    def _keep(self, run: Run) -> None:
+        """Store a finished run; while the database cannot take it, wait and try again.
+
+        Adding a run twice changes nothing, so trying again is safe. Raises Interrupted.
+        """
+        while True:
+            try:
+                self._store.add_run(run)
+            except StoreError as error:
+                log.warning("a finished run cannot be stored yet", reason=error.reason)
+                self._show_fault(error.reason)
+                self._site.clock.sleep(STORE_RETRY_SECONDS)
+            else:
+                return
+
+    def _show_fault(self, fault: str) -> None:
+        self.set_status(lambda status: replace(status, state=State.ERROR, fault=fault))
 
     def _queue_again(self, run: Run) -> bool:
         """Put a case whose failure may pass at the end of a counted cycle, once; say whether.

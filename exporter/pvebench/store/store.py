@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.exc import OperationalError
 
-from pvebench.errors import StoreMixed
+from pvebench.errors import StoreError, StoreMixed
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
@@ -89,14 +90,24 @@ class Store:
         """Store a finished run with all that belongs to it; durable on return.
 
         Adding the same run again changes nothing. Returns the run's number.
+
+        Raises:
+            StoreError: the database cannot be written now; the same call may work later.
         """
-        with self._engine.begin() as connection:
-            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
-            if known is not None:
-                return int(known)
-            _note_environment(connection, run.environment, run.started, run.finished)
-            number = _insert_run(connection, run)
-            _add_totals(connection, run)
+        try:
+            with self._engine.begin() as connection:
+                known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
+                if known is not None:
+                    return int(known)
+                _note_environment(connection, run.environment, run.started, run.finished)
+                number = _insert_run(connection, run)
+                _add_totals(connection, run)
+        except OperationalError as error:
+            raise StoreError(
+                f"{self.path} does not take the run: {error.orig}",
+                cause="the file system is full or read-only, or another program locks the file",
+                next_step="free space; the run is kept in memory and tried again",
+            ) from error
         return number
 
     # --- reading ---
@@ -111,14 +122,14 @@ class Store:
         return [{**row, "facts": json.loads(row["facts"])} for row in rows]
 
     def recent(
-        self, *, limit: int = 100, case_key: str | None = None, cycle: str | None = None
+        self, *, limit: int = 100, case_key: str | None = None, not_ok: bool = False
     ) -> list[StoredRun]:
-        """Return the newest runs first, with their samples."""
+        """Return the newest runs first, with their samples; with `not_ok` only those."""
         query = select(runs).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(limit)
         if case_key is not None:
             query = query.where(runs.c.case_key == case_key)
-        if cycle is not None:
-            query = query.where(runs.c.cycle == cycle)
+        if not_ok:
+            query = query.where(runs.c.outcome != Outcome.OK)
         with self._engine.connect() as connection:
             return _with_samples(connection, query)
 

@@ -68,7 +68,10 @@ def _why_no_kvm(
     boot = _BOOT_ID.read_text("ascii").strip()
     known = _recall(memory, boot)
     if known is None:
-        say(f"proving KVM with a guest, at most {PROOF_SECONDS:.0f} s, once per host boot")
+        say(
+            f"proving KVM with a guest, at most {PROOF_SECONDS:.0f} s, once per host boot "
+            f"(remembered in {memory}; remove it to try again)"
+        )
         try:
             prove()
             known = ""

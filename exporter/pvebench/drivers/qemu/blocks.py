@@ -158,6 +158,7 @@ def block_counters(names: Names, stats: Sequence[Mapping[str, Any]]) -> BlockCou
         flush_operations=int(mine["flush_operations"]),
         read_bytes=int(mine["rd_bytes"]),
         write_bytes=int(mine["wr_bytes"]),
+        unmap_operations=int(mine.get("unmap_operations", 0)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -47,8 +48,11 @@ class QemuLab:
         self._runtime = runtime
         self._journal = journal
         self._clock = clock
+        # Two instances may share a directory; their volumes must not share a name.
+        owner = hashlib.sha256(str(runtime).encode()).hexdigest()[:8]
         self._storages = {
-            name: DirectoryVolumes(name, path, journal) for name, path in storages.items()
+            name: DirectoryVolumes(name, path, journal, owner=owner)
+            for name, path in storages.items()
         }
         self._volumes: dict[str, Volume] = {}
         self._vm: QemuMachine | None = None
@@ -208,14 +212,20 @@ class QemuLab:
 
     def environment(self) -> Environment:
         """Return the running environment. See the port."""
+        return self._environment(self._qemu_facts() if self.pid is not None else {})
+
+    def host_environment(self) -> Environment:
+        """Return what is known without a VM. See the port."""
+        return self._environment({})
+
+    def _environment(self, more: Mapping[str, str]) -> Environment:
         facts = host_facts() | {
             "accel": str(self._accelerator),
             "guest_image": self._image.digest[:12],
             "guest_kernel": self._image.versions.get("kernel", ""),
             "fio": self._image.versions.get("fio", ""),
+            **more,
         }
-        if self.pid is not None:
-            facts |= self._qemu_facts()
         return Environment(
             node=self._node, facts={key: value for key, value in facts.items() if value}
         )

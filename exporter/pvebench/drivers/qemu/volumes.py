@@ -25,8 +25,9 @@ KIND: Final = "volume"
 class DirectoryVolumes:
     """The volumes of one storage of kind `dir`."""
 
-    def __init__(self, storage: str, directory: Path, journal: Journal) -> None:
+    def __init__(self, storage: str, directory: Path, journal: Journal, *, owner: str) -> None:
         self._storage = storage
+        self._owner = owner
         self._directory = directory
         self._journal = journal
         self._entries: dict[str, int] = {}
@@ -38,7 +39,7 @@ class DirectoryVolumes:
             NoSpace: the file system could not hold it when it is full.
             VolumeError: it could not be made.
         """
-        path = self._directory / f"{MARK}{self._storage}.{kind}"
+        path = self._directory / f"{MARK}{self._owner}-{self._storage}.{kind}"
         self._check_directory()
         path.unlink(missing_ok=True)  # ours by its mark, left by a crash
         self._check_space(size_bytes)

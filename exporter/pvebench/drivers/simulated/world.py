@@ -124,6 +124,10 @@ class World:
         """Return what the simulation says of itself. See the port."""
         return Environment(node=self.node, facts=self.facts, simulated=True)
 
+    def host_environment(self) -> Environment:
+        """The same: nothing is behind it. See the port."""
+        return self.environment()
+
     def shutdown(self) -> None:
         """Leave nothing. See the port."""
         self._end_vm()
