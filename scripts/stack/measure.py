@@ -55,7 +55,7 @@ def kill(child: subprocess.Popen[bytes], layout: Layout) -> None:
     for process, name in processes_below(layout.run).items():
         if name.startswith("qemu-system-"):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
+                os.kill(process, signal.SIGKILL)
     say(f"it did not end within {GRACE_SECONDS:.0f} s and was killed; the next start undoes what "
         "it left")  # fmt: skip
 

@@ -122,13 +122,17 @@ def guarded(command: Sequence[str]) -> list[str]:
 
 
 def processes_below(directory: Path) -> dict[int, str]:
-    """Return process id -> program of the processes that name a file below `directory`."""
+    """Return process id -> program of the processes that work in, or name a file, below there.
+
+    QEMU names its sockets relative to its working directory, so that one counts too.
+    """
     found = {}
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            text = entry.read_bytes().decode("utf-8", "replace")
-            if f"{directory}/" in text:
-                found[int(entry.parent.name)] = Path(text.partition("\0")[0]).name
+            text = (process / "cmdline").read_bytes().decode("utf-8", "replace")
+            places = (text, f"{(process / 'cwd').readlink()}/")
+            if any(f"{directory}/" in place for place in places):
+                found[int(process.name)] = Path(text.partition("\0")[0]).name
     return found
 
 
