@@ -14,6 +14,7 @@ import click
 from pvebench.cli.instance import assignments, kvm_memory
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
+from pvebench.drivers.qemu.accel import remembered_fault
 from pvebench.drivers.qemu.volumes import RESERVE_BYTES
 from pvebench.errors import MachineError, PvebenchError
 from pvebench.guest import default_directory, load_image
@@ -109,5 +110,9 @@ def _accelerator(settings: Settings) -> Finding:
     if settings.accelerator == "tcg" or not usable:
         why = "set so" if settings.accelerator == "tcg" else f"{device} cannot be used"
         return "accelerator", settings.accelerator != "kvm", f"tcg ({why}); results carry accel=tcg"
-    known = " and was tried before" if kvm_memory().exists() else ", to be proved by the first run"
-    return "accelerator", True, f"{device} is there{known}"
+    fault = remembered_fault(kvm_memory())
+    if fault is None:
+        return "accelerator", True, f"{device} is there, to be proved by the first run"
+    if not fault:
+        return "accelerator", True, "kvm, proved by a guest"
+    return "accelerator", settings.accelerator != "kvm", f"tcg ({fault}); results carry accel=tcg"

@@ -81,6 +81,11 @@ def _why_no_kvm(
     return known or None
 
 
+def remembered_fault(memory: Path) -> str | None:
+    """Return what the proof of this host boot found: "" if KVM works, None if there was none."""
+    return _recall(memory, _BOOT_ID.read_text("ascii").strip())
+
+
 def _recall(memory: Path, boot: str) -> str | None:
     try:
         known = json.loads(memory.read_text("utf-8"))
