@@ -46,7 +46,7 @@ def scenario(
     bus: Bus = Bus.VIRTIO, kind: Format = Format.RAW, cache: Cache = Cache.NONE,
     size: int = 64 * MIB, **options: object,
 ) -> Scenario:  # fmt: skip
-    disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type]
+    disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type] # options by name
     return Scenario(node="lab", storage="local", disk=disk, machine=MACHINE, volume_bytes=size)
 
 

@@ -58,14 +58,14 @@ def answers(cache: Cache) -> dict[str, object]:
 
 @pytest.mark.parametrize("cache", list(Cache))
 def test_what_was_given_is_read_back_as_the_same_mode(cache: Cache) -> None:
-    assert read_back(NAMES, **answers(cache))["cache"] == str(cache)  # type: ignore[arg-type]
+    assert read_back(NAMES, **answers(cache))["cache"] == str(cache)  # type: ignore[arg-type] # answers
 
 
 def test_a_file_that_the_kernel_has_open_otherwise_is_not_taken_for_none() -> None:
     told = answers(Cache.NONE) | {"opened_direct": False}
-    assert read_back(NAMES, **told)["cache"] == "writeback"  # type: ignore[arg-type]
+    assert read_back(NAMES, **told)["cache"] == "writeback"  # type: ignore[arg-type] # answers
 
 
 def test_a_guest_that_sees_another_write_cache_is_a_mismatch() -> None:
     told = answers(Cache.NONE) | {"guest_write_cache": "write-through"}
-    assert read_back(NAMES, **told)["cache"] == "direct=True,no-flush=False,write-cache=None"  # type: ignore[arg-type]
+    assert read_back(NAMES, **told)["cache"] == "direct=True,no-flush=False,write-cache=None"  # type: ignore[arg-type] # answers

@@ -75,7 +75,7 @@ def test_a_broken_image_is_told_and_never_loaded(
     tmp_path: Path, damage: object, expected: str
 ) -> None:
     whole_image(tmp_path)
-    damage(tmp_path)  # type: ignore[operator]
+    damage(tmp_path)  # type: ignore[operator] # a function
     with pytest.raises(GuestImageError, match=expected) as caught:
         load_image(tmp_path)
     assert "pvebench guest build" in str(caught.value)

@@ -42,7 +42,7 @@ def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
         "totals": store.totals(),
         "simulated": True,
     }
-    return Snapshot(**(values | changes))  # type: ignore[arg-type]
+    return Snapshot(**(values | changes))  # type: ignore[arg-type] # by name
 
 
 def page_of(simulation: Simulation, **changes: object) -> Page:
@@ -109,7 +109,7 @@ def test_compressed_openmetrics_and_plain_say_the_same(simulation: Simulation) -
     def iops(families: object) -> dict[str, float]:
         return {
             str(sorted(sample.labels.items())): sample.value
-            for family in families  # type: ignore[attr-defined]
+            for family in families  # type: ignore[attr-defined] # by name
             if family.name == "pvebench_iops"
             for sample in family.samples
         }

@@ -20,8 +20,7 @@ from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.rules import STORAGE_KINDS, StorageKind
 from pvebench.plan import Matrix, check_slugs, expand, select
-from pvebench.runner import Observer
-from pvebench.scheduler.worker import Assignment, Worker
+from pvebench.scheduler.worker import Assignment
 from pvebench.store import StateDirectory, Store
 
 StopClock = SystemClock | SimulatedClock
@@ -137,10 +136,3 @@ def make_clock(settings: Settings, *, endless: bool) -> StopClock:
     if settings.driver == "simulated":
         return SimulatedClock(datetime.now(UTC), pace=1.0 if endless else 0.0)
     return SystemClock()
-
-
-def make_worker(
-    given: list[Assignment], *, site: Site, store: Store, observer: Observer, cycles: int | None
-) -> Worker:
-    """Return the worker of the settings' node."""
-    return Worker(site=site, assignments=given, store=store, observer=observer, cycles=cycles)

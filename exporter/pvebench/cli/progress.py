@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
@@ -56,7 +55,6 @@ class ProgressLive(ProgressLines):
         self._live = Live(
             get_renderable=self._view, console=console, refresh_per_second=4, transient=True
         )
-        self._lock = threading.Lock()
 
     def _view(self) -> Group:
         return Group(*live_view(self._status(), datetime.now(UTC)))

@@ -20,7 +20,6 @@ from pvebench.cli.instance import (
     intervals_of,
     make_clock,
     make_site,
-    make_worker,
     opened_store,
 )
 from pvebench.cli.options import read_settings, selection_options, settings_options
@@ -84,7 +83,7 @@ def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None,
         stack.enter_context(_stopping(clock))
         relay = _Relay()
         site = make_site(settings, state, store.journal, clock, console.print)
-        worker = make_worker(given, site=site, store=store, observer=relay, cycles=cycles)
+        worker = Worker(site=site, assignments=given, store=store, observer=relay, cycles=cycles)
         page = _page(settings, given, store, worker)
         progress = make_progress(console, lambda: worker.status)
         relay.connect(progress, page)

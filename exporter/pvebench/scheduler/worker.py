@@ -286,6 +286,3 @@ def _log_run(run: Run) -> None:
         "run ends", case=run.case.slug, outcome=str(run.outcome), reason=run.reason,
         seconds=round(run.duration_seconds, 1),
     )  # fmt: skip
-
-
-__all__ = ["Assignment", "Worker"]

@@ -51,9 +51,9 @@ def _revision(engine: Engine) -> str | None:
 
 def _migrate(engine: Engine, path: Path, revision: str | None) -> None:
     # Alembic costs a third of a second to import; it is only wanted here.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
+    from alembic import command  # noqa: PLC0415 # slow to import
+    from alembic.config import Config  # noqa: PLC0415 # likewise
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 # likewise
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))

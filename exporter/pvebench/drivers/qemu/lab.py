@@ -20,7 +20,6 @@ from pvebench.drivers.qemu.blocks import (
     read_back,
 )
 from pvebench.drivers.qemu.machine import QemuMachine
-from pvebench.drivers.qemu.qmp import Refused
 from pvebench.drivers.qemu.volumes import DirectoryVolumes, drop_page_cache
 from pvebench.errors import DriverError, GuestSilent, SwitchFailed
 from pvebench.guest import GuestImage
@@ -281,6 +280,3 @@ def opened_direct(pid: int | None, path: Path) -> bool | None:
     except OSError:
         return None
     return None
-
-
-__all__ = ["BOOT_SECONDS", "QemuLab", "Refused", "opened_direct"]
