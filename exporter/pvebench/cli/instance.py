@@ -16,7 +16,13 @@ from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.machine import prove_kvm
 from pvebench.drivers.qemu.registry import STORAGES
 from pvebench.drivers.qemu.storages import StorageOptions
-from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
+from pvebench.drivers.simulated import (
+    Reality,
+    SimulatedClock,
+    World,
+    simulated_site,
+    undo_simulated,
+)
 from pvebench.errors import ConfigError, Problem
 from pvebench.guest import build_image, default_directory
 from pvebench.metrics import Snapshot
@@ -108,15 +114,22 @@ def opened_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
             store.close()
 
 
+def undo_everything(settings: Settings, journal: Journal) -> list[str]:
+    """Undo what a killed process left open in the journal; return a line about each thing."""
+    if settings.driver == "simulated":
+        return undo_simulated(journal, Reality())
+    return undo_pending(journal)
+
+
 def make_site(
     settings: Settings, state: StateDirectory, journal: Journal, clock: StopClock, say: Say
 ) -> Site:
     """Return the node that the settings name, with everything of a crashed run undone."""
+    for line in undo_everything(settings, journal):
+        say(f"after an unclean end: {line}")
     if isinstance(clock, SimulatedClock):
         seed = settings.simulation.seed
         return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
-    for line in undo_pending(journal):
-        say(f"after an unclean end: {line}")
     image = build_image(settings.guest_image or default_directory(), say=say)
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(
