@@ -31,8 +31,8 @@ from pvebench.model.ports import Journal
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.plan import Matrix, expand
-from pvebench.scheduler.worker import Assignment, Worker
+from pvebench.plan import Assignment, Matrix, expand
+from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from support.packs import STORAGES
 

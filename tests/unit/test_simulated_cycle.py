@@ -10,8 +10,7 @@ from pvebench.drivers.simulated import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
-from pvebench.plan import expand
-from pvebench.scheduler.worker import Assignment
+from pvebench.plan import Assignment, expand
 from support.packs import SMALL, STORAGES, simulate, write_pack
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pvebench.config import Pack, Settings, load_pack
+from pvebench.config import Settings
 from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
@@ -23,13 +23,9 @@ from pvebench.drivers.simulated import (
     simulated_site,
     undo_simulated,
 )
-from pvebench.errors import ConfigError, Problem
 from pvebench.guest import build_image, default_directory
 from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
-from pvebench.model.rules import STORAGE_KINDS, StorageKind
-from pvebench.plan import Matrix, check_slugs, expand, select
-from pvebench.scheduler.worker import Assignment
 from pvebench.store import StateDirectory, Store
 
 StopClock = SystemClock | SimulatedClock
@@ -39,36 +35,6 @@ Say = Callable[[str], None]
 def kvm_memory() -> Path:
     """Return the file that remembers whether KVM was proved, for all instances of this user."""
     return default_directory().parent / "kvm.json"
-
-
-def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
-    """Return storage id -> what it can hold."""
-    return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storages_in_force().items()}
-
-
-def assignments(
-    settings: Settings,
-    *,
-    scale: float = 1.0,
-    only: tuple[str, ...] = (),
-    skip: tuple[str, ...] = (),
-) -> list[Assignment]:
-    """Return the packs of `settings`, expanded and selected.
-
-    Raises:
-        ConfigError: a pack is wrong, or two of them mean different things by one slug.
-    """
-    found: list[tuple[Pack, Matrix]] = []
-    for path in settings.packs:
-        pack = load_pack(path, scale=scale)
-        matrix = expand(pack, node=settings.node, storages=storage_kinds(settings))
-        found.append((pack, select(matrix, only=only, skip=skip)))
-    check_slugs(found)
-    found = [(pack, matrix) for pack, matrix in found if matrix.cases]
-    if not found:
-        message = "no case matches --only and --skip; see what there is: pvebench plan"
-        raise ConfigError([Problem("command line", 0, 0, message)])
-    return [Assignment(pack, matrix) for pack, matrix in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +57,6 @@ class StoreSource:
             max_age_seconds=self.settings.max_age,
             simulated=self.settings.driver == "simulated",
         )
-
-
-def intervals_of(given: list[Assignment]) -> dict[str, float]:
-    """Return case key -> seconds between its runs, over all packs; the shortest wins."""
-    found: dict[str, float] = {}
-    for assignment in given:
-        for case in assignment.matrix.cases:
-            every = assignment.pack.every_seconds
-            found[case.key] = min(every, found.get(case.key, every))
-    return found
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from pvebench.errors import PvebenchError
 COMMANDS: Final = {
     "check": "check:check",
     "guest": "guest:guest",
-    "packs": "looking:packs",
-    "plan": "looking:plan",
-    "results": "looking:results",
+    "packs": "planning:packs",
+    "plan": "planning:plan",
+    "results": "results:results",
     "run": "running:run",
     "schema": "schema:schema",
     "serve": "running:serve",

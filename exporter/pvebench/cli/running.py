@@ -12,12 +12,11 @@ from typing import Any
 import click
 import structlog
 
+from pvebench.cli.choice import assignments, intervals_of
 from pvebench.cli.console import make_console
 from pvebench.cli.instance import (
     StopClock,
     StoreSource,
-    assignments,
-    intervals_of,
     make_clock,
     make_site,
     opened_store,
@@ -31,8 +30,8 @@ from pvebench.metrics.live import collect_build, collect_database, collect_sched
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
+from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
-from pvebench.scheduler.worker import Assignment
 from pvebench.store import Store
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket

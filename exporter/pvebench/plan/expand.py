@@ -34,6 +34,14 @@ class Matrix:
     left_out: tuple[LeftOut, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A pack and its cases on one node."""
+
+    pack: Pack
+    matrix: Matrix
+
+
 def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Matrix:
     """Return every case of `pack` on `node`.
 

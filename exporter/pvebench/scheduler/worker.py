@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,7 +18,7 @@ from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.plan import Matrix, Plan, make_plan
+from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
 from pvebench.store import CaseRecord, Store
@@ -28,14 +28,6 @@ MAX_IDLE_SECONDS: Final = 60.0
 """Longest single wait: the clock of the host may be set meanwhile."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A pack and its cases on this worker's node."""
-
-    pack: Pack
-    matrix: Matrix
 
 
 class Worker:
