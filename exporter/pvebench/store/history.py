@@ -26,8 +26,11 @@ class History:
         """Return the newest run's number, and the keys of the cases with runs after `after`."""
         query = select(runs.c.case_key, func.max(runs.c.id)).where(runs.c.id > after)
         with self._engine.connect() as connection:
+            # The grouping walks a whole index; mostly there is nothing new to group.
+            if int(connection.scalar(select(func.max(runs.c.id))) or 0) <= after:
+                return after, set()
             newest = {row[0]: row[1] for row in connection.execute(query.group_by(runs.c.case_key))}
-        return max(newest.values(), default=after), set(newest)
+        return max(newest.values()), set(newest)
 
     def newest(self, case_keys: Collection[str], *, good: bool = False) -> dict[str, StoredRun]:
         """Return the newest run of each case, without samples; with `good` the newest good one."""
