@@ -21,7 +21,8 @@ from pvebench.model.ports import Journal, Site
 from pvebench.model.rules import STORAGE_KINDS, StorageKind
 from pvebench.plan import Matrix, check_slugs, expand, select
 from pvebench.scheduler.worker import Assignment
-from pvebench.store import StateDirectory, Store
+from pvebench.store import StateDirectory, Store, define
+from pvebench.web import PlannedCase
 
 StopClock = SystemClock | SimulatedClock
 Say = Callable[[str], None]
@@ -92,6 +93,16 @@ def intervals_of(given: list[Assignment]) -> dict[str, float]:
             every = assignment.pack.every_seconds
             found[case.key] = min(every, found.get(case.key, every))
     return found
+
+
+def planned_cases(given: list[Assignment]) -> list[PlannedCase]:
+    """Return every case of all packs once, as the pages want it."""
+    intervals = intervals_of(given)
+    cases = {case.key: case for assignment in given for case in assignment.matrix.cases}
+    return [
+        PlannedCase(key=key, definition=define(case), every_seconds=intervals[key])
+        for key, case in cases.items()
+    ]
 
 
 @contextmanager
