@@ -55,6 +55,8 @@ class Pages:
             Route("/cases/{key:path}", self.case),
             Route("/runs/{number}", self.run),
             Route("/static/{name}", self.static),
+            # Browsers ask for it beside pages that cannot name an icon, such as /metrics.
+            Route("/favicon.ico", self.icon),
             Route("/api/v1/status", self.status_data),
             Route("/api/v1/results", self.results_data),
             Route("/api/v1/cases/{key:path}", self.case_data),
@@ -103,6 +105,10 @@ class Pages:
             raise Refused(404, f"there is no file {name!r}", "start at /")
         kind = KINDS[name.rpartition(".")[2]]
         return Response(STATIC[name], media_type=kind, headers=_UNCHANGING)
+
+    def icon(self, _: Request) -> Response:
+        """`/favicon.ico`."""
+        return Response(STATIC["pvebench.svg"], media_type=KINDS["svg"], headers=_NEVER_KEPT)
 
     def status_data(self, request: Request) -> Response:
         """`/api/v1/status`."""
