@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import httpx2
 import pytest
+from starlette.routing import Route
 
 from pvebench.drivers.simulated import Fault
-from support.packs import Simulation, simulate
+from pvebench.model.run import Outcome
+from support.packs import ROOT, Simulation, simulate
 from support.site import app_of, served
 
 
@@ -164,3 +167,15 @@ def test_large_answers_are_compressed_for_those_who_can_read_that(address: str) 
     plain = httpx2.get(f"{address}/results", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.json()["results"] == answer.json()["results"]
+
+
+def test_the_documentation_names_every_address_and_parameter(measured: Simulation) -> None:
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    named = set(re.findall(r"^## `(/api/v1/[^`]*)`", text, re.MULTILINE))
+    there = {
+        route.path.replace("{key:path}", "<case_key>").replace("{number}", "<number>")
+        for route in app_of(measured).routes
+        if isinstance(route, Route) and route.path.startswith("/api/")
+    }
+    assert named == there
+    assert all(f"`{outcome}`" in text for outcome in Outcome)
