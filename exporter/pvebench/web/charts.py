@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pvebench.model.run import Unit
+from pvebench.model.units import MIB
 from pvebench.store import Point
-from pvebench.web.texts import iso, show_clock, show_value
+from pvebench.web.texts import iso, show_clock, show_moment, show_value
 
 SPARK_WIDTH: Final = 80
 SPARK_HEIGHT: Final = 20
@@ -55,6 +57,7 @@ class Mark:
 
     at: float
     number: int
+    iso: str
     moment: str
     text: str
 
@@ -105,7 +108,8 @@ def chart(
         return None
     start, end = points[0].finished, points[-1].finished
     seconds = (end - start).total_seconds() or 1.0
-    top = max(point.value for point in points) or 1.0
+    values = axis_values(max(point.value for point in points), unit)
+    top = values[-1]
 
     def x(moment: datetime) -> float:
         share = (moment - start).total_seconds() / seconds
@@ -123,20 +127,28 @@ def chart(
         lines.append(Line(name, _polyline(dots), dots))
     return Chart(
         lines=tuple(lines),
-        value_ticks=tuple(
-            Tick(y(top * share), show_value(top * share, unit)) for share in (0, 0.5, 1)
-        ),
+        value_ticks=tuple(Tick(y(value), show_value(value, unit)) for value in values),
         time_ticks=tuple(
             # Always with the date: the two ends may be years apart.
             Tick(x(moment), f"{moment:%Y-%m-%d %H:%M}")
             for moment in (start, start + (end - start) / 2, end)
         ),
         marks=tuple(
-            Mark(x(moment), number, iso(moment), text)
+            Mark(x(moment), number, iso(moment), show_moment(moment), text)
             for number, (moment, text) in enumerate(changes, start=1)
         ),
         label=_chart_label(by_direction, unit, start, end),
     )
+
+
+def axis_values(highest: float, unit: Unit) -> list[float]:
+    """Return round values from zero to at least `highest`, three to six of them."""
+    factor = MIB if unit in (Unit.BYTES_PER_SECOND, Unit.BYTES) else 1
+    wanted = (highest / factor or 1.0) / 4
+    power = 10.0 ** math.floor(math.log10(wanted))
+    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= wanted)
+    steps = math.ceil(highest / factor / step - 1e-9) or 1
+    return [number * step * factor for number in range(steps + 1)]
 
 
 def _chart_label(

@@ -32,11 +32,13 @@ class Cell:
     """One case in a table.
 
     Attributes:
+        absent: what to say instead of numbers.
         age: of the last good run; empty if there is none.
     """
 
     url: str
     numbers: tuple[Number, ...]
+    absent: str
     age: str
     finished: str
     notes: tuple[Note, ...]
@@ -137,8 +139,9 @@ def other_options(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def _cell(key: str, planned: PlannedCase | None, state: CaseState | None, now: datetime) -> Cell:
     if state is None:
-        waiting = (Note("", "not measured yet"),)
-        return Cell(url=case_url(key), numbers=(), age="", finished="", notes=waiting)
+        return Cell(
+            url=case_url(key), numbers=(), absent="not measured yet", age="", finished="", notes=()
+        )
     notes = []
     if state.last.outcome is not Outcome.OK:
         word = outcome_text(state.last.outcome)
@@ -149,6 +152,7 @@ def _cell(key: str, planned: PlannedCase | None, state: CaseState | None, now: d
     return Cell(
         url=case_url(key),
         numbers=state.numbers,
+        absent="no result",
         age="" if good is None else show_age((now - good.finished).total_seconds()),
         finished="" if good is None else iso(good.finished),
         notes=tuple(notes),

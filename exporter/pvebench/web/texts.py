@@ -71,7 +71,7 @@ _SHOW: Final[dict[Unit, Callable[[float], str]]] = {
     Unit.SECONDS: show_latency,
     Unit.RATIO: lambda value: f"{value * 100:.3g} %",
     Unit.CORES: lambda value: f"{value:.3g} cores",
-    Unit.OPERATIONS: lambda value: f"{_count(value)} operations",
+    Unit.OPERATIONS: lambda value: f"{_count(value)} ops",
 }
 
 
