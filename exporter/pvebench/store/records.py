@@ -10,7 +10,7 @@ from typing import Any, Final
 from pvebench.model.run import Outcome, Sample
 from pvebench.model.workload import Case, Direction
 
-GOOD: Final = (Outcome.OK, Outcome.NOISY, Outcome.NOT_STEADY)
+GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes whose numbers are published."""
 
 
