@@ -21,7 +21,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run test check format generate bench crash sim e2e guest lock clean venv
+.PHONY: help run test check format generate screenshot bench crash sim e2e guest lock clean venv
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -57,6 +57,9 @@ format: venv ## put the format right, and what ruff can mend by itself (needs Py
 
 generate: venv ## write the generated files anew: schemas, dashboards (needs Python only)
 	scripts/generate
+
+screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulation (needs Chromium)
+	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
 	@shopt -s nullglob; found=(bench/*.py); \

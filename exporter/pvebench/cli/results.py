@@ -13,6 +13,7 @@ from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.cli.progress import numbers
 from pvebench.errors import StoreError
 from pvebench.store import Store, StoredRun
+from pvebench.web.api import run_data
 
 
 @click.command()
@@ -44,23 +45,6 @@ def results(
         click.echo(json.dumps([run_data(run) for run in found], indent=2))
     else:
         _print_results(found)
-
-
-def run_data(run: StoredRun) -> dict[str, Any]:
-    """Return a run as plain data."""
-    return {
-        "run": run.number, "uid": run.uid, "cycle": run.cycle, "environment": run.environment,
-        "node": run.node, "scenario": run.scenario, "workload": run.workload,
-        "started": run.started.isoformat(), "finished": run.finished.isoformat(),
-        "outcome": str(run.outcome), "reason": run.reason,
-        "samples": [
-            {
-                "metric": sample.metric, "direction": str(sample.direction or ""),
-                "part": sample.part, "value": sample.value, "unit": str(sample.unit),
-            }
-            for sample in run.samples
-        ],
-    }  # fmt: skip
 
 
 def _print_results(found: list[StoredRun]) -> None:

@@ -22,6 +22,7 @@ from pvebench.cli.instance import (
     opened_store,
 )
 from pvebench.cli.options import read_settings, selection_options, settings_options
+from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
 from pvebench.config import Settings
 from pvebench.errors import CycleIncomplete
@@ -33,7 +34,7 @@ from pvebench.model.workload import Case
 from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
 from pvebench.store import Store
-from pvebench.web import WebServer
+from pvebench.web import Board, WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
 
@@ -87,8 +88,15 @@ def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None,
         progress = make_progress(console, lambda: worker.status)
         relay.connect(progress, page)
         if opened is not None:
-            app = make_app(page=page, statuses=lambda: [worker.status], ready=lambda: True)
+            board = Board(store, planned_cases(given))
+            # Read all of it once now, before anything is measured.
+            board.content()
+            app = make_app(
+                page=page, statuses=lambda: [worker.status], ready=lambda: True,
+                board=board, now=clock.now,
+            )  # fmt: skip
             stack.enter_context(WebServer(app, opened))
+            console.print(f"results on http://{settings.listen}/")
             console.print(f"metrics on http://{settings.listen}/metrics")
         stack.enter_context(progress)
         worker.run()
