@@ -1,1 +1,1 @@
-"""Judging: what is normal for a case, what moved, by how much, and why. Pure: no I/O, no clock."""
+"""Judging numbers: steadiness, what is normal for a case, what moved, by how much. No I/O."""

@@ -17,7 +17,7 @@ from pvebench.analysis.levels import agreed, quantile, references, shifts, sprea
 from pvebench.analysis.placebo import LEAST, critical, two_sided
 
 if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
+    from pvebench.analysis.levels import Matrix, Places
 
     Shifts = tuple[Matrix, Matrix]
 
@@ -182,7 +182,7 @@ def _judge(past: _Trace, now: _Trace, runs: int, threshold: float) -> Step | Non
     reach = critical(0.05, 2 * BLOCKS[-1]) * usual / TO_SCORE * scales[best]
     return Step(
         index=index, seen=runs - 1, effect=effect, low=effect - reach, high=effect + reach,
-        p_value=min(1.0, LOOKS * float(two_sided(np.float64(score), 2 * BLOCKS[-1]))), runs=best,
+        p_value=min(1.0, LOOKS * float(two_sided(score, 2 * BLOCKS[-1]))), runs=best,
     )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _scales(trace: _Trace, runs: int, first: int) -> dict[int, float]:
     return scales
 
 
-def _usual(trace: _Trace, scales: dict[int, float], ends: Matrix) -> float | None:
+def _usual(trace: _Trace, scales: dict[int, float], ends: Places) -> float | None:
     """Return the usual size of the scan's maximum over the earlier `ends`, None if too few."""
     import numpy as np
 
@@ -275,7 +275,7 @@ def slow_trend(values: Sequence[float]) -> Trend | None:
         return None
     used = values[len(values) - 8 * size :]
     levels = [statistics.median(used[size * i : size * (i + 1)]) for i in range(8)]
-    steps = [after - before for before, after in zip(levels, levels[1:], strict=False)]
+    steps = [after - before for before, after in itertools.pairwise(levels)]
     if not (all(step > 0 for step in steps) or all(step < 0 for step in steps)):
         return None
     effect = levels[-1] - levels[0]
@@ -303,7 +303,7 @@ class Candidate:
 
 def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[Happening, ...]:
     """Return pauses `factor` times as long as usual: something may have happened meanwhile."""
-    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    pauses = [after - before for before, after in itertools.pairwise(times)]
     if len(pauses) < LEAST:
         return ()
     usual = statistics.median(pauses)

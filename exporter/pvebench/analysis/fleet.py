@@ -8,6 +8,7 @@ being busy or a change that hits everything, and only its own placebos can tell 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -92,7 +93,7 @@ def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.boo
         column = np.array([case.get(key, "") for case in labels])
         if len(set(column.tolist())) > 1:
             values[key] = column
-    single = {
+    single: dict[Group, NDArray[np.bool_]] = {
         ((key, value),): column == value
         for key, column in values.items()
         for value in sorted(set(column.tolist()))
@@ -128,9 +129,7 @@ def judge_fleet(known: Known, labels: Sequence[Mapping[str, str]]) -> FleetShift
     return FleetShift(tuple(found), rest, p_values, adjusted(p_values), common)
 
 
-def _contrasts(
-    known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix
-) -> list[GroupShift]:
+def _contrasts(known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix) -> list[GroupShift]:
     """Find groups that moved against the other cases; take their effects out of `rest`.
 
     Being a difference at the same moment, a contrast is blind to what the host does to all.
@@ -200,7 +199,7 @@ def _group_shift(
     past = np.median(known.placebos[mask], axis=0) - np.median(known.placebos[~mask], axis=0)
     # 1.2533: a median is that much wider than a mean.
     wide = [1.2533 * float(np.sqrt(np.mean(known.scale[m] ** 2) / m.sum())) for m in (mask, ~mask)]
-    scale = max(float(spread(past[None, :])[0]), float(np.hypot(*wide)))
+    scale = max(float(spread(past[None, :])[0]), math.hypot(*wide))
     reach = critical(0.05, known.degrees + PRIOR) * scale
     members = np.flatnonzero(~mask if all_but else mask)
     return GroupShift(

@@ -99,17 +99,15 @@ def _placebos(
             (PRIOR * prior + weight * new) / (PRIOR + weight)
             for prior, new in zip(old, seen, strict=True)
         ]
-    assert learnt is not None
     return mean, guard, (root * np.sqrt(learnt[0]), root * np.sqrt(learnt[1]))
 
 
-def two_sided(score: Matrix, degrees: float) -> Matrix:
+def two_sided(score: Matrix | float, degrees: float) -> Matrix:
     """Return Student's two-sided p-values of `score`."""
     import numpy as np
     from scipy.special import stdtr
 
-    p_values: Matrix = 2.0 * stdtr(degrees, -np.abs(score))
-    return p_values
+    return np.asarray(2.0 * stdtr(degrees, -np.abs(score)), dtype=np.float64)
 
 
 def critical(p_value: float, degrees: float) -> float:

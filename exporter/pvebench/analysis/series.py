@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -137,9 +137,7 @@ def comparable(values: Sequence[tuple[float, str]]) -> list[int]:
             scenario and workload) is the same.
     """
     return [
-        index
-        for index, (_, key) in enumerate(values)
-        if index == 0 or values[index - 1][1] != key
+        index for index, (_, key) in enumerate(values) if index == 0 or values[index - 1][1] != key
     ]
 
 

@@ -16,6 +16,7 @@ NODE: Final = ("node",)
 SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
 CASE: Final = (*SCENARIO, "workload")
 RESULT: Final = (*CASE, "direction")
+JUDGED: Final = (*RESULT, "metric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,11 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
 # --- what the results are about ---
 SCENARIO_INFO = _gauge(
     "scenario_info",
-    (*SCENARIO, "aio", "iothread", "detect_zeroes", "cpus", "memory_bytes", "volume_bytes"),
-    "Settings of a scenario, always 1.",
-)
+    (*SCENARIO, "aio", "iothread", "detect_zeroes", "scsihw", "discard", "ssd", "queues", "iops",
+     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "filesystem",
+     "mount_options", "cpus", "memory_bytes", "volume_bytes"),
+    "Settings of a scenario, always 1; an option that older results did not know is empty.",
+)  # fmt: skip
 WORKLOAD_INFO = _gauge(
     "workload_info",
     ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
@@ -102,6 +105,28 @@ VARIATION = _gauge(
     RESULT,
     "Standard deviation over mean of the per-interval IOPS within the last good run.",
 )
+SLOPE = _gauge(
+    "iops_slope_ratio",
+    RESULT,
+    "How much the rate still rose or fell over the measured window of the last good run, by a "
+    "fitted line, as ratio of its mean.",
+)
+STEADY_TIME = _gauge(
+    "steady_seconds",
+    CASE,
+    "How long the workload ran before it was steady; only where the pack waits for that.",
+)
+STEADY_SLOPE = _gauge(
+    "steady_slope_ratio",
+    CASE,
+    "Slope that was left when the wait for steadiness ended: rise or fall of the fitted line "
+    "over its window, as ratio of the mean.",
+)
+BOOT_TIME = _gauge(
+    "guest_boot_seconds",
+    CASE,
+    "From power-on of the guest to its agent's first answer (workload boot).",
+)
 HOST_CPU = _gauge(
     "host_cpu_usage_cores",
     (*CASE, "component"),
@@ -144,6 +169,68 @@ MOVED_BYTES = _counter(
 )
 CYCLES = _counter("cycles", ("node", "tier"), "Cycles that went through to their end.")
 RESULTS = _gauge("results", (), "Runs in the database.")
+# --- verdicts ---
+# `metric` is what is judged: throughput, latency_p99, longest_stall, cpu_cost, idle_cost or
+# boot_time; `direction` is empty where the figure is not of one direction.
+CHANGE = _gauge(
+    "change_ratio",
+    JUDGED,
+    "How far the present level is from the baseline, as ratio of it; plus is better, whatever the "
+    "metric: 0.1 is a tenth faster, or a tenth less latency or CPU.",
+)
+CHANGE_THRESHOLD = _gauge(
+    "change_threshold_ratio",
+    JUDGED,
+    "Half width of the 95 % interval of the change: a smaller change is noise.",
+)
+CHANGE_STATE = _gauge(
+    "change_state",
+    JUDGED,
+    "Verdict against the baseline: -2 worse (confirmed), -1 maybe worse, 0 same, 1 maybe better, "
+    "2 better (confirmed); absent where there is none, see pvebench_verdict_cases.",
+)
+REGRESSION = _gauge(
+    "regression", JUDGED, "Whether the case is confirmed worse and nobody has acknowledged it."
+)
+SUSPICIOUS_GAIN = _gauge(
+    "suspicious_gain",
+    JUDGED,
+    "Whether a confirmed gain is too good to be true: an alarm, not a win, until acknowledged.",
+)
+BASELINE_IOPS = _gauge(
+    "baseline_iops", RESULT, "I/O operations per second that the case is compared with."
+)
+BASELINE_LATENCY = _gauge(
+    "baseline_latency_percentile_seconds",
+    (*RESULT, "percentile"),
+    "Completion latency percentile that the case is compared with.",
+)
+BASELINE_CPU = _gauge(
+    "baseline_cpu_seconds_per_operation",
+    CASE,
+    "Host CPU time per I/O operation that the case is compared with.",
+)
+BASELINE_RUNS = _gauge("baseline_runs", CASE, "Good runs that make the baseline.")
+BASELINE_START = _gauge(
+    "baseline_start_timestamp_seconds",
+    CASE,
+    "End of the first run of the baseline; an upgrade does not reset it, accepting one does.",
+)
+VERDICT_CASES = _gauge(
+    "verdict_cases",
+    ("node", "storage", "state"),
+    "Judged figures of cases by state: same, maybe_slower, slower, maybe_faster, faster, "
+    "suspicious, and without verdict no_baseline, too_noisy, not_comparable.",
+)
+VERDICT_TIMESTAMP = _gauge(
+    "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."
+)
+PERFORMANCE_INDEX = _gauge(
+    "performance_index_ratio",
+    ("node", "storage", "environment"),
+    "Geometric mean over the storage's cases of their throughput in this environment, as ratio of "
+    "the baseline: 1 is the baseline, 0.9 a tenth slower.",
+)
 # --- live ---
 BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")
 SCHEDULER_STATE = _gauge(
@@ -165,6 +252,21 @@ NEXT_RUN = _gauge(
     "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
 )
 CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+CONFIG_INFO = _gauge(
+    "config_info",
+    ("digest", "packs"),
+    "Settings and packs in force, always 1; the digest is of their files.",
+)
+CONFIG_RELOAD_SUCCESS = _gauge(
+    "config_last_reload_successful",
+    (),
+    "Whether the settings on disk are those in force: 0 after a reload that was refused.",
+)
+CONFIG_RELOAD_TIMESTAMP = _gauge(
+    "config_last_reload_success_timestamp_seconds",
+    (),
+    "When the settings in force were loaded.",
+)
 DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(
     "collector_success", ("collector",), "Whether this part of the page could be made."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,34 +13,30 @@ import structlog
 
 from pvebench.config import Pack
 from pvebench.errors import StoreError
+from pvebench.model.conduct import Conduct
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.plan import Matrix, Plan, make_plan
+from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
 from pvebench.store import CaseRecord, Store
 
 STORE_RETRY_SECONDS: Final = 10.0
-MAX_IDLE_SECONDS: Final = 60.0
-"""Longest single wait: the clock of the host may be set meanwhile."""
+MAX_IDLE_SECONDS: Final = 10.0
+"""Longest single wait: the host's clock may be set, the settings may change meanwhile."""
+UPCOMING: Final = 5
+"""How many of the next cases the status names."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A pack and its cases on this worker's node."""
-
-    pack: Pack
-    matrix: Matrix
 
 
 class Worker:
     """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
 
     Args:
+        between: called before each step; may call `assign`.
         cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
             ever, only what is due.
         observer: told of every phase and every finished, already stored run.
@@ -49,7 +45,9 @@ class Worker:
     def __init__(
         self, *, site: Site, assignments: Sequence[Assignment], store: Store,
         observer: Observer, cycles: int | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        self._between = between
         self._site = site
         self._assignments = tuple(assignments)
         self._store = store
@@ -57,7 +55,7 @@ class Worker:
         self._limit = cycles
         self._records: dict[str, CaseRecord | None] = {}
         self._queue: list[Case] = []
-        self._settle_seconds = 0.0
+        self._conduct = Conduct()
         self._plan: Plan | None = None
         self._cycles_done = 0
         self._lock = threading.Lock()
@@ -78,6 +76,21 @@ class Worker:
         with self._lock:
             self._status = change(self._status)
 
+    def assign(self, assignments: Sequence[Assignment]) -> None:
+        """Use other packs from now on; what is queued and not in them is dropped.
+
+        To be called between steps only, in the worker's thread.
+        """
+        self._assignments = tuple(assignments)
+        wanted = {case.key for entry in assignments for case in entry.matrix.cases}
+        kept = [case for case in self._queue if case.key in wanted]
+        if len(kept) == len(self._queue):
+            return
+        self._queue = kept
+        self.set_status(_replanned(len(kept)))
+        if not kept:
+            self._end_cycle()
+
     def run(self) -> None:
         """Step until the number of cycles is done or the clock is stopped.
 
@@ -87,6 +100,7 @@ class Worker:
         """
         try:
             while not self.finished:
+                self._between()
                 wait = self.step()
                 if wait > 0:
                     self._site.clock.sleep(min(wait, MAX_IDLE_SECONDS))
@@ -120,11 +134,11 @@ class Worker:
             return wait
         cases = tuple(case for case in assignment.matrix.cases if case.key in due)
         uid = uuid.uuid4().hex
-        self._settle_seconds = assignment.pack.settle_seconds
+        self._conduct = assignment.pack.conduct
         self._plan = make_plan(
             replace(assignment.matrix, cases=cases),
             seed=f"{assignment.pack.seed}/{uid}" if self._cycles_done else assignment.pack.seed,
-            settle_seconds=self._settle_seconds,
+            conduct=self._conduct,
             overdue={key: seconds for key, seconds in due.items() if seconds < NEVER_RUN_SECONDS},
         )
         self._queue = list(self._plan.cases)
@@ -141,7 +155,7 @@ class Worker:
         if max(late.values()) < 0:
             return {}
         pack = assignment.pack
-        whole = make_plan(assignment.matrix, seed=0, settle_seconds=pack.settle_seconds).seconds
+        whole = make_plan(assignment.matrix, seed=0, conduct=pack.conduct).seconds
         early = min(whole, pack.every_seconds / 2)
         return {
             case.key: late[case.key]
@@ -182,15 +196,18 @@ class Worker:
             planned=planned, done=0, failed=0, started=now,
             expected_end=now + timedelta(seconds=plan.seconds),
         )  # fmt: skip
-        self.set_status(lambda status: replace(status, cycle=cycle, next_due=None))
+        upcoming = tuple(self._queue[:UPCOMING])
+        self.set_status(
+            lambda status: replace(status, cycle=cycle, next_due=None, upcoming=upcoming)
+        )
         log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
 
     def _run_next(self) -> None:
         case = self._queue[0]
+        upcoming = tuple(self._queue[1 : 1 + UPCOMING])
+        self.set_status(lambda status: replace(status, upcoming=upcoming))
         cycle = self.status.cycle
-        run = self._runner.run(
-            case, cycle=cycle.uid if cycle else "", settle_seconds=self._settle_seconds
-        )
+        run = self._runner.run(case, cycle=cycle.uid if cycle else "", conduct=self._conduct)
         self._keep(run)
         self._queue.pop(0)
         self._records[case.key] = self._store.case(case.key)
@@ -231,6 +248,7 @@ class Worker:
 
     def _advance(self, run: Run, *, again: bool) -> None:
         left = len(self._queue)
+        upcoming = tuple(self._queue[:UPCOMING])
 
         def change(status: WorkerStatus) -> WorkerStatus:
             cycle = status.cycle
@@ -239,13 +257,13 @@ class Worker:
                 # From the second run on, the runs so far tell better than the plan.
                 each = (run.finished - cycle.started) / done
                 end = run.finished + each * left if done > 1 else cycle.expected_end
-                failed = cycle.failed + (run.outcome is not Outcome.OK)
+                failed = cycle.failed + (not run.outcome.good)
                 planned = cycle.planned + again
                 cycle = replace(cycle, planned=planned, done=done, failed=failed, expected_end=end)
             fault = run.reason if run.outcome is Outcome.FAILED else ""
             return replace(
                 status, cycle=cycle, progressed=run.finished, fault=fault,
-                case=None, phase=None, state=State.IDLE, since=run.finished,
+                case=None, phase=None, state=State.IDLE, since=run.finished, upcoming=upcoming,
             )  # fmt: skip
 
         self.set_status(change)
@@ -257,6 +275,18 @@ class Worker:
             log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
         self._cycles_done += 1
         self._retried.clear()
+
+
+def _replanned(left: int) -> Callable[[WorkerStatus], WorkerStatus]:
+    """Return a change of the status to a cycle with so many cases left."""
+
+    def change(status: WorkerStatus) -> WorkerStatus:
+        cycle = status.cycle
+        if cycle is None:
+            return status
+        return replace(status, cycle=replace(cycle, planned=cycle.done + left))
+
+    return change
 
 
 class _StatusObserver:
