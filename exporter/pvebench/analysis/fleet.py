@@ -7,12 +7,12 @@ being busy or a change that hits everything, and only its own placebos can tell 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pvebench.analysis.groups import LEAST_MEMBERS, Group, GroupShift, groups_of
 from pvebench.analysis.levels import spread
 from pvebench.analysis.placebo import OWN, Known, critical, two_sided
 
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from pvebench.analysis.levels import Matrix
 
-Label = tuple[str, str]
-Group = tuple[Label, ...]
-"""(label, value) pairs that all members carry; empty: all cases."""
-
-LEAST_MEMBERS: Final = 3
-"""Cases a group needs, and that must be outside it."""
 CLIP: Final = 4.0
 """One case counts in a group as if it had moved by at most so many of its scales."""
 GROUP_LEVEL: Final = 0.005
@@ -40,28 +34,6 @@ PRIOR: Final = 8.0
 MOST_GROUPS: Final = 3
 COMPLEMENT: Final = 2.3
 """Log of the odds (10:1) that a named group moved, rather than everything but it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupShift:
-    """A group of cases that moved together; effects are logarithms, plus for better.
-
-    Attributes:
-        group: what its members share; empty for all cases.
-        all_but: True if the members are those that do not share it.
-        members: row numbers.
-        effect, low, high: shift against the other cases (of all cases: against before) and its
-            95 % interval.
-        p_value: adjusted for the number of groups that were looked at.
-    """
-
-    group: Group
-    all_but: bool
-    members: tuple[int, ...]
-    effect: float
-    low: float
-    high: float
-    p_value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +54,6 @@ class FleetShift:
     p_values: Matrix
     q_values: Matrix
     common: float
-
-
-def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.bool_]]:
-    """Return every group of one label or of a pair of them, as a mask over the cases."""
-    import numpy as np
-
-    values: dict[str, NDArray[np.str_]] = {}
-    for key in sorted({key for case in labels for key in case}):
-        column = np.array([case.get(key, "") for case in labels])
-        if len(set(column.tolist())) > 1:
-            values[key] = column
-    single: dict[Group, NDArray[np.bool_]] = {
-        ((key, value),): column == value
-        for key, column in values.items()
-        for value in sorted(set(column.tolist()))
-        if value
-    }
-    pairs = {
-        (*one, *two): single[one] & single[two]
-        for one, two in itertools.combinations(single, 2)
-        if one[0][0] != two[0][0]
-    }
-    most = len(labels) - LEAST_MEMBERS
-    return {
-        group: mask
-        for group, mask in {**single, **pairs}.items()
-        if LEAST_MEMBERS <= mask.sum() <= most
-    }
 
 
 def judge_fleet(known: Known, labels: Sequence[Mapping[str, str]]) -> FleetShift:
