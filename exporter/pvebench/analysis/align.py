@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.series import History
+from pvebench.analysis.series import LEAST_BASELINE, History
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pvebench.analysis.levels import Matrix
 
-LEAST_BASELINE: Final = 20
-"""Runs a history needs before a change can be judged; below it there is no baseline yet."""
 MOST_AFTER: Final = 30
 """Runs after a change that are looked at: the newest ones."""
+MOST_BEFORE: Final = 200
+"""Rounds before a change that are looked at: the newest ones."""
 MOST_MISSING: Final = 0.3
 """Share of rounds that a case may have missed to be compared with the fleet round by round."""
 
@@ -28,7 +27,8 @@ class Aligned:
 
     Attributes:
         rows: index of each row's history in what was given.
-        before: [rows, rounds] logarithms, gaps filled with the run before them.
+        before: [rows, rounds] logarithms, gaps filled with the run before them;
+            at most `MOST_BEFORE`.
         after: [rows, runs after], padded with the row's median.
         counts: [rows] real runs after.
     """
@@ -56,7 +56,8 @@ def align(histories: Sequence[History], at: float) -> Aligned | None:
     if not able:
         return None
     clock = max(able, key=lambda index: splits[index])
-    ticks = np.array([point.time for point in histories[clock].points[: splits[clock]]])
+    first = max(0, splits[clock] - MOST_BEFORE)
+    ticks = np.array([point.time for point in histories[clock].points[first : splits[clock]]])
     rows, before = [], []
     for index in able:
         row = _by_round(histories[index], splits[index], ticks)
@@ -73,10 +74,11 @@ def _by_round(history: History, split: int, ticks: Matrix) -> Matrix | None:
     """Return one value a round, or None if too many rounds are without one."""
     import numpy as np
 
-    values = np.array(history.logs()[:split])
-    if split == len(ticks):
+    first = bisect_left(history.points, ticks[0], hi=split, key=lambda point: point.time)
+    values = np.array(history.logs()[first:split])
+    if len(values) == len(ticks):
         return values
-    times = np.array([point.time for point in history.points[:split]])
+    times = np.array([point.time for point in history.points[first:split]])
     rounds = np.clip(np.searchsorted(ticks, times, side="right") - 1, 0, None)
     known = np.unique(rounds)
     if len(known) < (1 - MOST_MISSING) * len(ticks):
@@ -84,8 +86,7 @@ def _by_round(history: History, split: int, ticks: Matrix) -> Matrix | None:
     row = np.full(len(ticks), np.nan)
     row[rounds] = values
     latest = np.maximum.accumulate(np.where(np.isnan(row), -1, np.arange(len(ticks))))
-    latest = np.where(latest < 0, known[0], latest)
-    filled: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = row[latest]
+    filled: Matrix = row[np.where(latest < 0, known[0], latest)]
     return filled
 
 

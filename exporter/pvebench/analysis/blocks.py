@@ -29,6 +29,8 @@ USUAL: Final = 0.8
 """Quantile of the scan's earlier maxima that is its scale."""
 TO_SCORE: Final = 1.75
 """What that quantile is worth in standard deviations, for the p-value."""
+WORTH: Final = 2.0
+"""Standard deviations, by the level's own noise, below which a block is not looked at."""
 ENOUGH: Final = 40
 """Earlier maxima that make a scale; before there are so many, nothing is said."""
 
@@ -40,6 +42,20 @@ class Trace:
     values: Matrix
     parts: dict[int, Shifts]
     segments: tuple[float, ...]
+    noise: Matrix
+
+    def worth_judging(self) -> list[int]:
+        """Return the numbers of runs after which any block stands out at all.
+
+        Far below what makes a change, and far cheaper: most runs end here.
+        """
+        import numpy as np
+
+        out = np.zeros(len(self.values) + 1, dtype=bool)
+        for block, (_, guard) in self.parts.items():
+            usual = np.sqrt(1 / block + 1 / WINDOW) * self.noise[: len(guard)]
+            out[block:] |= np.abs(guard) > WORTH * usual
+        return [int(runs) for runs in np.flatnonzero(out)]
 
 
 def trace_of(values: Sequence[float], starts: Sequence[int]) -> Trace:
@@ -63,7 +79,8 @@ def trace_of(values: Sequence[float], starts: Sequence[int]) -> Trace:
         sure = np.sqrt((1 / block + 1 / WINDOW) / (1 / block + 1 / length[: len(guard)]))
         parts[block] = (mean, guard * sure)
     medians = (np.median(row[0, a:b]) for a, b in itertools.pairwise([*starts, runs]) if b > a)
-    return Trace(row[0], parts, tuple(float(median) for median in medians))
+    segments = tuple(float(median) for median in medians)
+    return Trace(row[0], parts, segments, scale[0])
 
 
 def scales_of(trace: Trace, runs: int, first: int) -> dict[int, float]:
@@ -87,8 +104,11 @@ def scales_of(trace: Trace, runs: int, first: int) -> dict[int, float]:
     return scales
 
 
-def usual_size(trace: Trace, scales: dict[int, float], ends: Places) -> float | None:
-    """Return the usual size of the scan's maximum over the earlier `ends`, None if too few."""
+def usual_size(trace: Trace, scales: dict[int, float], ends: Places) -> tuple[float, float] | None:
+    """Return the usual and the largest size of the scan's maximum over the earlier `ends`.
+
+    None if there are too few of them.
+    """
     import numpy as np
 
     largest = np.zeros(len(ends))
@@ -98,4 +118,6 @@ def usual_size(trace: Trace, scales: dict[int, float], ends: Places) -> float | 
         sizes = np.nan_to_num(np.abs(trace.parts[block][1][places[inside]])) / scale
         largest[inside] = np.maximum(largest[inside], sizes)
     largest = largest[largest > 0]
-    return float(quantile(largest, USUAL)) if len(largest) >= ENOUGH else None
+    if len(largest) < ENOUGH:
+        return None
+    return float(quantile(largest, USUAL)), float(largest.max())

@@ -56,16 +56,20 @@ class FleetShift:
     common: float
 
 
-def judge_fleet(known: Known, labels: Sequence[Mapping[str, str]]) -> FleetShift:
+def judge_fleet(
+    known: Known, labels: Sequence[Mapping[str, str]], *, strictness: float = 1.0
+) -> FleetShift:
     """Return which groups moved at the event, and what each case did beyond that.
 
     Args:
         known: shifts of all cases, round by round.
         labels: of the same cases.
+        strictness: how many such questions are asked of one event, of other figures.
     """
     rest = known.shift.copy()
-    found = _contrasts(known, labels, rest)
-    everything = _everything(known, rest)
+    level = GROUP_LEVEL / strictness
+    found = _contrasts(known, labels, rest, level)
+    everything = _everything(known, rest, level)
     if everything is not None:
         found.append(everything)
         rest -= everything.effect
@@ -73,7 +77,9 @@ def judge_fleet(known: Known, labels: Sequence[Mapping[str, str]]) -> FleetShift
     return FleetShift(tuple(found), rest, p_values, adjusted(p_values), common)
 
 
-def _contrasts(known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix) -> list[GroupShift]:
+def _contrasts(
+    known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix, level: float
+) -> list[GroupShift]:
     """Find groups that moved against the other cases; take their effects out of `rest`.
 
     Being a difference at the same moment, a contrast is blind to what the host does to all.
@@ -97,7 +103,7 @@ def _contrasts(known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix) 
         score = now[:, 0] / _pooled_scale(placebos, floor, known)
         best = int(np.argmax(np.abs(score)))
         p_value = float(two_sided(score[best], known.degrees + PRIOR)) * len(names)
-        if p_value > GROUP_LEVEL:
+        if p_value > level:
             break
         shift = _group_shift(known, rest, groups[names[best]], names[best], p_value)
         rest[list(shift.members)] -= shift.effect
@@ -152,7 +158,7 @@ def _group_shift(
     )  # fmt: skip
 
 
-def _everything(known: Known, rest: Matrix) -> GroupShift | None:
+def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
     """Return the shift of all cases if it is larger than the host's common shifts ever were."""
     import numpy as np
 
@@ -163,7 +169,7 @@ def _everything(known: Known, rest: Matrix) -> GroupShift | None:
     now = np.clip(rest / known.scale, -CLIP, CLIP).mean()
     scale = max(float(spread(past)[0]), float(np.sqrt(1 / cases)))
     p_value = float(two_sided(now / scale, known.degrees + PRIOR))
-    if p_value > GROUP_LEVEL:
+    if p_value > level:
         return None
     effect = float(np.median(rest))
     common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])

@@ -17,6 +17,8 @@ Group = tuple[Label, ...]
 
 LEAST_MEMBERS: Final = 3
 """Cases a group needs, and that must be outside it."""
+MOST: Final = 0.7
+"""Share of those with some labels in common that must have moved to be called by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +69,24 @@ def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.boo
         for group, mask in {**single, **pairs}.items()
         if LEAST_MEMBERS <= mask.sum() <= most
     }
+
+
+def common_group(
+    members: Sequence[Mapping[str, str]], everyone: Sequence[Mapping[str, str]]
+) -> Group | None:
+    """Return the labels that the members share, if most of those that carry them are members.
+
+    None if they share nothing that would name them; empty if nearly all are members.
+    """
+    if len(members) < LEAST_MEMBERS:
+        return None
+    shared = set(members[0].items())
+    for labels in members[1:]:
+        shared &= set(labels.items())
+    telling = {
+        (key, value) for key, value in shared if any(one.get(key) != value for one in everyone)
+    }
+    carriers = sum(telling <= set(labels.items()) for labels in everyone)
+    if len(members) < MOST * carriers:
+        return None
+    return tuple(sorted(telling))

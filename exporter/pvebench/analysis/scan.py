@@ -24,6 +24,8 @@ MOST: Final = 300
 """Newest runs that are looked at, so that a run costs the same after a month and after years."""
 REVISIT: Final = 0.35
 """Share of a shift within which the new level is one that an earlier segment had already."""
+OWN: Final = 1.1
+"""A shift is new only if it is so many times the largest that the history has made by itself."""
 TO_SCORE: Final = 1.75
 """What that quantile is worth in standard deviations, for the p-value."""
 LOOKS: Final = 5.0
@@ -62,7 +64,9 @@ class PlaceboScan:
         """Return all changes, each run judged with what was known when it was made."""
         starts, found = [0], list[Step]()
         past = now = trace_of(values, starts)
-        for runs in range(LEAST + BLOCKS[0], len(values) + 1):
+        for runs in past.worth_judging():
+            if runs < LEAST + BLOCKS[0]:
+                continue
             step = _judge(past, now, runs, self.threshold)
             if step is not None:
                 found.append(step)
@@ -99,9 +103,10 @@ def _judge(past: Trace, now: Trace, runs: int, threshold: float) -> Step | None:
     if not scores:
         return None
     best = max(scores, key=scores.__getitem__)
-    usual = usual_size(past, scales, np.arange(first, runs - best + 1))
-    if usual is None or scores[best] <= threshold * usual:
+    sizes = usual_size(past, scales, np.arange(first, runs - best + 1))
+    if sizes is None or scores[best] <= max(threshold * sizes[0], OWN * sizes[1]):
         return None
+    usual = sizes[0]
     effect = float(now.parts[best][0][runs - best])
     if _revisits(now, float(np.median(now.values[runs - best : runs])), abs(effect)):
         return None

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 
 from pvebench.analysis.figures import Figure
+
+LEAST_BASELINE: Final = 20
+"""Runs a history needs before a change can be judged; below it there is no baseline yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +35,26 @@ class History:
     """All comparable runs of one case and figure, oldest first.
 
     Attributes:
-        case: identity; unique within a figure.
+        case: identity; unique within a figure: the case's key and the direction.
         figure: what is judged.
+        of: the case's key.
+        name: of the case, for people.
         labels: what related cases share: bus, cache, format, storage, aio.
         points: since the baseline's start; runs that are not comparable (another scenario
             fingerprint) belong to another history.
         ceiling: value that the device cannot beat, or None; a gain beyond it is suspicious.
+        levelled: (time, effect) of steps that are known already: earlier runs count as if they
+            had been made after them.
     """
 
     case: str
+    of: str
+    name: str
     figure: Figure
     labels: Mapping[str, str]
     points: tuple[Point, ...]
     ceiling: float | None = None
+    levelled: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
@@ -52,8 +63,26 @@ class History:
             raise ValueError(f"the runs of {self.case} are not in the order of time")
 
     def logs(self) -> list[float]:
-        """Return the runs as logarithms, plus for better."""
-        return [oriented(point.value, self.figure) for point in self.points]
+        """Return the runs as logarithms, plus for better, with known steps levelled out."""
+        return [
+            oriented(point.value, self.figure)
+            + sum(effect for time, effect in self.levelled if point.time < time)
+            for point in self.points
+        ]
+
+    def times(self) -> tuple[float, ...]:
+        """Return when the runs ended."""
+        return tuple(point.time for point in self.points)
+
+    def since(self, start: float) -> History:
+        """Return the history without the runs before the time `start`."""
+        count = self.split(start)
+        return self if count == 0 else replace(self, points=self.points[count:])
+
+    def before(self, until: float) -> History:
+        """Return the history without the runs from the time `until` on."""
+        count = self.split(until)
+        return self if count == len(self.points) else replace(self, points=self.points[:count])
 
     def split(self, at: float) -> int:
         """Return how many runs there are before the time `at`."""
