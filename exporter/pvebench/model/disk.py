@@ -5,8 +5,12 @@ The words are Proxmox's. Which options go together is in `rules.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Final
+
+from pvebench.model.units import format_size
 
 
 class Bus(StrEnum):
@@ -14,6 +18,16 @@ class Bus(StrEnum):
 
     VIRTIO = "virtio"
     SCSI = "scsi"
+    SATA = "sata"
+    IDE = "ide"
+
+
+class ScsiHw(StrEnum):
+    """The SCSI controller: one for each disk, one for several, or an emulated old one."""
+
+    SINGLE = "virtio-scsi-single"
+    SHARED = "virtio-scsi-pci"
+    LSI = "lsi"
 
 
 class Format(StrEnum):
@@ -21,6 +35,16 @@ class Format(StrEnum):
 
     RAW = "raw"
     QCOW2 = "qcow2"
+    VMDK = "vmdk"
+
+
+class Preallocation(StrEnum):
+    """How much of a new volume is allocated; `metadata` is Proxmox's default (raw: off)."""
+
+    OFF = "off"
+    METADATA = "metadata"
+    FALLOC = "falloc"
+    FULL = "full"
 
 
 class Cache(StrEnum):
@@ -62,7 +86,17 @@ class Disk:
 
     The first three name a scenario; every later field has a documented default and
     appears in a slug only where it differs from it. The order of the fields is the
-    order in slugs, and is part of the data format.
+    order in slugs, and is part of the data format: new ones go to the end.
+
+    Attributes:
+        scsihw: the SCSI controller; concerns bus scsi only.
+        discard: whether the guest's discards reach the volume.
+        ssd: whether the guest is told that the disk does not rotate.
+        queues: request queues of the controller; 0: QEMU's own choice.
+        iops, mbps: limits of the disk, operations and MiB per second; 0: none.
+        cluster_size: of qcow2, in bytes; 0: qcow2's own default, 64 KiB.
+        extended_l2: whether qcow2 tracks 32 subclusters in each cluster.
+        backing: whether the volume is an overlay on a full base image, as in a linked clone.
     """
 
     bus: Bus
@@ -71,17 +105,43 @@ class Disk:
     aio: Aio = Aio.IO_URING
     iothread: bool = False
     detect_zeroes: bool = False
+    scsihw: ScsiHw = ScsiHw.SINGLE
+    discard: bool = False
+    ssd: bool = False
+    queues: int = 0
+    iops: int = 0
+    mbps: int = 0
+    cluster_size: int = 0
+    preallocation: Preallocation = Preallocation.METADATA
+    extended_l2: bool = False
+    backing: bool = False
 
-    def differences(self) -> list[tuple[str, str]]:
-        """Return (option, value) for every option that is not at its default, in slug order."""
+    @property
+    def cold(self) -> bool:
+        """Whether the disk can only be there from power-on: its bus cannot hot-plug."""
+        old_controller = self.bus is Bus.SCSI and self.scsihw is ScsiHw.LSI
+        return self.bus in (Bus.SATA, Bus.IDE) or old_controller
+
+    def differences(self, names: Iterable[str] = ()) -> list[tuple[str, str]]:
+        """Return (option, value) for every option that is not at its default, in slug order.
+
+        With `names`, only those options.
+        """
+        wanted = set(names)
         pairs = []
         for field in fields(self)[3:]:
             value = getattr(self, field.name)
-            if value != field.default:
-                pairs.append((field.name, option_text(value)))
+            if value != field.default and (not wanted or field.name in wanted):
+                pairs.append((field.name, option_text(value, size=field.name == "cluster_size")))
         return pairs
 
 
-def option_text(value: object) -> str:
-    """Return an option's value as labels and slugs spell it: booleans are 1 and 0."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
+VOLUME_OPTIONS: Final = ("cluster_size", "preallocation", "extended_l2", "backing")
+"""Options that are the volume's own: another value needs another volume."""
+
+
+def option_text(value: object, *, size: bool = False) -> str:
+    """Return an option's value as labels and slugs spell it: booleans are 1 and 0, sizes short."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return format_size(value) if size and isinstance(value, int) else str(value)

@@ -76,12 +76,22 @@ class Volume:
 
     Attributes:
         volid: the storage's name for it; for a lab directory, its path.
+        complete: it came with data everywhere (a linked clone): filling would undo what it is.
     """
 
     storage: str
     volid: str
     format: str
     size_bytes: int
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plug:
+    """A volume and the options to plug it with."""
+
+    volume: Volume
+    disk: Disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,15 +131,29 @@ class BlockCounters:
 class Hypervisor(Protocol):
     """Switches the test disk of one benchmark VM on one node. Owned by one worker thread."""
 
-    def boot(self, machine: Machine) -> Guest:
-        """Return the running guest, booting or restarting it if `machine` asks for that.
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        """Return the running guest, booting or restarting it where needed.
+
+        Args:
+            machine: the VM around the disk.
+            cold: a disk that must be there at power-on, because its bus cannot hot-plug. None:
+                no such disk must be there.
 
         Raises:
-            GuestSilent, HypervisorGone, GuestImageError.
+            GuestSilent, HypervisorGone, GuestImageError, SwitchFailed.
         """
 
+    @property
+    def boot_seconds(self) -> float:
+        """How long the last boot took, from power-on to the agent's first answer; 0: none yet."""
+
+    def power_off(self) -> None:
+        """End the VM in order, so that the next boot is one from power-on."""
+
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the scenario's volume and whether it is new (so it must be filled).
+        """Return the scenario's volume and whether it is new (what was on it is gone).
+
+        A linked clone is new each time.
 
         Raises:
             NoSpace, VolumeError.
@@ -138,7 +162,8 @@ class Hypervisor(Protocol):
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         """Plug `volume` with the options of `disk`; read back what came of it.
 
-        The host's page cache of the volume is dropped first.
+        The host's page cache of the volume is dropped first. A disk that is there since
+        power-on (`boot`) is only read back.
 
         Raises:
             SwitchFailed, HypervisorGone, OutcomeUnknown.
@@ -147,8 +172,11 @@ class Hypervisor(Protocol):
     def detach(self) -> None:
         """Unplug the test disk; nothing happens if none is plugged. Raises as `attach`."""
 
-    def drop_caches(self, volume: Volume) -> int:
-        """Write back and drop the host's page cache of `volume`; return bytes still cached."""
+    def drop_caches(self, volume: Volume) -> int | None:
+        """Write back and drop the host's page cache of `volume`; return bytes still cached.
+
+        None: it cannot be known, because the cache is another machine's or program's.
+        """
 
     def counters(self) -> BlockCounters:
         """Return QEMU's counters of the attached disk."""

@@ -1,8 +1,9 @@
-"""Which disk options go together: one table, read by the planner.
+"""Which options go together: one table, read by the planner.
 
 Each rule says when it forbids a combination and why, in the words that `pvebench plan`
 prints. Facts: QEMU refuses aio=native without O_DIRECT at start and at hot-plug; Proxmox
-attaches an I/O thread only to virtio disks and to one-disk-per-controller scsi.
+attaches an I/O thread only to virtio disks and to one-disk-per-controller scsi, has `queues`
+only there, and knows no `ssd` on virtio.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pvebench.model.disk import Aio, Bus, Disk, Format
+from pvebench.model.disk import Aio, Bus, Disk, Format, Preallocation, ScsiHw
+from pvebench.model.scenario import Scenario
+from pvebench.model.workload import Direction, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,20 +21,38 @@ class StorageKind:
     """What one kind of storage can hold.
 
     Attributes:
-        name: the storage plugin's name (`dir`, `lvmthin`, `zfspool` …).
+        name: the storage plugin's name (`dir`, `lvmthin`, `zfspool` …), or a lab's own.
         formats: the volume formats it can hold.
+        files: whether volumes are files here: only those can be preallocated, or overlay another.
+        network: whether QEMU itself speaks the storage's protocol; then there is no aio.
     """
 
     name: str
     formats: frozenset[Format]
+    files: bool = False
+    network: bool = False
 
 
 STORAGE_KINDS: dict[str, StorageKind] = {
-    "dir": StorageKind(name="dir", formats=frozenset({Format.RAW, Format.QCOW2})),
+    kind.name: kind
+    for kind in (
+        StorageKind(name="dir", formats=frozenset(Format), files=True),
+        StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2})),
+        StorageKind(name="block", formats=frozenset({Format.RAW})),
+        StorageKind(name="nbd", formats=frozenset({Format.RAW}), network=True),
+        StorageKind(
+            name="nfs", formats=frozenset({Format.RAW, Format.QCOW2}), network=True
+        ),
+    )
 }
 
-HOT_PLUG_BUSES = frozenset({Bus.VIRTIO, Bus.SCSI})
-IOTHREAD_BUSES = frozenset({Bus.VIRTIO, Bus.SCSI})
+
+def _single_scsi(disk: Disk) -> bool:
+    return disk.bus is Bus.SCSI and disk.scsihw is ScsiHw.SINGLE
+
+
+def _of_qcow2(disk: Disk) -> bool:
+    return bool(disk.cluster_size or disk.extended_l2 or disk.backing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +69,71 @@ RULES: tuple[Rule, ...] = (
         lambda disk, _: disk.aio is Aio.NATIVE and not disk.cache.direct,
     ),
     Rule(
-        "an I/O thread works only on virtio and scsi",
-        lambda disk, _: disk.iothread and disk.bus not in IOTHREAD_BUSES,
+        "scsihw concerns bus scsi only",
+        lambda disk, _: disk.bus is not Bus.SCSI and disk.scsihw is not ScsiHw.SINGLE,
     ),
+    Rule(
+        "an I/O thread works only on virtio, and on scsi with virtio-scsi-single",
+        lambda disk, _: disk.iothread and disk.bus is not Bus.VIRTIO and not _single_scsi(disk),
+    ),
+    Rule(
+        "queues work only on scsi with virtio-scsi-single",
+        lambda disk, _: bool(disk.queues) and not _single_scsi(disk),
+    ),
+    Rule("a virtio disk has no ssd flag", lambda disk, _: disk.ssd and disk.bus is Bus.VIRTIO),
     Rule(
         "this storage cannot hold this format",
         lambda disk, storage: disk.format not in storage.formats,
     ),
+    Rule(
+        "cluster_size, extended_l2 and backing are options of qcow2",
+        lambda disk, _: _of_qcow2(disk) and disk.format is not Format.QCOW2,
+    ),
+    Rule(
+        "extended_l2 needs clusters of 16k or more",
+        lambda disk, _: disk.extended_l2 and 0 < disk.cluster_size < 16384,
+    ),
+    Rule("vmdk cannot discard", lambda disk, _: disk.discard and disk.format is Format.VMDK),
+    Rule(
+        "vmdk has no preallocation",
+        lambda disk, _: disk.format is Format.VMDK
+        and disk.preallocation is not Preallocation.METADATA,
+    ),
+    Rule(
+        "raw has no metadata: off is what its default does already",
+        lambda disk, _: disk.format is Format.RAW and disk.preallocation is Preallocation.OFF,
+    ),
+    Rule(
+        "this storage holds no files: no preallocation and no backing file",
+        lambda disk, storage: not storage.files
+        and (disk.backing or disk.preallocation is not Preallocation.METADATA),
+    ),
+    Rule(
+        "a linked clone is never preallocated",
+        lambda disk, _: disk.backing and disk.preallocation is not Preallocation.METADATA,
+    ),
+    Rule(
+        "aio concerns local files and devices; QEMU itself speaks to this storage",
+        lambda disk, storage: storage.network and disk.aio is not Aio.IO_URING,
+    ),
 )
 
 
-def why_not(disk: Disk, storage: StorageKind) -> str | None:
-    """Return the first reason why `disk` cannot be on `storage`, or None if it can."""
-    return next((rule.reason for rule in RULES if rule.forbids(disk, storage)), None)
+def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
+    """Return the first reason why the scenario cannot be on `storage`, or None if it can."""
+    layout = scenario.layout
+    if layout.mount_options and not layout.on_filesystem:
+        return "mount options need a filesystem"
+    if layout.on_filesystem and scenario.disk.backing:
+        return "a linked clone brings its own data; no filesystem is made on it"
+    return next((rule.reason for rule in RULES if rule.forbids(scenario.disk, storage)), None)
+
+
+def why_not_run(scenario: Scenario, workload: Workload) -> str | None:
+    """Return why `workload` cannot run on a scenario that itself can be, or None if it can."""
+    if Direction.TRIM in workload.directions:
+        if not scenario.disk.discard:
+            return "trim needs discard on"
+        if scenario.layout.on_filesystem:
+            return "trim works on the bare device only"
+    return None

@@ -6,7 +6,8 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 
-from pvebench.model.disk import Disk, option_text
+from pvebench.model.disk import VOLUME_OPTIONS, Disk, option_text
+from pvebench.model.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Scenario:
         disk: the test disk's options.
         machine: the VM around it.
         volume_bytes: size of the test volume.
+        layout: what the guest has on the disk.
     """
 
     node: str
@@ -34,19 +36,22 @@ class Scenario:
     disk: Disk
     machine: Machine
     volume_bytes: int
+    layout: Layout = Layout()
 
     @property
     def slug(self) -> str:
         """`storage.bus.format.cache`, then `.key-value` for what differs from the defaults."""
         disk = self.disk
         head = [self.storage, disk.bus, disk.format, disk.cache]
-        tail = [f"{key}-{value}" for key, value in disk.differences()]
+        different = [*disk.differences(), *self.layout.differences()]
+        tail = [f"{key}-{value}" for key, value in different]
         return ".".join([*head, *tail])
 
     @property
     def volume(self) -> str:
-        """What volume it needs: scenarios with the same answer share one filled volume."""
-        return f"{self.storage}.{self.disk.format}"
+        """What volume it needs: scenarios with the same answer share one."""
+        own = [f"{key}-{value}" for key, value in self.disk.differences(VOLUME_OPTIONS)]
+        return ".".join([self.storage, self.disk.format, *own])
 
     def labels(self) -> dict[str, str]:
         """Return the labels that every result of this scenario carries."""
@@ -61,9 +66,9 @@ class Scenario:
 
     def meaning(self) -> dict[str, str]:
         """Return everything that the slug stands for, as text, for info metrics and records."""
-        options = {key: option_text(value) for key, value in asdict(self.disk).items()}
+        options = {**asdict(self.disk), **asdict(self.layout)}
         return {
-            **options,
+            **{key: option_text(value) for key, value in options.items()},
             "memory_bytes": str(self.machine.memory_bytes),
             "cpus": str(self.machine.cpus),
             "volume_bytes": str(self.volume_bytes),
@@ -71,6 +76,15 @@ class Scenario:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the whole meaning: results compare only where it is equal."""
-        text = json.dumps([self.node, self.storage, self.meaning()], sort_keys=True)
+        """Digest of the whole meaning: results compare only where it is equal.
+
+        Options at their defaults are left out, so that an option that a later pvebench learns
+        does not end the histories of those who do not use it.
+        """
+        disk = self.disk
+        named = {"bus": disk.bus, "format": disk.format, "cache": disk.cache}
+        sizes = [self.volume_bytes, self.machine.memory_bytes, self.machine.cpus]
+        layout = asdict(self.layout) if self.layout.on_filesystem else {}
+        meaning = [self.node, self.storage, named, dict(disk.differences()), layout, sizes]
+        text = json.dumps(meaning, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
