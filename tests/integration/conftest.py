@@ -9,6 +9,8 @@ import pytest
 
 from pvebench.drivers.host import SystemClock
 from pvebench.drivers.qemu import Accelerator, QemuLab
+from pvebench.drivers.qemu.storages import StorageOptions
+from pvebench.drivers.qemu.volumes import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
@@ -31,9 +33,10 @@ class Lab:
         self.store = Store(directory / "pvebench.db", simulated=False)
         self.storage = directory / "storage"
         self.clock = SystemClock()
+        options = StorageOptions(name="local", kind="dir", owner="test", path=str(self.storage))
         self.qemu = QemuLab(
-            node="lab", storages={"local": self.storage}, image=image,
-            accelerator=Accelerator.TCG, runtime=directory / "run",
+            node="lab", storages={"local": DirectoryStorage(options, self.store.journal)},
+            image=image, accelerator=Accelerator.TCG, runtime=directory / "run",
             journal=self.store.journal, clock=self.clock,
         )  # fmt: skip
 

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from pvebench.drivers.qemu.blocks import Names, block_nodes, devices, read_back
-from pvebench.model.disk import Aio, Bus, Cache, Disk, Format
+from pvebench.drivers.qemu.blocks import (
+    Names,
+    block_nodes,
+    command_line,
+    create_options,
+    devices,
+    objects,
+)
+from pvebench.drivers.qemu.readback import Seen, read_back
+from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
 
 NAMES = Names(3)
+FILE = {"driver": "file", "filename": "/v", "aio": "io_uring"}
 
 # cache mode -> direct, no-flush, write-cache: what Proxmox VE 9 gives QEMU (qemu-server 9.2.6)
 TABLE = {
@@ -17,55 +28,117 @@ TABLE = {
 }
 
 
+def disk(bus: Bus = Bus.SCSI, kind: Format = Format.RAW, **options: object) -> Disk:
+    return Disk(bus=bus, format=kind, **{"cache": Cache.NONE, **options})  # type: ignore[arg-type] # options by name
+
+
 @pytest.mark.parametrize("cache", list(Cache))
 def test_a_cache_mode_is_given_to_qemu_as_proxmox_gives_it(cache: Cache) -> None:
-    disk = Disk(bus=Bus.SCSI, format=Format.RAW, cache=cache)
-    file, layout = block_nodes(NAMES, disk, "/v")
+    file, layout = block_nodes(NAMES, disk(cache=cache), FILE)
     direct, no_flush, write_cache = TABLE[cache]
     assert file["cache"] == layout["cache"] == {"direct": direct, "no-flush": no_flush}
     assert file["aio"] == "io_uring"
     assert layout["detect-zeroes"] == "off"
-    assert devices(NAMES, disk)[-1]["write-cache"] == write_cache
+    assert devices(NAMES, disk(cache=cache))[-1]["write-cache"] == write_cache
 
 
-def test_virtio_is_one_device_and_scsi_has_its_own_controller() -> None:
-    virtio = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE, iothread=True)
-    scsi = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE, iothread=True, aio=Aio.THREADS)
-    assert [device["driver"] for device in devices(NAMES, virtio)] == ["virtio-blk-pci"]
-    assert devices(NAMES, virtio)[0]["iothread"] == "io3"
-    controller, disk = devices(NAMES, scsi)
-    assert (controller["driver"], controller["iothread"]) == ("virtio-scsi-pci", "io3")
-    assert (disk["driver"], disk["bus"], disk["lun"]) == ("scsi-hd", "scsihw3.0", 1)
-    assert "iothread" not in disk
+def test_an_iothread_belongs_to_the_disk_on_virtio_and_to_the_controller_on_scsi() -> None:
+    (virtio,) = devices(NAMES, disk(Bus.VIRTIO, aio=Aio.NATIVE, iothread=True))
+    controller, scsi = devices(NAMES, disk(Bus.SCSI, aio=Aio.NATIVE, iothread=True))
+    assert virtio["iothread"] == controller["iothread"] == NAMES.iothread
+    assert "iothread" not in scsi
+    assert objects(NAMES, disk(iothread=True)) == [{"qom-type": "iothread", "id": NAMES.iothread}]
 
 
-def answers(cache: Cache) -> dict[str, object]:
-    direct, no_flush, write_cache = TABLE[cache]
-    flags = {"direct": direct, "no-flush": no_flush, "writeback": True}
-    return {
+def test_discard_reaches_every_node_and_makes_zeros_discards() -> None:
+    nodes = block_nodes(NAMES, disk(discard=True, detect_zeroes=True), FILE)
+    assert {node["discard"] for node in nodes} == {"unmap"}
+    assert nodes[-1]["detect-zeroes"] == "unmap"
+
+
+def test_limits_are_a_throttle_between_the_disk_and_its_image() -> None:
+    limited = disk(iops=500, mbps=10)
+    (group,) = objects(NAMES, limited)
+    assert group["limits"] == {"iops-total": 500, "bps-total": 10 * 1024 * 1024}
+    *_, throttle = block_nodes(NAMES, limited, FILE)
+    assert throttle["throttle-group"] == group["id"]
+    assert devices(NAMES, limited)[-1]["drive"] == throttle["node-name"]
+
+
+@pytest.mark.parametrize(
+    ("options", "controller", "drive"),
+    [
+        ({"bus": Bus.SATA}, "ahci", "ide-hd"),
+        ({"bus": Bus.SCSI, "scsihw": ScsiHw.LSI}, "lsi", "scsi-hd"),
+        ({"bus": Bus.SCSI, "scsihw": ScsiHw.SHARED}, "virtio-scsi-pci", "scsi-hd"),
+    ],
+)
+def test_each_controller_is_the_one_that_proxmox_uses(
+    options: dict[str, object], controller: str, drive: str
+) -> None:
+    made = devices(NAMES, disk(**options))  # type: ignore[arg-type] # options by name
+    assert [device["driver"] for device in made] == [controller, drive]
+
+
+def test_a_cold_disk_is_plugged_by_the_command_line_in_the_same_words() -> None:
+    cold = disk(Bus.IDE, iops=100)
+    line = command_line(NAMES, cold, FILE)
+    assert line[::2] == ["-object", "-blockdev", "-blockdev", "-blockdev", "-device"]
+    assert json.loads(line[-1]) == devices(NAMES, cold)[0]
+
+
+def test_ssd_is_told_as_a_rotation_rate_of_one_and_queues_to_the_controller() -> None:
+    controller, drive = devices(NAMES, disk(ssd=True, queues=4))
+    assert (controller["num_queues"], drive["rotation_rate"]) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (disk(), ["-f", "raw", "-o", "preallocation=off"]),
+        (disk(preallocation=Preallocation.FULL), ["-f", "raw", "-o", "preallocation=full"]),
+        (disk(kind=Format.QCOW2), ["-f", "qcow2", "-o", "preallocation=metadata"]),
+        (
+            disk(kind=Format.QCOW2, cluster_size=131072, extended_l2=True),
+            ["-f", "qcow2", "-o", "cluster_size=131072,extended_l2=on,preallocation=metadata"],
+        ),
+        (disk(kind=Format.VMDK), ["-f", "vmdk"]),
+    ],
+)
+def test_a_volume_is_created_with_its_options(made: Disk, options: list[str]) -> None:
+    assert create_options(made) == options
+
+
+def test_an_overlay_is_not_preallocated_and_names_its_base() -> None:
+    options = create_options(disk(kind=Format.QCOW2, backing=True), base="/b.raw")
+    assert options == ["-f", "qcow2", "-o", "preallocation=off", "-b", "/b.raw", "-F", "raw"]
+
+
+def seen(**changes: object) -> Seen:
+    given: dict[str, object] = {
         "nodes": [
-            {"node-name": "test3", "drv": "raw", "detect_zeroes": "off", "cache": flags},
-            {"node-name": "file3", "drv": "file", "detect_zeroes": "off", "cache": flags},
+            {"node-name": "file3", "cache": {"direct": True, "no-flush": False}},
+            {"node-name": "test3", "drv": "raw", "detect_zeroes": "off", "image": {}},
         ],
-        "blocks": [
-            {"device": "other"},
-            {"inserted": {"node-name": "test3", "cache": {"writeback": write_cache == "on"}}},
-        ],
-        "device_type": "scsi-hd", "iothread": "", "opened_direct": direct,
-        "guest_write_cache": "write-back" if write_cache == "on" else "write-through",
+        "blocks": [{}, {"inserted": {"node-name": "test3", "cache": {"writeback": True}}}],
+        "device_type": "virtio-blk-pci",
+        "guest": {"write_cache": "write-back"},
+    }
+    return Seen(**{**given, **changes})  # type: ignore[arg-type] # a mixture on purpose
+
+
+def test_what_qemu_and_the_guest_say_is_read_in_the_words_of_the_disk() -> None:
+    found = read_back(NAMES, disk(Bus.VIRTIO), seen())
+    assert {key: found[key] for key in ("bus", "format", "cache", "iothread", "iops")} == {
+        "bus": "virtio", "format": "raw", "cache": "none", "iothread": "0", "iops": "0",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("cache", list(Cache))
-def test_what_was_given_is_read_back_as_the_same_mode(cache: Cache) -> None:
-    assert read_back(NAMES, **answers(cache))["cache"] == str(cache)  # type: ignore[arg-type] # answers
+def test_a_guest_that_sees_another_write_cache_than_qemu_is_no_known_cache_mode() -> None:
+    found = read_back(NAMES, disk(Bus.VIRTIO), seen(guest={"write_cache": "write-through"}))
+    assert found["cache"] == "direct=True,no-flush=False,write-cache=None"
 
 
-def test_a_file_that_the_kernel_has_open_otherwise_is_not_taken_for_none() -> None:
-    told = answers(Cache.NONE) | {"opened_direct": False}
-    assert read_back(NAMES, **told)["cache"] == "writeback"  # type: ignore[arg-type] # answers
-
-
-def test_a_guest_that_sees_another_write_cache_is_a_mismatch() -> None:
-    told = answers(Cache.NONE) | {"guest_write_cache": "write-through"}
-    assert read_back(NAMES, **told)["cache"] == "direct=True,no-flush=False,write-cache=None"  # type: ignore[arg-type] # answers
+def test_a_file_that_the_kernel_has_open_without_o_direct_is_not_cache_none() -> None:
+    found = read_back(NAMES, disk(Bus.VIRTIO), seen(opened_direct=False))
+    assert found["cache"] == "writeback"

@@ -26,7 +26,7 @@ BROKEN = {
     ),
     "unknown key without a near name": (
         SMALL.replace("  size: 64M", "  size: 64M\n  colour: red"),
-        "pack.yaml:10:3: unknown key 'colour'; known keys: size",
+        "pack.yaml:10:3: unknown key 'colour'; known keys: file, file_name, size",
     ),
     "missing key": (
         SMALL.replace("title: Two scenarios\n", ""),
@@ -80,11 +80,6 @@ BROKEN = {
     "same workload twice": (
         SMALL + "  - fio: {rw: randread, bs: 4096, iodepth: 8}\n",
         "pack.yaml:15:5: same workload as entry 1: randread-4k-qd8",
-    ),
-    "trim without discard": (
-        SMALL.replace("rw: randread", "rw: randtrim"),
-        "pack.yaml:14:15: fio.rw: trim needs a disk with discard on, which packs cannot ask for "
-        "yet",
     ),
     "unknown tool": (
         SMALL.replace("- fio:", "- foi:"),
@@ -181,7 +176,10 @@ def settings_message(tmp_path: Path, text: str) -> str:
         ("listen: 9620\n", "pvebench.yaml:1:9: listen: 9620 is not an address to listen on: "
          "write it as 127.0.0.1:9620"),
         ("driver: kvm\n", "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu' or 'simulated'"),
-        ("storages:\n  a: {kind: dir}\n", "pvebench.yaml:2:6: missing key 'path'"),
+        ("storages:\n  a: {kind: dir}\n", "pvebench.yaml:2:6: storages.a: a storage of kind dir wants "
+         "path"),
+        ("storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
+         "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path"),
         ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: listed twice: a.yaml"),
         ("max_age: 3\n", "pvebench.yaml:1:10: max_age: 3 is not a duration: write a number with "
          "its unit, ms, s, m, h or d"),
@@ -202,5 +200,9 @@ def test_paths_in_settings_are_taken_from_the_files_own_directory(tmp_path: Path
     assert settings.storages["a"].path == tmp_path / "v"
 
 
-def test_the_storage_table_knows_the_labs_directory() -> None:
-    assert {str(kind) for kind in STORAGE_KINDS["dir"].formats} == {"raw", "qcow2"}
+def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
+    held = {name: {str(one) for one in kind.formats} for name, kind in STORAGE_KINDS.items()}
+    assert held == {
+        "dir": {"raw", "qcow2", "vmdk"}, "loop": {"raw", "qcow2"}, "block": {"raw"},
+        "nbd": {"raw"}, "nfs": {"raw", "qcow2"},
+    }  # fmt: skip

@@ -82,7 +82,7 @@ def test_the_most_overdue_case_pulls_its_group_to_the_front() -> None:
 
 def test_the_plan_counts_boots_switches_fills_time_and_bytes() -> None:
     pack, matrix = quick()
-    plan = make_plan(matrix, seed=1, settle_seconds=pack.settle_seconds)
+    plan = make_plan(matrix, seed=1, conduct=pack.conduct)
     assert (plan.restarts, plan.switches, plan.fills) == (1, 6, 2)
     assert 12 * 10 < plan.seconds < 12 * 20
     assert plan.bytes_written > 2 * pack.volume_bytes

@@ -87,9 +87,12 @@ def _tools() -> Iterator[Finding]:
 
 
 def _space(settings: Settings, given: list[Assignment]) -> Iterator[Finding]:
-    for name, storage in settings.storage_paths().items():
+    for name, storage in settings.storages_in_force().items():
+        if storage.path is None or storage.kind == "block":
+            continue
         volumes = {
             case.scenario.volume: case.scenario.volume_bytes
+            * (2 if case.scenario.disk.backing else 1)
             for entry in given
             for case in entry.matrix.cases
             if case.scenario.storage == name

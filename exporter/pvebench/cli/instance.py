@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.machine import prove_kvm
+from pvebench.drivers.qemu.registry import STORAGES
+from pvebench.drivers.qemu.storages import StorageOptions
 from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
 from pvebench.errors import ConfigError, Problem
 from pvebench.guest import build_image, default_directory
@@ -34,7 +37,7 @@ def kvm_memory() -> Path:
 
 def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
     """Return storage id -> what it can hold."""
-    return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storage_paths().items()}
+    return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storages_in_force().items()}
 
 
 def assignments(
@@ -119,16 +122,31 @@ def make_site(
     accelerator = choose_accelerator(
         settings.accelerator, memory=kvm_memory(), prove=proof, say=say
     )
-    storages = {name: entry.path.absolute() for name, entry in settings.storage_paths().items()}
+    options = storage_options(settings, state)
     lab = QemuLab(
-        node=settings.node, storages=storages, image=image, accelerator=accelerator,
-        runtime=state.runtime, journal=journal, clock=clock,
+        node=settings.node,
+        storages={one.name: STORAGES[one.kind](one, journal) for one in options},
+        image=image, accelerator=accelerator, runtime=state.runtime, journal=journal, clock=clock,
     )  # fmt: skip
     # One device is counted: that of the first storage; a later probe may tell storages apart.
-    first: Path = next(iter(storages.values()))
+    first = Path(options[0].path or state.path)
     return Site(
         node=settings.node, hypervisor=lab, probe=ProcProbe(lambda: lab.pid, first), clock=clock
     )
+
+
+def storage_options(settings: Settings, state: StateDirectory) -> list[StorageOptions]:
+    """Return the storages of the settings in the lab's words."""
+    # Two instances may share a directory; their volumes must not share a name.
+    owner = hashlib.sha256(str(state.runtime).encode()).hexdigest()[:8]
+    return [
+        StorageOptions(
+            name=name, kind=entry.kind, owner=owner, server=entry.server, port=entry.port,
+            path=str(entry.path.absolute()) if entry.path else "",
+            socket=str(entry.socket.absolute()) if entry.socket else "", export=entry.export,
+        )
+        for name, entry in settings.storages_in_force().items()
+    ]  # fmt: skip
 
 
 def make_clock(settings: Settings, *, endless: bool) -> StopClock:

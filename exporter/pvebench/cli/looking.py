@@ -49,7 +49,7 @@ def plan(
 
 def _plan(entry: Assignment) -> Plan:
     pack = entry.pack
-    return make_plan(entry.matrix, seed=pack.seed, settle_seconds=pack.settle_seconds)
+    return make_plan(entry.matrix, seed=pack.seed, conduct=pack.conduct)
 
 
 def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:

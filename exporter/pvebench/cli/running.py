@@ -28,7 +28,7 @@ from pvebench.config import Settings
 from pvebench.errors import CycleIncomplete
 from pvebench.metrics import Page
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.scheduler import Worker
@@ -156,7 +156,7 @@ def _conclude(worker: Worker) -> None:
         CycleIncomplete: not every case ended ok.
     """
     outcomes = list(worker.outcomes.values())
-    bad = [str(outcome) for outcome in outcomes if outcome is not Outcome.OK]
+    bad = [str(outcome) for outcome in outcomes if not outcome.good]
     click.echo(f"{len(outcomes) - len(bad)} of {len(outcomes)} cases ok")
     if bad:
         raise CycleIncomplete(

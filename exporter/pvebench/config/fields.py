@@ -33,6 +33,19 @@ def _scale(value: Any) -> float:
     return float(value)
 
 
+def _ratio(value: Any) -> float:
+    """Read `0.2` or `20%`."""
+    text = str(value).strip()
+    percent = text.endswith("%")
+    try:
+        number = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        number = -1.0
+    if isinstance(value, bool) or not 0 < number <= 10:
+        raise ValueError(f"{value!r} is not a ratio: write 0.2 or 20%")
+    return number
+
+
 def _listen(value: Any) -> str:
     host, colon, port = str(value).rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -57,6 +70,11 @@ Duration = Annotated[
 ]
 Scale = Annotated[
     float, BeforeValidator(_scale), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
+Ratio = Annotated[
+    float,
+    BeforeValidator(_ratio),
+    WithJsonSchema({"type": ["number", "string"], "examples": [0.2, "20%"]}),
 ]
 Listen = Annotated[
     str,

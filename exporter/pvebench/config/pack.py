@@ -3,73 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import Field, StrictInt, StrictStr, field_validator, model_validator
 
 from pvebench.config.document import Document, read_document, unknown_key, validate
-from pvebench.config.fields import Duration, Scale, Size, Slug, Strict
+from pvebench.config.fields import Duration, Ratio, Scale, Size, Slug, Strict
+from pvebench.config.options import Axes, Options, OptionValue
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.disk import Aio, Bus, Cache, Format
+from pvebench.model.conduct import Conduct, SteadyRule
+from pvebench.model.layout import DEFAULT_FILE
 from pvebench.model.scenario import Machine
 from pvebench.model.units import KIB, MIB
-from pvebench.model.workload import Direction, Workload
+from pvebench.model.workload import Workload
 from pvebench.workloads import ROOMS
 
-OptionValue = Bus | Format | Cache | Aio | bool | str
 DEFAULT_STORAGE: Final = "local"
 
 
-class Options(Strict):
-    """Disk options, each at most once: `fixed`, and the entries of `exclude`."""
-
-    storage: Slug | None = None
-    bus: Bus | None = None
-    format: Format | None = None
-    cache: Cache | None = None
-    aio: Aio | None = None
-    iothread: StrictBool | None = None
-    detect_zeroes: StrictBool | None = None
-
-    def given(self) -> dict[str, OptionValue]:
-        """Return the options that are set."""
-        return {key: value for key, value in self if value is not None}
-
-
-class Axes(Strict):
-    """Swept options: each is a list of the values to go through."""
-
-    storage: tuple[Slug, ...] | None = None
-    bus: tuple[Bus, ...] | None = None
-    format: tuple[Format, ...] | None = None
-    cache: tuple[Cache, ...] | None = None
-    aio: tuple[Aio, ...] | None = None
-    iothread: tuple[StrictBool, ...] | None = None
-    detect_zeroes: tuple[StrictBool, ...] | None = None
-
-    @field_validator("*")
-    @classmethod
-    def _some_and_once(cls, values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        if values is None:
-            return None
-        if not values:
-            raise ValueError("an axis without values makes an empty matrix; name at least one")
-        twice = sorted({str(value) for value in values if values.count(value) > 1})
-        if twice:
-            raise ValueError(f"value given twice: {', '.join(twice)}")
-        return values
-
-    def given(self) -> dict[str, tuple[OptionValue, ...]]:
-        """Return the axes that are set, in the order of the model's fields."""
-        return {key: values for key, values in self if values is not None}
-
-
 class VolumeOptions(Strict):
-    """The test volume. `size` is multiplied by the pack's scale."""
+    """The test volume; its sizes are multiplied by the pack's scale.
+
+    Attributes:
+        file: with a filesystem, size of the test file; None: half the volume.
+        file_name: its name in the root of the filesystem.
+    """
 
     size: Size
+    file: Size | None = None
+    file_name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = DEFAULT_FILE
 
     @field_validator("size")
     @classmethod
@@ -86,6 +50,31 @@ class GuestOptions(Strict):
     cpus: StrictInt = Field(default=1, ge=1, le=64)
 
 
+class SteadyOptions(Strict):
+    """Run the workload until it is steady before measuring; see `model.conduct.SteadyRule`."""
+
+    interval: Duration = 5.0
+    window: StrictInt = Field(default=5, ge=3, le=100)
+    range: Ratio = 0.20
+    slope: Ratio = 0.10
+    limit: Duration = 600.0
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> SteadyOptions:
+        if self.interval < 0.5:
+            raise ValueError("interval: less than half a second is mostly noise; use at least 1s")
+        if self.limit < self.interval * self.window:
+            raise ValueError("limit: shorter than one window of intervals")
+        return self
+
+    def rule(self) -> SteadyRule:
+        """Return it as a value of the model."""
+        return SteadyRule(
+            interval_seconds=self.interval, window=self.window, range_ratio=self.range,
+            slope_ratio=self.slope, limit_seconds=self.limit,
+        )  # fmt: skip
+
+
 class MeasureOptions(Strict):
     """How each run is measured; times in seconds.
 
@@ -94,12 +83,18 @@ class MeasureOptions(Strict):
         runtime: the measured window.
         settle: pause between the switch and the job.
         scale: multiplies volume size, ramp and runtime, so one pack serves quick and thorough use.
+        steady: wait for steady state before each fio run; None: measure right after the ramp.
+        noisy: intervals that vary more (standard deviation / mean) make a run `noisy`.
+        repeats: runs of each case in a cycle.
     """
 
     ramp: Duration = 2.0
     runtime: Duration = 8.0
     settle: Duration = 0.5
     scale: Scale = 1.0
+    steady: SteadyOptions | None = None
+    noisy: Ratio = 0.5
+    repeats: StrictInt = Field(default=1, ge=1, le=100)
 
     @field_validator("runtime")
     @classmethod
@@ -147,6 +142,7 @@ class Pack:
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
         excludes: combinations that the pack leaves out on purpose.
         every_seconds: how often each case is due.
+        file_name, file_bytes: the test file of scenarios with a filesystem.
     """
 
     name: str
@@ -159,7 +155,9 @@ class Pack:
     excludes: tuple[Mapping[str, OptionValue], ...]
     volume_bytes: int
     machine: Machine
-    settle_seconds: float
+    file_name: str
+    file_bytes: int
+    conduct: Conduct
     workloads: tuple[Workload, ...]
 
 
@@ -172,6 +170,9 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     document = read_document(path)
     file = validate(document, PackFile)
     factor = file.measure.scale * scale
+    measure = file.measure
+    volume_bytes = _whole_mib(file.volume.size * factor, least=16)
+    file_bytes = file.volume.file or file.volume.size // 2
     fixed = {"storage": DEFAULT_STORAGE, **file.fixed.given()}
     axes = {key: (value,) for key, value in fixed.items()} | file.axes.given()
     return Pack(
@@ -183,12 +184,20 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         seed=file.seed,
         axes=axes,
         excludes=tuple(exclude.given() for exclude in file.exclude),
-        # Whole MiB, so that every format and sector size fits.
-        volume_bytes=max(16, round(file.volume.size * factor / MIB)) * MIB,
+        volume_bytes=volume_bytes,
         machine=Machine(memory_bytes=file.guest.memory // KIB * KIB, cpus=file.guest.cpus),
-        settle_seconds=file.measure.settle,
+        file_name=file.volume.file_name,
+        file_bytes=min(_whole_mib(file_bytes * factor, least=8), volume_bytes),
+        conduct=Conduct(
+            settle_seconds=measure.settle, noisy_ratio=measure.noisy, repeats=measure.repeats
+        ),
         workloads=_workloads(document, file, factor),
     )
+
+
+def _whole_mib(size: float, *, least: int) -> int:
+    """Return whole MiB in bytes, so that every format and sector size fits."""
+    return max(least, round(size / MIB)) * MIB
 
 
 def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workload, ...]:
@@ -215,13 +224,14 @@ def _workload(entry: dict[str, Any], measure: MeasureOptions, factor: float) -> 
         raise ValueError(unknown_key(str(tool), sorted(ROOMS)))
     if not isinstance(options, dict):
         raise ValueError(f"{tool}: wants a mapping of keys to values, found {options!r}")  # noqa: TRY004 # all complaints about a file are ValueErrors
-    workload = ROOMS[tool].resolve(
+    room = ROOMS[tool]
+    workload = room.resolve(
         options,
         ramp_seconds=measure.ramp * factor,
         runtime_seconds=max(1.0, measure.runtime * factor),
     )
-    if Direction.TRIM in workload.directions:
-        raise ValueError("rw: trim needs a disk with discard on, which packs cannot ask for yet")
+    if measure.steady is not None and room.open_ended:
+        return replace(workload, steady=measure.steady.rule())
     return workload
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field, StrictInt, ValidationError, field_validator
+from pydantic import (
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from pvebench.config.document import read_document, validate
 from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict
@@ -26,15 +33,52 @@ def default_node() -> str:
 
 
 class StorageSettings(Strict):
-    """One storage of the lab.
+    """One storage of the lab. Which keys a kind wants is in `_STORAGE_KEYS`.
 
     Attributes:
-        kind: `dir`: a directory on any host file system.
-        path: the directory; test volumes are made below it.
+        kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
+            directory; `block`: a whole device, destroyed; `nbd`, `nfs`: a server that QEMU
+            itself speaks to.
+        path: the directory or the device.
+        server, port: of the server; `socket`: its UNIX socket instead.
+        export: the NBD export, or the directory on the NFS server.
     """
 
-    kind: Literal["dir"] = "dir"
-    path: FilePath
+    kind: Literal["dir", "loop", "block", "nbd", "nfs"] = "dir"
+    path: FilePath | None = None
+    server: StrictStr = ""
+    port: int = Field(default=0, ge=0, le=65535)
+    socket: FilePath | None = None
+    export: StrictStr = ""
+
+    @model_validator(mode="after")
+    def _keys_of_its_kind(self) -> StorageSettings:
+        wanted, allowed = _STORAGE_KEYS[self.kind]
+        given = self.model_fields_set - {"kind"}
+        if missing := wanted - given:
+            raise ValueError(f"a storage of kind {self.kind} wants {', '.join(sorted(missing))}")
+        if extra := given - wanted - allowed:
+            raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
+        if self.kind == "nbd" and bool(self.server) == bool(self.socket):
+            raise ValueError("a storage of kind nbd wants either server or socket")
+        return self
+
+    def below(self, base: Path) -> StorageSettings:
+        """Return these settings with relative paths taken from `base`."""
+        paths = {"path": self.path, "socket": self.socket}
+        return self.model_copy(
+            update={key: base / value for key, value in paths.items() if value is not None}
+        )
+
+
+_STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
+    "dir": (frozenset({"path"}), frozenset()),
+    "loop": (frozenset({"path"}), frozenset()),
+    "block": (frozenset({"path"}), frozenset()),
+    "nbd": (frozenset({"export"}), frozenset({"server", "port", "socket"})),
+    "nfs": (frozenset({"server", "export"}), frozenset()),
+}
+"""Kind -> keys that it must have, keys that it may have."""
 
 
 class SimulationSettings(Strict):
@@ -92,7 +136,7 @@ class Settings(Strict):
             ]
             raise ConfigError(problems) from error
 
-    def storage_paths(self) -> dict[str, StorageSettings]:
+    def storages_in_force(self) -> dict[str, StorageSettings]:
         """Return the storages in force, with the default one if none is configured."""
         if self.storages:
             return dict(self.storages)
@@ -112,10 +156,7 @@ def load_settings(path: Path | None) -> Settings:
         return Settings()
     settings = validate(read_document(path), Settings)
     base = path.parent
-    storages = {
-        name: storage.model_copy(update={"path": base / storage.path})
-        for name, storage in settings.storages.items()
-    }
+    storages = {name: storage.below(base) for name, storage in settings.storages.items()}
     image = settings.guest_image
     return settings.model_copy(
         update={

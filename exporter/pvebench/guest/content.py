@@ -9,7 +9,7 @@ from pvebench.errors import GuestImageError
 from pvebench.guest.cpio import CHARACTER, DIRECTORY, FILE, LINK, Entry
 from pvebench.guest.libraries import LOADER, find_loader, find_program, library_closure
 from pvebench.guest.modules import module_files
-from pvebench.guest.recipe import LINKS, MODULES, PROGRAMS, script
+from pvebench.guest.recipe import LINKS, MODULES, PROGRAMS, SCRIPTS, script
 
 
 def root_entries(root: Path, version: str) -> dict[str, Entry]:
@@ -32,8 +32,8 @@ def _skeleton() -> dict[str, Entry]:
     # Before devtmpfs is mounted the kernel opens the console from here.
     entries["dev/console"] = Entry(CHARACTER | 0o600, device=(5, 1))
     entries["dev/null"] = Entry(CHARACTER | 0o666, device=(1, 3))
-    entries["init"] = Entry(FILE | 0o755, script("init.sh"))
-    entries["usr/bin/pvebench-disk"] = Entry(FILE | 0o755, script("pvebench-disk.sh"))
+    for path, name in SCRIPTS.items():
+        entries[path] = Entry(FILE | 0o755, script(name))
     # The agent's guest-shutdown calls this; there is nothing to write back.
     entries["sbin/shutdown"] = Entry(FILE | 0o755, b"#!/bin/busybox sh\nexec busybox poweroff -f\n")
     entries["etc/passwd"] = Entry(FILE | 0o644, b"root:x:0:0:root:/:/bin/sh\n")

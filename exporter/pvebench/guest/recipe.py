@@ -52,6 +52,14 @@ MODULES: Final = (
 """Loaded by the guest's init, in an order that satisfies their dependencies."""
 
 
+SCRIPTS: Final = {
+    "init": "init.sh",
+    "usr/bin/pvebench-disk": "pvebench-disk.sh",
+    "usr/bin/pvebench-filesystem": "pvebench-filesystem.sh",
+}
+"""Path in the guest -> our script there."""
+
+
 def script(name: str) -> bytes:
     """Return one of the guest's shell scripts, shipped as package data."""
     return resources.files("pvebench.guest").joinpath(name).read_bytes()
@@ -62,5 +70,5 @@ def recipe_digest() -> str:
     text = json.dumps(
         [FORMAT, KERNEL_ARGUMENTS, PACKAGES, NOT_NEEDED, PROGRAMS, LINKS, MODULES], sort_keys=True
     )
-    scripts = script("init.sh") + script("pvebench-disk.sh")
+    scripts = b"".join(script(name) for name in SCRIPTS.values())
     return hashlib.sha256(text.encode() + scripts).hexdigest()

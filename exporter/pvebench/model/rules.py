@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pvebench.model.disk import Aio, Bus, Disk, Format, Preallocation, ScsiHw
+from pvebench.model.layout import Filesystem
 from pvebench.model.scenario import Scenario
+from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Direction, Workload
 
 
@@ -25,12 +27,14 @@ class StorageKind:
         formats: the volume formats it can hold.
         files: whether volumes are files here: only those can be preallocated, or overlay another.
         network: whether QEMU itself speaks the storage's protocol; then there is no aio.
+        tuned: whether we make the volumes ourselves, and so decide on qcow2's own options.
     """
 
     name: str
     formats: frozenset[Format]
     files: bool = False
     network: bool = False
+    tuned: bool = True
 
 
 STORAGE_KINDS: dict[str, StorageKind] = {
@@ -40,9 +44,7 @@ STORAGE_KINDS: dict[str, StorageKind] = {
         StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2})),
         StorageKind(name="block", formats=frozenset({Format.RAW})),
         StorageKind(name="nbd", formats=frozenset({Format.RAW}), network=True),
-        StorageKind(
-            name="nfs", formats=frozenset({Format.RAW, Format.QCOW2}), network=True
-        ),
+        StorageKind(name="nfs", formats=frozenset({Format.RAW, Format.QCOW2}), network=True),
     )
 }
 
@@ -96,8 +98,9 @@ RULES: tuple[Rule, ...] = (
     Rule("vmdk cannot discard", lambda disk, _: disk.discard and disk.format is Format.VMDK),
     Rule(
         "vmdk has no preallocation",
-        lambda disk, _: disk.format is Format.VMDK
-        and disk.preallocation is not Preallocation.METADATA,
+        lambda disk, _: (
+            disk.format is Format.VMDK and disk.preallocation is not Preallocation.METADATA
+        ),
     ),
     Rule(
         "raw has no metadata: off is what its default does already",
@@ -105,8 +108,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "this storage holds no files: no preallocation and no backing file",
-        lambda disk, storage: not storage.files
-        and (disk.backing or disk.preallocation is not Preallocation.METADATA),
+        lambda disk, storage: (
+            not storage.files and (disk.backing or disk.preallocation is not Preallocation.METADATA)
+        ),
+    ),
+    Rule(
+        "Proxmox's API makes qcow2 volumes with its own options only",
+        lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.tuned,
     ),
     Rule(
         "a linked clone is never preallocated",
@@ -119,6 +127,15 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+LEAST_BYTES: dict[Filesystem, int] = {
+    Filesystem.NONE: 0,
+    Filesystem.EXT4: 16 * MIB,
+    # mkfs refuses less: 300 MB since xfsprogs 5.19, 109 MiB in btrfs-progs.
+    Filesystem.XFS: 320 * MIB,
+    Filesystem.BTRFS: 128 * MIB,
+}
+
+
 def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     """Return the first reason why the scenario cannot be on `storage`, or None if it can."""
     layout = scenario.layout
@@ -126,6 +143,12 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
         return "mount options need a filesystem"
     if layout.on_filesystem and scenario.disk.backing:
         return "a linked clone brings its own data; no filesystem is made on it"
+    least = LEAST_BYTES[layout.filesystem]
+    if scenario.volume_bytes < least:
+        return f"{layout.filesystem} needs a volume of {format_size(least)} or more"
+    # A quarter stays free for the filesystem's own data; btrfs needs the most.
+    if layout.on_filesystem and layout.file_bytes > scenario.volume_bytes * 3 // 4:
+        return "the file fills more than three quarters of the volume"
     return next((rule.reason for rule in RULES if rule.forbids(scenario.disk, storage)), None)
 
 

@@ -22,6 +22,11 @@ class Outcome(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
 
+    @property
+    def good(self) -> bool:
+        """Whether the run's numbers are published; all but `ok` with their reason."""
+        return self in (Outcome.OK, Outcome.NOISY, Outcome.NOT_STEADY)
+
 
 class Unit(StrEnum):
     """Base units; a sample has exactly one."""

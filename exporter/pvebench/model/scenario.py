@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from pvebench.model.disk import VOLUME_OPTIONS, Disk, option_text
 from pvebench.model.layout import Layout
@@ -36,7 +36,7 @@ class Scenario:
     disk: Disk
     machine: Machine
     volume_bytes: int
-    layout: Layout = Layout()
+    layout: Layout = field(default_factory=Layout)
 
     @property
     def slug(self) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
+from pvebench.model.conduct import SteadyRule
 from pvebench.model.scenario import Scenario
 
 
@@ -32,6 +34,7 @@ class Workload:
         directions: which directions it measures.
         ramp_seconds: I/O before the measured window.
         runtime_seconds: the measured window.
+        steady: what must be reached before the ramp; None: nothing.
     """
 
     slug: str
@@ -41,6 +44,7 @@ class Workload:
     directions: tuple[Direction, ...]
     ramp_seconds: float
     runtime_seconds: float
+    steady: SteadyRule | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
@@ -48,10 +52,12 @@ class Workload:
     @property
     def fingerprint(self) -> str:
         """Digest of the definition; the same slug with another one is an error."""
-        text = json.dumps(
-            [self.tool, dict(self.parameters), self.ramp_seconds, self.runtime_seconds],
-            sort_keys=True,
-        )
+        meaning: list[Any] = [
+            self.tool, dict(self.parameters), self.ramp_seconds, self.runtime_seconds,
+        ]  # fmt: skip
+        if self.steady is not None:
+            meaning.append(asdict(self.steady))
+        text = json.dumps(meaning, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import fnmatch
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pvebench.config import Pack
+from pvebench.config.options import LAYOUT_OPTIONS
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import Disk, option_text
-from pvebench.model.rules import StorageKind, why_not
+from pvebench.model.layout import Layout
+from pvebench.model.rules import StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case
 
@@ -46,11 +48,16 @@ def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Mat
     cases: list[Case] = []
     left_out: list[LeftOut] = []
     for scenario in _scenarios(pack, node):
-        reason = _excluded(pack, scenario) or why_not(scenario.disk, storages[scenario.storage])
+        reason = _excluded(pack, scenario) or why_not(scenario, storages[scenario.storage])
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
-        else:
-            cases += [Case(scenario=scenario, workload=work) for work in pack.workloads]
+            continue
+        for workload in pack.workloads:
+            case = Case(scenario=scenario, workload=workload)
+            if reason := why_not_run(scenario, workload):
+                left_out.append(LeftOut(case.slug, reason))
+            else:
+                cases.append(case)
     if not cases:
         reasons = "; ".join(sorted({entry.reason for entry in left_out}))
         message = f"empty matrix: every combination is left out ({reasons})"
@@ -63,20 +70,27 @@ def _scenarios(pack: Pack, node: str) -> Iterable[Scenario]:
     for values in itertools.product(*pack.axes.values()):
         options: dict[str, Any] = dict(zip(names, values, strict=True))
         storage = str(options.pop("storage"))
+        layout: dict[str, Any] = {key: options.pop(key) for key in LAYOUT_OPTIONS if key in options}
         yield Scenario(
             node=node,
             storage=storage,
             disk=Disk(**options),
             machine=pack.machine,
             volume_bytes=pack.volume_bytes,
+            layout=_layout(pack, layout),
         )
+
+
+def _layout(pack: Pack, options: Mapping[str, Any]) -> Layout:
+    layout = Layout(**options)
+    if not layout.on_filesystem:
+        return layout
+    return replace(layout, file_name=pack.file_name, file_bytes=pack.file_bytes)
 
 
 def _excluded(pack: Pack, scenario: Scenario) -> str | None:
     """Return the reason if the pack itself excludes the scenario."""
-    options = {"storage": scenario.storage} | {
-        key: getattr(scenario.disk, key) for key in Disk.__dataclass_fields__
-    }
+    options = {"storage": scenario.storage, **asdict(scenario.disk), **asdict(scenario.layout)}
     for exclude in pack.excludes:
         if all(options[key] == value for key, value in exclude.items()):
             words = ", ".join(f"{key}={option_text(value)}" for key, value in exclude.items())

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from pvebench.model.conduct import Conduct
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Direction
 from pvebench.plan.expand import LeftOut, Matrix
 from pvebench.workloads import ROOMS
 
@@ -44,7 +45,7 @@ class Plan:
 
 
 def make_plan(
-    matrix: Matrix, *, seed: int | str, settle_seconds: float = 0.0,
+    matrix: Matrix, *, seed: int | str, conduct: Conduct | None = None,
     overdue: Mapping[str, float] | None = None,
 ) -> Plan:  # fmt: skip
     """Return the cases in an order with few restarts and fills.
@@ -52,24 +53,28 @@ def make_plan(
     Cases that need the same VM stay together, within them those on one volume, within them
     those of one scenario. The order of the groups, and of the workloads in a scenario, is
     shuffled by `seed`: a drift of the machine must not look like an effect of an option. With
-    `overdue` (case key -> seconds), groups with the most overdue case come first.
+    `overdue` (case key -> seconds), groups with the most overdue case come first. Repeats of a
+    case are a whole round of its scenario apart.
     """
-    cases = _ordered(matrix.cases, random.Random(str(seed)), overdue or {})  # noqa: S311 # a shuffle
-    restarts = _changes(case.scenario.machine for case in cases)
+    conduct = conduct or Conduct()
+    rng = random.Random(str(seed))  # noqa: S311 # a shuffle
+    cases = _ordered(matrix.cases, rng, overdue or {}, repeats=conduct.repeats)
+    fresh = sum(ROOMS[case.workload.tool].fresh_boot for case in cases)
+    restarts = _changes(_boot_key(case.scenario) for case in cases) + fresh
     switches = _changes(case.scenario for case in cases)
-    volumes = {case.scenario.volume: case.scenario for case in cases}
-    fill_bytes = sum(scenario.volume_bytes for scenario in volumes.values())
+    filled = _fills(cases)
+    fill_bytes = sum(filled)
     estimates = [
         ROOMS[case.workload.tool].estimate(case.workload, case.scenario.volume_bytes)
         for case in cases
     ]
-    overhead = (settle_seconds + OVERHEAD_SECONDS) * len(cases)
+    overhead = (conduct.settle_seconds + OVERHEAD_SECONDS) * len(cases)
     return Plan(
         cases=tuple(cases),
         left_out=matrix.left_out,
         restarts=restarts,
         switches=switches,
-        fills=len(volumes),
+        fills=len(filled),
         seconds=restarts * BOOT_SECONDS
         + switches * SWITCH_SECONDS
         + fill_bytes / FILL_BYTES_PER_SECOND
@@ -83,14 +88,34 @@ def _changes(items: Iterable[object]) -> int:
     return sum(1 for _ in groupby(items))
 
 
-def _ordered(cases: Iterable[Case], rng: random.Random, overdue: Mapping[str, float]) -> list[Case]:
-    """Sort by machine, volume, scenario; each level shuffled, then stably by overdue."""
-    shuffled = sorted(cases, key=lambda case: case.slug)
-    rng.shuffle(shuffled)
-    levels = (_machine_key, lambda scenario: scenario.volume, lambda scenario: scenario.slug)
+def _fills(cases: Iterable[Case]) -> list[int]:
+    """Return the bytes of each fill: whenever a volume must hold something else than it does."""
+    content: dict[str, str] = {}
+    filled = []
+    for case in cases:
+        scenario = case.scenario
+        wanted = scenario.layout.content
+        if not scenario.disk.backing and content.get(scenario.volume) != wanted:
+            content[scenario.volume] = wanted
+            filled.append(scenario.layout.file_bytes or scenario.volume_bytes)
+        if Direction.TRIM in case.workload.directions:
+            del content[scenario.volume]
+    return filled
+
+
+def _ordered(
+    cases: Iterable[Case], rng: random.Random, overdue: Mapping[str, float], *, repeats: int
+) -> list[Case]:
+    """Sort by boot, volume and what is on it, scenario; each level shuffled, stably by overdue."""
+    known = sorted(cases, key=lambda case: case.slug)
+    rounds: list[Case] = []
+    for _ in range(repeats):
+        rng.shuffle(known)
+        rounds += known
+    levels = (_boot_key, _volume_key, lambda scenario: scenario.slug)
     urgency: dict[tuple[str, ...], float] = {}
     rank: dict[tuple[str, ...], int] = {}
-    for case in shuffled:
+    for case in rounds:
         late = overdue.get(case.key, 0.0)
         path: tuple[str, ...] = ()
         for level in levels:
@@ -106,8 +131,15 @@ def _ordered(cases: Iterable[Case], rng: random.Random, overdue: Mapping[str, fl
             keys.append((-urgency[path], rank[path]))
         return keys
 
-    return sorted(shuffled, key=sort_key)
+    # The sort is stable: rounds of one scenario stay one after the other.
+    return sorted(rounds, key=sort_key)
 
 
-def _machine_key(scenario: Scenario) -> str:
-    return f"{scenario.machine.memory_bytes}/{scenario.machine.cpus}"
+def _boot_key(scenario: Scenario) -> str:
+    """Return what the VM must be started for: itself, and a disk that cannot be hot-plugged."""
+    machine = f"{scenario.machine.memory_bytes}/{scenario.machine.cpus}"
+    return f"{machine}/{scenario.slug}" if scenario.disk.cold else machine
+
+
+def _volume_key(scenario: Scenario) -> str:
+    return f"{scenario.volume}/{scenario.layout.content}"

@@ -16,6 +16,8 @@ from pvebench.workloads.base import WORK_DIR
 _POLL_SECONDS: Final = 0.1
 _START_SECONDS: Final = 20.0
 """How long a tool may take from its start to its first I/O."""
+_STOP_SECONDS: Final = 30.0
+"""How long a tool may take to end after it was asked to: its I/O must come back first."""
 _STDERR_BYTES: Final = 2000
 
 
@@ -46,7 +48,7 @@ def run_job(
     pid = start_job(guest, job)
     begun = clock.monotonic()
     tell(Phase.RAMP, ramp_seconds)
-    ended = _wait_for_io(site, guest, pid)
+    ended = wait_for_io(site, guest, pid) if job.moves_data else None
     if ended is None:
         clock.sleep(ramp_seconds)
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
@@ -61,6 +63,16 @@ def run_job(
     return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
 
 
+def stop_job(site: Site, guest: Guest, pid: int) -> None:
+    """End a job that has no end of its own; what it says does not matter.
+
+    Raises:
+        GuestSilent: it does not end.
+    """
+    guest.run(["/bin/kill", str(pid)])
+    wait_for_end(site, guest, pid, deadline=site.clock.monotonic() + _STOP_SECONDS)
+
+
 def start_job(guest: Guest, job: Job) -> int:
     """Write the job's files into an empty work directory and start it; return its pid."""
     guest.run(["/bin/sh", "-c", f"rm -rf {WORK_DIR} && mkdir -p {WORK_DIR}"])
@@ -69,7 +81,7 @@ def start_job(guest: Guest, job: Job) -> int:
     return guest.start(job.argv)
 
 
-def _wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
+def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     """Wait for the first I/O. Return how the tool ended if it ends first, else None."""
     before = site.hypervisor.counters()
     deadline = site.clock.monotonic() + _START_SECONDS

@@ -13,6 +13,7 @@ import structlog
 
 from pvebench.config import Pack
 from pvebench.errors import StoreError
+from pvebench.model.conduct import Conduct
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
@@ -57,7 +58,7 @@ class Worker:
         self._limit = cycles
         self._records: dict[str, CaseRecord | None] = {}
         self._queue: list[Case] = []
-        self._settle_seconds = 0.0
+        self._conduct = Conduct()
         self._plan: Plan | None = None
         self._cycles_done = 0
         self._lock = threading.Lock()
@@ -120,11 +121,11 @@ class Worker:
             return wait
         cases = tuple(case for case in assignment.matrix.cases if case.key in due)
         uid = uuid.uuid4().hex
-        self._settle_seconds = assignment.pack.settle_seconds
+        self._conduct = assignment.pack.conduct
         self._plan = make_plan(
             replace(assignment.matrix, cases=cases),
             seed=f"{assignment.pack.seed}/{uid}" if self._cycles_done else assignment.pack.seed,
-            settle_seconds=self._settle_seconds,
+            conduct=self._conduct,
             overdue={key: seconds for key, seconds in due.items() if seconds < NEVER_RUN_SECONDS},
         )
         self._queue = list(self._plan.cases)
@@ -141,7 +142,7 @@ class Worker:
         if max(late.values()) < 0:
             return {}
         pack = assignment.pack
-        whole = make_plan(assignment.matrix, seed=0, settle_seconds=pack.settle_seconds).seconds
+        whole = make_plan(assignment.matrix, seed=0, conduct=pack.conduct).seconds
         early = min(whole, pack.every_seconds / 2)
         return {
             case.key: late[case.key]
@@ -188,9 +189,7 @@ class Worker:
     def _run_next(self) -> None:
         case = self._queue[0]
         cycle = self.status.cycle
-        run = self._runner.run(
-            case, cycle=cycle.uid if cycle else "", settle_seconds=self._settle_seconds
-        )
+        run = self._runner.run(case, cycle=cycle.uid if cycle else "", conduct=self._conduct)
         self._keep(run)
         self._queue.pop(0)
         self._records[case.key] = self._store.case(case.key)
@@ -239,7 +238,7 @@ class Worker:
                 # From the second run on, the runs so far tell better than the plan.
                 each = (run.finished - cycle.started) / done
                 end = run.finished + each * left if done > 1 else cycle.expected_end
-                failed = cycle.failed + (run.outcome is not Outcome.OK)
+                failed = cycle.failed + (not run.outcome.good)
                 planned = cycle.planned + again
                 cycle = replace(cycle, planned=planned, done=done, failed=failed, expected_end=end)
             fault = run.reason if run.outcome is Outcome.FAILED else ""

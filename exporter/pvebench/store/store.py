@@ -30,8 +30,7 @@ from pvebench.store.tables import (
     totals,
 )
 
-GOOD = (Outcome.OK, Outcome.NOISY, Outcome.NOT_STEADY)
-"""Outcomes whose numbers are published."""
+GOOD = tuple(outcome for outcome in Outcome if outcome.good)
 
 
 class Store:

@@ -6,7 +6,8 @@ from typing import Final
 
 from pvebench.workloads.base import Estimate, Job, Parsed, Room, Target
 from pvebench.workloads.fio import Fio
+from pvebench.workloads.still import Boot, Idle
 
 __all__ = ["ROOMS", "Estimate", "Job", "Parsed", "Room", "Target"]
 
-ROOMS: Final[dict[str, Room]] = {"fio": Fio()}
+ROOMS: Final[dict[str, Room]] = {room.tool: room for room in (Fio(), Idle(), Boot())}

@@ -19,10 +19,16 @@ WORK_DIR = "/run/pvebench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a job runs against: a block device in the guest, and its size."""
+    """What a job runs against in the guest: a block device, or a file on a filesystem.
+
+    Attributes:
+        device: path of the device or the file.
+        file: whether it is a file.
+    """
 
     device: str
     size_bytes: int
+    file: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,7 @@ class Job:
         output: path of the file that holds the tool's result.
         logs: paths of further files to keep as evidence; may be absent after the run.
         deadline_seconds: when to give the run up, counted from the start.
+        moves_data: whether the window starts with the first I/O; else right after the start.
     """
 
     argv: list[str]
@@ -42,6 +49,7 @@ class Job:
     output: str
     logs: tuple[str, ...] = ()
     deadline_seconds: float = 120.0
+    moves_data: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +76,18 @@ class Parsed:
 
 
 class Room(Protocol):
-    """One benchmark tool."""
+    """One benchmark tool.
+
+    Attributes:
+        tool: its name in packs.
+        open_ended: whether the same load can go on for any time, so that one can wait until it
+            is steady.
+        fresh_boot: whether the VM must be powered on for each run.
+    """
 
     tool: str
+    open_ended: bool
+    fresh_boot: bool
 
     def resolve(
         self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float

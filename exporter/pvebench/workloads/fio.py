@@ -34,6 +34,8 @@ class Fio:
     """The room of fio, a `Room`. It has no state."""
 
     tool = "fio"
+    open_ended = True
+    fresh_boot = False
 
     def resolve(
         self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float

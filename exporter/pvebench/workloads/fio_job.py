@@ -71,6 +71,8 @@ def fill_job(target: Target, seed: int) -> Job:
     """
     job_path, output = f"{WORK_DIR}/fill.fio", f"{WORK_DIR}/fill.json"
     lines = _global(target) | {
+        # A device that is not there must never become a file in RAM; a test file is made here.
+        "allow_file_create": int(target.file),
         "ioengine": "libaio",
         "rw": "write",
         "bs": _largest_whole_block(target.size_bytes),

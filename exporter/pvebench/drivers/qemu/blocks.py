@@ -1,17 +1,19 @@
-"""From a `Disk` to QEMU's block nodes and devices, and back. Pure.
+"""From a `Disk` to QEMU's block nodes and devices. Pure; the way back is in `readback.py`.
 
 The mapping is what Proxmox VE 9 gives QEMU for the same options: cache and aio decide the
-nodes, bus and iothread decide the devices, the write cache is the device's.
+nodes, bus, scsihw and iothread decide the devices, the write cache is the device's.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pvebench.model.disk import Bus, Cache, Disk, Format, option_text
+from pvebench.model.disk import Bus, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.ports import BlockCounters
+from pvebench.model.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,18 @@ class Names:
 
     @property
     def format(self) -> str:
-        """Node that understands the format; the device sits on it."""
+        """Node that understands the format."""
         return f"test{self.number}"
+
+    @property
+    def throttle(self) -> str:
+        """Node that limits the disk."""
+        return f"limit{self.number}"
+
+    @property
+    def group(self) -> str:
+        """Object with the limits."""
+        return f"limits{self.number}"
 
     @property
     def device(self) -> str:
@@ -37,8 +49,8 @@ class Names:
 
     @property
     def controller(self) -> str:
-        """The disk's own SCSI controller."""
-        return f"scsihw{self.number}"
+        """The disk's own controller."""
+        return f"controller{self.number}"
 
     @property
     def iothread(self) -> str:
@@ -50,108 +62,122 @@ class Names:
         """What the guest knows the disk by."""
         return f"pvebench{self.number}"
 
+    def top(self, disk: Disk) -> str:
+        """Return the node that the device sits on."""
+        return self.throttle if is_limited(disk) else self.format
 
-def block_nodes(names: Names, disk: Disk, path: str) -> list[dict[str, Any]]:
-    """Return the arguments of the blockdev-add commands, in order."""
-    cache = {"direct": disk.cache.direct, "no-flush": disk.cache.no_flush}
-    file = {
-        "driver": "file",
-        "node-name": names.file,
-        "filename": path,
-        "aio": str(disk.aio),
-        "cache": cache,
-        "discard": "ignore",
+
+def is_limited(disk: Disk) -> bool:
+    """Return whether a throttle is needed."""
+    return bool(disk.iops or disk.mbps)
+
+
+def objects(names: Names, disk: Disk) -> list[dict[str, Any]]:
+    """Return the arguments of the object-add commands."""
+    made: list[dict[str, Any]] = []
+    if is_limited(disk):
+        limits = {"iops-total": disk.iops, "bps-total": disk.mbps * MIB}
+        limits = {key: value for key, value in limits.items() if value}
+        made.append({"qom-type": "throttle-group", "id": names.group, "limits": limits})
+    if disk.iothread:
+        made.append({"qom-type": "iothread", "id": names.iothread})
+    return made
+
+
+def block_nodes(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the arguments of the blockdev-add commands, in order.
+
+    Args:
+        file: the storage's node for the volume, without name and cache flags.
+    """
+    common = {
+        "cache": {"direct": disk.cache.direct, "no-flush": disk.cache.no_flush},
+        "discard": "unmap" if disk.discard else "ignore",
     }
-    layout = {
-        "driver": str(disk.format),
-        "node-name": names.format,
-        "file": names.file,
-        "cache": cache,
-        "discard": "ignore",
-        "detect-zeroes": "on" if disk.detect_zeroes else "off",
-    }
-    return [file, layout]
+    nodes = [
+        {**common, **file, "node-name": names.file},
+        {
+            **common,
+            "driver": str(disk.format),
+            "node-name": names.format,
+            "file": names.file,
+            "detect-zeroes": _detect_zeroes(disk),
+        },
+    ]
+    if is_limited(disk):
+        nodes.append(
+            {**common, "driver": "throttle", "node-name": names.throttle,
+             "throttle-group": names.group, "file": names.format}
+        )  # fmt: skip
+    return nodes
+
+
+def _detect_zeroes(disk: Disk) -> str:
+    # As Proxmox does it: with discard on, zeros become discards.
+    if not disk.detect_zeroes:
+        return "off"
+    return "unmap" if disk.discard else "on"
 
 
 def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
     """Return the arguments of the device_add commands, in order: controller first."""
     common = {
         "id": names.device,
-        "drive": names.format,
+        "drive": names.top(disk),
         "serial": names.serial,
         "write-cache": "on" if disk.cache.write_cache else "off",
     }
     thread = {"iothread": names.iothread} if disk.iothread else {}
+    # 1 says "not rotating"; 0, QEMU's default, says nothing.
+    rotation = {"rotation_rate": 1} if disk.ssd else {}
     match disk.bus:
         case Bus.VIRTIO:
             return [{"driver": "virtio-blk-pci", **common, **thread}]
         case Bus.SCSI:
-            controller = {"driver": "virtio-scsi-pci", "id": names.controller, **thread}
-            place = {"bus": f"{names.controller}.0", "channel": 0, "scsi-id": 0, "lun": 1}
-            return [controller, {"driver": "scsi-hd", **place, **common}]
+            return [
+                _scsi_controller(names, disk) | thread,
+                {"driver": "scsi-hd", **_scsi_place(names, disk), **common, **rotation},
+            ]
+        case Bus.SATA:
+            place = {"bus": f"{names.controller}.0"}
+            ahci = {"driver": "ahci", "id": names.controller}
+            return [ahci, {"driver": "ide-hd", **place, **common, **rotation}]
+        case Bus.IDE:
+            # The machine type pc has its own IDE controller.
+            return [{"driver": "ide-hd", "bus": "ide.0", "unit": 0, **common, **rotation}]
 
 
-_BUS_OF_TYPE = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
+def _scsi_controller(names: Names, disk: Disk) -> dict[str, Any]:
+    if disk.scsihw is ScsiHw.LSI:
+        return {"driver": "lsi", "id": names.controller}
+    queues = {"num_queues": disk.queues} if disk.queues else {}
+    return {"driver": "virtio-scsi-pci", "id": names.controller, **queues}
 
 
-def read_back(
-    names: Names,
-    *,
-    nodes: Sequence[Mapping[str, Any]],
-    blocks: Sequence[Mapping[str, Any]],
-    device_type: str,
-    iothread: str,
-    opened_direct: bool | None,
-    guest_write_cache: str,
-) -> dict[str, str]:
-    """Return the options that are really in force, in the words of `Disk`.
-
-    Args:
-        nodes: answer of query-named-block-nodes.
-        blocks: answer of query-block.
-        device_type: QOM type of the disk.
-        iothread: QOM path of the disk's or controller's I/O thread, empty if none.
-        opened_direct: whether the kernel has the file open with O_DIRECT; None if unknown.
-        guest_write_cache: what the guest's kernel says: `write-back` or `write-through`.
-    """
-    by_name = {str(node["node-name"]): node for node in nodes}
-    layout, file = by_name[names.format], by_name[names.file]
-    inserted = next(
-        block["inserted"] for block in blocks
-        if block.get("inserted", {}).get("node-name") == names.format
-    )  # fmt: skip
-    direct = bool(file["cache"]["direct"])
-    if opened_direct is not None:
-        direct = opened_direct
-    bus = _BUS_OF_TYPE.get(device_type)
-    return {
-        "bus": str(bus or device_type),
-        "format": str(layout["drv"]),
-        "cache": _cache_name(
-            direct=direct,
-            no_flush=bool(file["cache"]["no-flush"]),
-            # Both must agree; a guest that sees another write cache sends other flushes.
-            write_cache=_both(bool(inserted["cache"]["writeback"]), guest_write_cache),
-        ),
-        "iothread": option_text(bool(iothread)),
-        "detect_zeroes": option_text(layout["detect_zeroes"] != "off"),
-    }
+def _scsi_place(names: Names, disk: Disk) -> dict[str, Any]:
+    """Return where Proxmox puts its scsi1 on each kind of controller."""
+    bus = {"bus": f"{names.controller}.0"}
+    if disk.scsihw is ScsiHw.LSI:
+        return {**bus, "scsi-id": 1}
+    return {**bus, "channel": 0, "scsi-id": 0, "lun": 1}
 
 
-def _both(qemu_says: bool, guest_says: str) -> bool | None:
-    return qemu_says if guest_says == ("write-back" if qemu_says else "write-through") else None
+def command_line(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[str]:
+    """Return the options of QEMU's command line that plug the disk at power-on."""
+    options: list[str] = []
+    for flag, entries in (
+        ("-object", objects(names, disk)),
+        ("-blockdev", block_nodes(names, disk, file)),
+        ("-device", devices(names, disk)),
+    ):
+        for entry in entries:
+            options += [flag, json.dumps(entry)]
+    return options
 
 
-def _cache_name(*, direct: bool, no_flush: bool, write_cache: bool | None) -> str:
-    for cache in Cache:
-        if (cache.direct, cache.no_flush, cache.write_cache) == (direct, no_flush, write_cache):
-            return str(cache)
-    return f"direct={direct},no-flush={no_flush},write-cache={write_cache}"
-
-
-def block_counters(names: Names, stats: Sequence[Mapping[str, Any]]) -> BlockCounters:
+def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> BlockCounters:
     """Return the disk's counters from an answer of query-blockstats."""
-    mine = next(entry["stats"] for entry in stats if entry.get("node-name") == names.format)
+    mine = next(entry["stats"] for entry in stats if entry.get("node-name") == names.top(disk))
     return BlockCounters(
         read_operations=int(mine["rd_operations"]),
         write_operations=int(mine["wr_operations"]),
@@ -162,10 +188,26 @@ def block_counters(names: Names, stats: Sequence[Mapping[str, Any]]) -> BlockCou
     )
 
 
-def create_options(kind: Format) -> list[str]:
-    """Return qemu-img's options for a new volume, as Proxmox creates it on a directory."""
-    match kind:
+def create_options(disk: Disk, *, base: str = "") -> list[str]:
+    """Return qemu-img's options for a new volume, as Proxmox creates it on a directory.
+
+    Args:
+        base: a raw image that the volume overlays.
+    """
+    options: dict[str, str] = {}
+    match disk.format:
         case Format.RAW:
-            return ["-f", "raw", "-o", "preallocation=off"]
+            metadata = disk.preallocation is Preallocation.METADATA
+            options["preallocation"] = "off" if metadata else str(disk.preallocation)
         case Format.QCOW2:
-            return ["-f", "qcow2", "-o", "preallocation=metadata"]
+            if disk.cluster_size:
+                options["cluster_size"] = str(disk.cluster_size)
+            if disk.extended_l2:
+                options["extended_l2"] = "on"
+            # An overlay starts empty: what it does not hold is read from its base.
+            options["preallocation"] = "off" if base else str(disk.preallocation)
+        case Format.VMDK:
+            pass
+    text = ",".join(f"{key}={value}" for key, value in options.items())
+    below = ["-b", base, "-F", "raw"] if base else []
+    return ["-f", str(disk.format), *(["-o", text] if text else []), *below]

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,8 @@ from pvebench.model.units import MIB
 KIND: Final = "vm"
 """Kind of the journal entries made here."""
 BINARY: Final = "qemu-system-x86_64"
+QUIT_SECONDS: Final = 10.0
+"""How long QEMU may take to write back what its images hold in memory."""
 _TAIL_BYTES: Final = 2000
 
 
@@ -44,6 +46,8 @@ class QemuMachine:
         self._entry = -1
         self._qmp: Channel | None = None
         self._agent: Channel | None = None
+        self.boot_seconds = 0.0
+        """From power-on to the agent's first answer."""
 
     @property
     def pid(self) -> int | None:
@@ -63,22 +67,29 @@ class QemuMachine:
         return self._qmp
 
     def start(
-        self, image: GuestImage, machine: Machine, accelerator: Accelerator, *, timeout: float
-    ) -> AgentGuest:
+        self, image: GuestImage, machine: Machine, accelerator: Accelerator, *, timeout: float,
+        disk: Sequence[str] = (),
+    ) -> AgentGuest:  # fmt: skip
         """Boot the guest; return it once its agent answers, within `timeout` seconds.
 
         After any error nothing of the VM is left.
+
+        Args:
+            disk: options of the command line that plug a disk at power-on.
 
         Raises:
             ToolsMissing, HypervisorGone, GuestSilent, Interrupted.
         """
         self._entry = self._journal.open(KIND, self._mark())
         try:
-            self._launch(arguments(self.uuid, image, machine, accelerator))
-            return self._meet(timeout)
+            begun = self._clock.monotonic()
+            self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
+            guest = self._meet(timeout)
         except BaseException:
             self.kill()
             raise
+        self.boot_seconds = self._clock.monotonic() - begun
+        return guest
 
     def _mark(self) -> dict[str, str]:
         return {"uuid": self.uuid, "directory": str(self.directory)}
@@ -145,6 +156,16 @@ class QemuMachine:
         except OSError:
             return ""
 
+    def quit(self) -> None:
+        """Let QEMU close its images in order, then end it. Safe to call at any time."""
+        if self._process is not None and self.pid is not None and self._qmp is not None:
+            # Whatever it answers: what counts is that it ends, and kill() makes sure.
+            with contextlib.suppress(DriverError):
+                self._qmp.execute("quit", timeout=QUIT_SECONDS)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(QUIT_SECONDS)
+        self.kill()
+
     def kill(self) -> None:
         """End QEMU and remove what it left. Safe to call at any time, also twice."""
         for channel in (self._agent, self._qmp):
@@ -153,7 +174,7 @@ class QemuMachine:
         self._agent = self._qmp = None
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)  # it has no disk of value attached
+                self._process.send_signal(signal.SIGKILL)
             self._process.wait()
         if self._directory_fd >= 0:
             os.close(self._directory_fd)

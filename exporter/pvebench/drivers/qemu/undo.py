@@ -9,24 +9,36 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from pvebench.drivers.qemu import machine, volumes
+from pvebench.drivers.qemu import machine
+from pvebench.drivers.qemu.registry import UNDO
+from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.ports import Journal
+
+END_SECONDS: Final = 10.0
+"""How long a killed QEMU may take to be gone: its last I/O must come back first."""
 
 
 def undo_pending(journal: Journal) -> list[str]:
-    """Undo every open change; return a line about each. Nothing is left half-done by a repeat."""
-    done = []
-    for number, kind, details in journal.pending():
-        if kind == machine.KIND:
-            done.append(_end_vm(details))
-        elif kind == volumes.KIND:
-            volumes.remove_marked(Path(details["path"]))
-            done.append(f"removed test volume {details['path']}")
-        else:
+    """Undo every open change, VMs first, then newest first; return a line about each.
+
+    What cannot be undone stays open, to be tried again at the next start, and is said.
+    """
+    lines = []
+    undo = {machine.KIND: _end_vm, **UNDO}
+    # A volume that a left-over QEMU still has open could not be taken away whole.
+    pending = sorted(journal.pending(), key=lambda entry: entry[1] != machine.KIND)
+    for number, kind, details in pending:
+        if kind not in undo:
             continue  # another driver's business
-        journal.close(number)
-    return done
+        try:
+            lines.append(undo[kind](details))
+        except (PvebenchError, OSError) as error:
+            lines.append(f"could not undo {kind} {dict(details)} yet: {error}")
+        else:
+            journal.close(number)
+    return lines
 
 
 def _end_vm(details: Mapping[str, str]) -> str:
@@ -34,8 +46,10 @@ def _end_vm(details: Mapping[str, str]) -> str:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5.0
-    while processes_with(details["uuid"]) and time.monotonic() < deadline:
+    deadline = time.monotonic() + END_SECONDS
+    while left := processes_with(details["uuid"]):
+        if time.monotonic() > deadline:
+            raise DriverError(f"QEMU process {left[0]} does not end", cause="its I/O hangs")
         time.sleep(0.05)
     shutil.rmtree(details["directory"], ignore_errors=True)
     return f"ended VM {details['uuid']} ({len(pids)} process left of it)"

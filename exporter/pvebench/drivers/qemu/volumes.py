@@ -1,4 +1,4 @@
-"""Test volumes in a directory of this machine."""
+"""Test volumes as files in a directory of this machine."""
 
 from __future__ import annotations
 
@@ -9,81 +9,128 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.qemu.blocks import create_options
+from pvebench.drivers.qemu.storages import MARK, Node, StorageOptions
 from pvebench.errors import NoSpace, VolumeError
-from pvebench.model.disk import Format
+from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal, Volume
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, show_bytes
 
-MARK: Final = "pvebench-test-"
-"""Every volume's file name starts so; nothing else is ever removed."""
 RESERVE_BYTES: Final = 256 * MIB
 """Left free on the file system beside the volume."""
 KIND: Final = "volume"
 """Kind of the journal entries made here."""
+_CHUNK_BYTES: Final = 4 * MIB
 
 
-class DirectoryVolumes:
-    """The volumes of one storage of kind `dir`."""
+class DirectoryStorage:
+    """A storage of kind `dir`."""
 
-    def __init__(self, storage: str, directory: Path, journal: Journal, *, owner: str) -> None:
-        self._storage = storage
-        self._owner = owner
-        self._directory = directory
+    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+        self._name = options.name
+        self._prefix = f"{MARK}{options.owner}-"
+        self._directory = Path(options.path)
         self._journal = journal
         self._entries: dict[str, int] = {}
+        self._bases: dict[str, Path] = {}
 
-    def create(self, kind: Format, size_bytes: int) -> Volume:
-        """Return a new, unfilled volume.
-
-        Raises:
-            NoSpace: the file system could not hold it when it is full.
-            VolumeError: it could not be made.
-        """
-        path = self._directory / f"{MARK}{self._owner}-{self._storage}.{kind}"
-        self._check_directory()
-        path.unlink(missing_ok=True)  # ours by its mark, left by a crash
-        self._check_space(size_bytes)
-        entry = self._journal.open(KIND, {"path": str(path)})
-        command = ["qemu-img", "create", "-q", *create_options(kind), str(path), str(size_bytes)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            remove_marked(path)
-            self._journal.close(entry)
-            raise VolumeError(f"qemu-img could not create {path}: {done.stderr.strip()}")
-        self._entries[str(path)] = entry
+    def create(self, scenario: Scenario) -> Volume:
+        """Return a new, unfilled volume, or a fresh overlay on a full base. See `Storage`."""
+        disk, size = scenario.disk, scenario.volume_bytes
+        path = self._directory / f"{self._prefix}{scenario.volume}"
+        check_directory(self._name, self._directory)
+        self._forget(path)  # ours by its mark, left by a crash
+        check_space(self._name, self._directory, size * (2 if disk.backing else 1))
+        base = self._base(scenario) if disk.backing else None
+        self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+        try:
+            create_image(path, disk, size, base=base)
+        except VolumeError:
+            self._forget(path)
+            raise
         return Volume(
-            storage=self._storage, volid=str(path), format=str(kind), size_bytes=size_bytes
-        )
+            storage=self._name, volid=str(path), format=str(disk.format), size_bytes=size,
+            complete=disk.backing,
+        )  # fmt: skip
+
+    def _base(self, scenario: Scenario) -> Path:
+        """Return a raw image full of random data, as a template of a linked clone is."""
+        path = self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
+        if str(path) not in self._bases:
+            self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+            self._bases[str(path)] = path
+            with path.open("wb") as file:
+                for start in range(0, scenario.volume_bytes, _CHUNK_BYTES):
+                    file.write(os.urandom(min(_CHUNK_BYTES, scenario.volume_bytes - start)))
+                os.fsync(file.fileno())
+        return path
 
     def remove(self, volume: Volume) -> None:
-        """Remove a volume; one that is gone already is fine."""
-        remove_marked(Path(volume.volid))
-        entry = self._entries.pop(volume.volid, None)
+        """Remove a volume. See `Storage`."""
+        self._forget(Path(volume.volid))
+
+    def _forget(self, path: Path) -> None:
+        remove_marked(path)
+        entry = self._entries.pop(str(path), None)
         if entry is not None:
             self._journal.close(entry)
 
-    def _check_directory(self) -> None:
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise VolumeError(
-                f"storage {self._storage}: {self._directory} cannot be made: {error.strerror}"
-            ) from error
-        if not os.access(self._directory, os.W_OK | os.X_OK):
-            raise VolumeError(
-                f"storage {self._storage}: {self._directory} cannot be written",
-                next_step="mend its permissions, or name another path in the settings",
-            )
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        """Return QEMU's node of the file. See `Storage`."""
+        return {"driver": "file", "filename": volume.volid, "aio": str(disk.aio)}
 
-    def _check_space(self, size_bytes: int) -> None:
-        free = shutil.disk_usage(self._directory).free
-        if free < size_bytes + RESERVE_BYTES:
-            raise NoSpace(
-                f"storage {self._storage}: {show_bytes(free)} free in {self._directory}, "
-                f"a volume of {show_bytes(size_bytes)} does not fit "
-                f"({show_bytes(RESERVE_BYTES)} stay free)",
-                next_step="free space, or make volume.size or the scale of the pack smaller",
-            )
+    def drop_caches(self, volume: Volume) -> int | None:
+        """Drop the host's page cache of the file, and of the base below it. See `Storage`."""
+        paths = [Path(volume.volid), *(self._bases.values() if volume.complete else ())]
+        return sum(drop_page_cache(path) for path in paths)
+
+    def opened(self, volume: Volume) -> str:
+        """Return the file's path. See `Storage`."""
+        return volume.volid
+
+    def close(self) -> None:
+        """Remove the base images. See `Storage`."""
+        for path in self._bases.values():
+            self._forget(path)
+        self._bases.clear()
+
+
+def create_image(
+    path: str | Path, disk: Disk, size_bytes: int, *, base: Path | None = None
+) -> None:
+    """Run qemu-img create. Raises VolumeError."""
+    options = create_options(disk, base=str(base) if base else "")
+    command = ["qemu-img", "create", "-q", *options, str(path), str(size_bytes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise VolumeError(f"qemu-img could not create {path}: {done.stderr.strip()}")
+
+
+def check_directory(storage: str, directory: Path) -> None:
+    """Make the directory. Raises VolumeError if it cannot be made or written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VolumeError(
+            f"storage {storage}: {directory} cannot be made: {error.strerror}"
+        ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise VolumeError(
+            f"storage {storage}: {directory} cannot be written",
+            next_step="mend its permissions, or name another path in the settings",
+        )
+
+
+def check_space(storage: str, directory: Path, size_bytes: int) -> None:
+    """Raise NoSpace if the file system could not hold `size_bytes` more."""
+    free = shutil.disk_usage(directory).free
+    if free < size_bytes + RESERVE_BYTES:
+        raise NoSpace(
+            f"storage {storage}: {show_bytes(free)} free in {directory}, "
+            f"a volume of {show_bytes(size_bytes)} does not fit "
+            f"({show_bytes(RESERVE_BYTES)} stay free)",
+            next_step="free space, or make volume.size or the scale of the pack smaller",
+        )
 
 
 def remove_marked(path: Path) -> None:

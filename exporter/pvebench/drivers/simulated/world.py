@@ -14,7 +14,15 @@ from pvebench.drivers.simulated.numbers import fio_document, iops_log
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Attachment, BlockCounters, Completed, Guest, Journal, Volume
+from pvebench.model.ports import (
+    Attachment,
+    BlockCounters,
+    Completed,
+    Guest,
+    Journal,
+    Plug,
+    Volume,
+)
 from pvebench.model.scenario import Machine, Scenario
 
 BOOT_SECONDS: Final = 7.0
@@ -50,24 +58,34 @@ class World:
         self._entries: dict[str, int] = {}
         self._journal = journal
         self._machine: Machine | None = None
+        self._cold: Plug | None = None
+        self.boot_seconds = 0.0
 
-    def boot(self, machine: Machine) -> Guest:
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return the guest. See the port."""
-        if self.guest is not None and self.guest.alive and machine == self._machine:
+        same = (machine, cold) == (self._machine, self._cold)
+        if self.guest is not None and self.guest.alive and same:
             return self.guest
         self._end_vm()
+        begun = self.clock.monotonic()
         self._entries["vm"] = self._journal.open("simulated-vm", {"node": self.node})
         self.clock.sleep(BOOT_SECONDS)
         if self.faults.strikes(Fault.BOOT_HANGS):
             self._end_vm()
             raise GuestSilent("simulated: the guest's agent does not answer")
-        self.guest, self._machine = SimulatedGuest(self), machine
+        self.guest, self._machine, self._cold = SimulatedGuest(self), machine, cold
+        self.boot_seconds = self.clock.monotonic() - begun
         return self.guest
+
+    def power_off(self) -> None:
+        """End the VM. See the port."""
+        self._end_vm()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         """Return the volume and whether it is new. See the port."""
         known = self.volumes.get(scenario.volume)
-        if known is not None and known.size_bytes == scenario.volume_bytes:
+        reusable = known is not None and known.size_bytes == scenario.volume_bytes
+        if known is not None and reusable and not known.complete:
             return known, False
         if known is not None:
             self._remove(scenario.volume)
@@ -75,6 +93,7 @@ class World:
         volume = Volume(
             storage=scenario.storage, volid=f"simulated:{scenario.volume}",
             format=str(scenario.disk.format), size_bytes=scenario.volume_bytes,
+            complete=scenario.disk.backing,
         )  # fmt: skip
         self.volumes[scenario.volume] = volume
         self._entries[scenario.volume] = entry
@@ -99,6 +118,9 @@ class World:
         """Unplug the disk. See the port."""
         if self.plugged is None:
             return
+        if self.plugged.disk.cold or self.guest is None or not self.guest.alive:
+            self._end_vm()
+            return
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
         if self.faults.strikes(Fault.DETACH_FAILS):
@@ -106,7 +128,7 @@ class World:
             raise SwitchFailed("simulated: the guest keeps the disk")
         self.plugged = None
 
-    def drop_caches(self, volume: Volume) -> int:
+    def drop_caches(self, volume: Volume) -> int | None:
         """Nothing is cached. See the port."""
         return 0
 
@@ -161,6 +183,7 @@ class SimulatedGuest:
         self._world = world
         self._files: dict[str, bytes] = {}
         self._document: dict[str, Any] = {}
+        self._ends = 0.0
         self.alive = True
         self.job: SimulatedJob | None = None
 
@@ -170,20 +193,25 @@ class SimulatedGuest:
         if argv[:2] == ["/bin/sh", "-c"] and argv[2].startswith("test -f "):
             path = argv[2].removeprefix("test -f ")
             return Completed(int(path not in self._files), b"", b"")
+        if argv[0] == "/bin/kill" and self.job is not None:
+            self._ends = self._world.clock.monotonic()
         return Completed(0, b"", b"")
 
     def start(self, argv: list[str]) -> int:
         """Begin a job. See the port."""
         self._check()
-        job_file = self._files[argv[-1]].decode("utf-8")
-        self.job = read_job(job_file, begun=self._world.clock.monotonic())
+        now = self._world.clock.monotonic()
+        if argv[0] == "/bin/sleep":
+            self.job, self._ends = None, now + float(argv[1])
+            return 1
+        self.job = read_job(self._files[argv[-1]].decode("utf-8"), begun=now)
+        self._ends = self.job.ends
         return 1
 
     def poll(self, pid: int) -> Completed | None:
         """Return how the job ended. See the port."""
         self._check()
-        job = self.job
-        if job is None or self._world.clock.monotonic() < job.ends:
+        if self._world.clock.monotonic() < self._ends:
             return None
         if self._world.faults.strikes(Fault.TOOL_FAILS):
             return Completed(1, b"", b"simulated: the tool failed")

@@ -1,0 +1,1 @@
+"""Pure judging of numbers: steadiness, spread. No I/O."""

@@ -1,0 +1,213 @@
+"""Bringing the VM, the disk and what is on it to what a case wants, with as few steps as can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvebench.errors import DriverError, SwitchFailed, ToolFailed
+from pvebench.model.environment import Environment
+from pvebench.model.ports import Attachment, Guest, Plug, Site, Volume
+from pvebench.model.scenario import Scenario
+from pvebench.model.status import Phase
+from pvebench.runner.measure import finish_job, start_job, wait_for_end
+from pvebench.runner.verify import mismatch
+from pvebench.workloads import Target
+from pvebench.workloads.fio import check_fill, fill_job
+
+FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
+MOUNT_POINT: Final = "/mnt/test"
+_FILESYSTEM_SECONDS: Final = 120.0
+
+Tell = Callable[[Phase], None]
+Evidence = MutableMapping[str, str]
+
+
+class Invalid(Exception):  # not an error: a run that does not count
+    """The run is not what was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Everything in place for a case.
+
+    Attributes:
+        target: the device or file that workloads use.
+        boot_seconds: how long the boot took that was made for this case; 0: none was.
+    """
+
+    scenario: Scenario
+    guest: Guest
+    volume: Volume
+    attachment: Attachment
+    target: Target
+    boot_seconds: float = 0.0
+
+
+class Setup:
+    """The VM and its disk, from case to case. Owned by one runner."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._guest: Guest | None = None
+        self._ready: Ready | None = None
+        self._mounted = False
+        self._content: dict[str, str] = {}
+        self._suspect = False
+        self.environment: Environment | None = None
+
+    def ready(self, scenario: Scenario, tell: Tell, evidence: Evidence, *, fresh: bool) -> Ready:
+        """Return everything in place for `scenario`.
+
+        Args:
+            fresh: power the VM on for this very case.
+
+        Raises:
+            Invalid: the disk is not what was asked for.
+            DriverError, WorkloadError: as the driver and the fill.
+        """
+        self._recover()
+        if fresh:
+            self._leave()
+            self._site.hypervisor.power_off()
+        ready = self._reuse(scenario)
+        if ready is None:
+            ready = self._switch(scenario, tell)
+        evidence["effective"] = json.dumps(
+            dict(ready.attachment.effective), indent=1, sort_keys=True
+        )
+        evidence["hypervisor"] = ready.attachment.raw
+        wrong = mismatch(scenario, ready.attachment)
+        if wrong:
+            raise Invalid(f"the disk is not what was asked for: {wrong}")
+        self._prepare(ready, tell)
+        return ready
+
+    def _reuse(self, scenario: Scenario) -> Ready | None:
+        """Return what is in place if it fits: same scenario, VM alive, no clone used before."""
+        ready = self._ready
+        if ready is None or ready.scenario != scenario or ready.volume.complete:
+            return None
+        cold = Plug(ready.volume, scenario.disk) if scenario.disk.cold else None
+        guest = self._site.hypervisor.boot(scenario.machine, cold)
+        if guest is not ready.guest:
+            return None
+        # The boot belongs to the case that needed it.
+        self._ready = replace(ready, boot_seconds=0.0)
+        return self._ready
+
+    def _switch(self, scenario: Scenario, tell: Tell) -> Ready:
+        hypervisor = self._site.hypervisor
+        tell(Phase.ATTACH)
+        self._leave()
+        hypervisor.detach()
+        volume, new = hypervisor.volume(scenario)
+        if new:
+            self._content.pop(volume.volid, None)
+        tell(Phase.BOOT)
+        guest = hypervisor.boot(
+            scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
+        )
+        booted = guest is not self._guest
+        if booted:
+            self.environment = self._guest = None
+            self.environment = hypervisor.environment()
+            self._guest = guest
+        tell(Phase.ATTACH)
+        attachment = hypervisor.attach(volume, scenario.disk)
+        self._ready = Ready(
+            scenario=scenario, guest=guest, volume=volume, attachment=attachment,
+            target=_target(scenario, attachment),
+            boot_seconds=hypervisor.boot_seconds if booted else 0.0,
+        )  # fmt: skip
+        return self._ready
+
+    def _prepare(self, ready: Ready, tell: Tell) -> None:
+        """Put on the volume what the scenario wants: data everywhere, or a file full of it."""
+        layout, volume = ready.scenario.layout, ready.volume
+        there = volume.complete or self._content.get(volume.volid) == layout.content
+        if layout.on_filesystem and not self._mounted:
+            device = ready.attachment.device
+            if not there:
+                tell(Phase.FILL)
+                self._content.pop(volume.volid, None)
+                self._filesystem("make", device, str(layout.filesystem))
+            self._filesystem("mount", device, str(layout.filesystem), layout.mount_options)
+            self._mounted = True
+        if there:
+            return
+        tell(Phase.FILL)
+        self._fill(ready)
+        self._content[volume.volid] = layout.content
+
+    def _fill(self, ready: Ready) -> None:
+        """Write random data once everywhere: holes and zeros read too fast."""
+        job = fill_job(ready.target, seed=1)
+        pid = start_job(ready.guest, job)
+        deadline = self._site.clock.monotonic() + job.deadline_seconds
+        ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
+        check_fill(finish_job(ready.guest, job, ended), ready.target)
+
+    def _filesystem(self, *arguments: str) -> None:
+        if self._guest is None:
+            return
+        done = self._guest.run([FILESYSTEM_TOOL, *arguments], timeout=_FILESYSTEM_SECONDS)
+        if done.exit_code:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            last = said.splitlines()[-1] if said else f"status {done.exit_code}"
+            raise ToolFailed(
+                f"the guest cannot {arguments[0]} {' '.join(arguments[1:])}: {last}", evidence=said
+            )
+
+    def _leave(self) -> None:
+        """Unmount, so that the disk can be taken away."""
+        self._ready = None
+        if self._mounted:
+            self._mounted = False
+            try:
+                self._filesystem("unmount")
+            except (DriverError, ToolFailed):
+                self._site.hypervisor.power_off()  # the disk goes with the VM
+
+    def spoil(self, volume: Volume) -> None:
+        """Note that what is on the volume is no longer what it was: the next case prepares it."""
+        self._content.pop(volume.volid, None)
+
+    def distrust(self) -> None:
+        """Note that whatever is plugged in now may not be what it should be."""
+        self._ready = None
+        self._suspect = True
+
+    def _recover(self) -> None:
+        """After a run that the VM did not survive well: take the disk out, or give the VM up.
+
+        A guest whose I/O hangs may still answer its agent. If it does not let go of the disk,
+        the VM is ended, so the next case pays time but does not fail.
+        """
+        if not self._suspect:
+            return
+        self._suspect = False
+        try:
+            if self._mounted:
+                raise SwitchFailed("a file on a disk that hangs cannot be unmounted")
+            self._site.hypervisor.detach()
+        except DriverError:
+            self._mounted = False
+            self._site.hypervisor.power_off()
+
+    def close(self) -> None:
+        """End the VM and remove the volumes."""
+        self._guest = self._ready = None
+        self._mounted = False
+        self._content.clear()
+        self._site.hypervisor.shutdown()
+
+
+def _target(scenario: Scenario, attachment: Attachment) -> Target:
+    layout = scenario.layout
+    if layout.on_filesystem:
+        path = f"{MOUNT_POINT}/{layout.file_name}"
+        return Target(device=path, size_bytes=layout.file_bytes, file=True)
+    return Target(device=attachment.device, size_bytes=scenario.volume_bytes)

@@ -1,0 +1,303 @@
+"""Real QEMU: every disk option beyond cache and bus, and every kind of storage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration.conftest import MACHINE, Lab, scenario
+from pvebench.drivers.host import ProcProbe
+from pvebench.drivers.qemu.devices import OFFSET_BYTES, claim, signatures
+from pvebench.drivers.qemu.loops import detach_loops
+from pvebench.drivers.qemu.registry import STORAGES
+from pvebench.drivers.qemu.storages import MARK, StorageOptions
+from pvebench.drivers.qemu.undo import undo_pending
+from pvebench.errors import VolumeError
+from pvebench.guest import GuestImage
+from pvebench.model.conduct import Conduct
+from pvebench.model.disk import Bus, Cache, Format, Preallocation, ScsiHw
+from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.ports import Site
+from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Scenario
+from pvebench.model.status import Phase
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case
+from pvebench.runner import Runner
+from pvebench.workloads import ROOMS
+
+HOT = [
+    scenario(Bus.SCSI, ssd=True, queues=4),
+    scenario(Bus.SCSI, scsihw=ScsiHw.SHARED),
+    scenario(Bus.SCSI, iothread=True, iops=1000, mbps=50),
+    scenario(discard=True, detect_zeroes=True),
+    scenario(kind=Format.VMDK),
+    scenario(kind=Format.QCOW2, cluster_size=131072, extended_l2=True),
+    scenario(kind=Format.QCOW2, preallocation=Preallocation.FULL, discard=True),
+    scenario(kind=Format.QCOW2, backing=True),
+    scenario(preallocation=Preallocation.FALLOC),
+]
+COLD = [
+    scenario(Bus.SATA, ssd=True),
+    scenario(Bus.SATA, cache=Cache.WRITETHROUGH, kind=Format.VMDK),
+    scenario(Bus.IDE, kind=Format.QCOW2, cache=Cache.WRITEBACK, iops=500),
+    scenario(Bus.SCSI, scsihw=ScsiHw.LSI),
+]
+
+
+class Quiet:
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        pass
+
+    def finished(self, run: Run) -> None:
+        pass
+
+
+class Bench:
+    """Runs short fio jobs in a lab, as the product does."""
+
+    def __init__(self, lab: Lab) -> None:
+        probe = ProcProbe(lambda: lab.qemu.pid, lab.directory)
+        site = Site(node="lab", hypervisor=lab.qemu, probe=probe, clock=lab.clock)
+        self.runner = Runner(site, Quiet())
+
+    def run(self, wanted: Scenario, tool: str = "fio", seconds: float = 1.0, **job: object) -> Run:
+        options = {"rw": "randrw", "bs": "4k", "iodepth": 4, **job} if tool == "fio" else job
+        workload = ROOMS[tool].resolve(options, ramp_seconds=0.2, runtime_seconds=seconds)
+        case = Case(scenario=wanted, workload=workload)
+        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+
+
+@pytest.fixture(scope="module")
+def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    lab = Lab(tmp_path_factory.mktemp("options"), image)
+    made = Bench(lab)
+    yield made
+    made.runner.close()
+    lab.close()
+
+
+def iops(run: Run) -> float:
+    return sum(one.value for one in run.samples if one.metric == "iops")
+
+
+@pytest.mark.parametrize("wanted", [*HOT, *COLD], ids=lambda wanted: wanted.slug)
+def test_an_option_is_switched_on_read_back_and_measured(bench: Bench, wanted: Scenario) -> None:
+    run = bench.run(wanted)
+    assert (run.outcome, run.reason) == (Outcome.OK, "")
+    assert iops(run) > 10
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "size"),
+    [(Filesystem.EXT4, 64), (Filesystem.XFS, 320), (Filesystem.BTRFS, 128)],
+)
+def test_a_file_on_a_filesystem_in_the_guest_is_measured(
+    bench: Bench, filesystem: Filesystem, size: int
+) -> None:
+    layout = Layout(filesystem=filesystem, mount_options="noatime", file_bytes=24 * MIB)
+    run = bench.run(replace(scenario(size=size * MIB), layout=layout))
+    assert (run.outcome, run.reason) == (Outcome.OK, "")
+    assert "filename=/mnt/test/fio.dat" in run.evidence["job.fio"]
+
+
+def test_a_wrong_mount_option_is_a_failed_run_that_names_it(bench: Bench) -> None:
+    layout = Layout(filesystem=Filesystem.EXT4, mount_options="nosuchoption", file_bytes=24 * MIB)
+    run = bench.run(replace(scenario(), layout=layout))
+    assert run.outcome is Outcome.FAILED
+    assert "nosuchoption" in run.reason
+    assert bench.run(scenario()).outcome is Outcome.OK
+
+
+def test_a_limit_of_operations_is_kept(bench: Bench) -> None:
+    run = bench.run(scenario(Bus.SCSI, iops=200), seconds=3.0, rw="randread")
+    assert 150 < iops(run) < 230
+
+
+def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(
+    own_lab: Lab,
+) -> None:
+    bench = Bench(own_lab)
+    wanted = scenario(discard=True)
+    assert bench.run(wanted).outcome is Outcome.OK
+    (path,) = own_lab.storage.iterdir()
+    full = path.stat().st_blocks
+    trimmed = bench.run(wanted, rw="trim", bs="1M")
+    assert trimmed.outcome is Outcome.OK
+    assert path.stat().st_blocks < full * 0.75
+    assert bench.run(wanted, rw="randread").outcome is Outcome.OK
+    assert path.stat().st_blocks == full
+
+
+def test_without_discard_a_trim_leaves_the_volume_as_it_is(own_lab: Lab) -> None:
+    bench = Bench(own_lab)
+    wanted = scenario()
+    bench.run(wanted)
+    (path,) = own_lab.storage.iterdir()
+    full = path.stat().st_blocks
+    bench.run(wanted, rw="trim", bs="1M")
+    assert path.stat().st_blocks == full
+
+
+def test_a_linked_clone_begins_empty_each_time_and_reads_its_base(own_lab: Lab) -> None:
+    bench = Bench(own_lab)
+    wanted = scenario(kind=Format.QCOW2, backing=True)
+    first = bench.run(wanted, rw="randwrite")
+    overlay = next(path for path in own_lab.storage.iterdir() if path.name.endswith("backing-1"))
+    grown = overlay.stat().st_blocks * 512
+    assert grown > MIB
+    second = bench.run(wanted, rw="randread")
+    assert {first.outcome, second.outcome} == {Outcome.OK}
+    assert overlay.stat().st_blocks * 512 < MIB
+    guest = own_lab.qemu.boot(MACHINE)
+    done = guest.run(["/bin/sh", "-c", "head -c 65536 /dev/vda | md5sum"])
+    zeros = guest.run(["/bin/sh", "-c", "head -c 65536 /dev/zero | md5sum"])
+    assert done.stdout != zeros.stdout
+
+
+def test_the_boot_is_measured_and_an_idle_vm_costs_little(bench: Bench) -> None:
+    boot = bench.run(scenario(), tool="boot")
+    idle = bench.run(scenario(), tool="idle", seconds=2.0)
+    (seconds,) = [one.value for one in boot.samples if one.metric == "boot_time"]
+    cores = {one.part: one.value for one in idle.samples if one.metric == "host_cpu"}
+    assert (boot.outcome, idle.outcome) == (Outcome.OK, Outcome.OK)
+    assert 1 < seconds < 60
+    assert cores["qemu"] < 0.5
+
+
+# --- kinds of storage ---
+
+
+def add(lab: Lab, kind: str, **options: object) -> None:
+    made = StorageOptions(name=kind, kind=kind, owner="test", **options)  # type: ignore[arg-type] # by name
+    lab.qemu._storages[kind] = STORAGES[kind](made, lab.store.journal)
+
+
+def need_loop_devices() -> None:
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
+        pytest.skip("loop devices need root and /dev/loop-control, which this machine lacks")
+
+
+def on(storage: str, **options: object) -> Scenario:
+    return replace(scenario(**options), storage=storage)  # type: ignore[arg-type] # options by name
+
+
+@pytest.mark.parametrize("kind", [Format.RAW, Format.QCOW2])
+def test_a_loop_device_is_a_storage_and_nothing_is_left_of_it(own_lab: Lab, kind: Format) -> None:
+    need_loop_devices()
+    add(own_lab, "loop", path=str(own_lab.directory / "loops"))
+    bench = Bench(own_lab)
+    run = bench.run(on("loop", kind=kind, cache=Cache.WRITEBACK))
+    assert (run.outcome, run.reason) == (Outcome.OK, "")
+    assert "pvebench-test-" in loops()
+    bench.runner.close()
+    assert str(own_lab.directory) not in loops()
+    assert list((own_lab.directory / "loops").iterdir()) == []
+
+
+def loops() -> str:
+    return subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_loop_device_left_by_a_crash_is_taken_away(own_lab: Lab) -> None:
+    need_loop_devices()
+    add(own_lab, "loop", path=str(own_lab.directory / "loops"))
+    own_lab.qemu.volume(on("loop"))
+    own_lab.qemu._volumes.clear()  # as if the process had died here
+    lines = undo_pending(own_lab.store.journal)
+    assert any(line.startswith("removed loop device") for line in lines)
+    assert str(own_lab.directory) not in loops()
+
+
+@contextlib.contextmanager
+def block_device(path: Path, size: int = 96 * MIB) -> Iterator[Path]:
+    need_loop_devices()
+    with path.open("wb") as file:
+        file.truncate(size)
+    command = ["losetup", "--find", "--show", str(path)]
+    device = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        yield Path(device)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def head(device: Path) -> bytes:
+    with device.open("rb") as opened:
+        return opened.read(OFFSET_BYTES)
+
+
+def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
+    own_lab: Lab, tmp_path: Path
+) -> None:
+    with block_device(tmp_path / "disk") as device:
+        add(own_lab, "block", path=str(device))
+        bench = Bench(own_lab)
+        refused = bench.run(on("block"))
+        assert refused.outcome is Outcome.FAILED
+        assert "does not carry pvebench's mark" in refused.reason
+        claim(device, destroy=False)
+        before = head(device)
+        run = bench.run(on("block"))
+        assert (run.outcome, run.reason) == (Outcome.OK, "")
+        bench.runner.close()
+        assert head(device) == before
+
+
+def test_a_device_with_something_on_it_is_claimed_only_when_told_to_destroy_it(
+    tmp_path: Path,
+) -> None:
+    with block_device(tmp_path / "disk") as device:
+        subprocess.run(["mkfs.ext4", "-q", str(device)], check=True)
+        assert signatures(device) == "ext4"
+        with pytest.raises(VolumeError, match="is not empty: ext4"):
+            claim(device, destroy=False)
+        claim(device, destroy=True)
+        claim(device, destroy=False)  # ours now
+
+
+@contextlib.contextmanager
+def nbd_server(directory: Path, export: str) -> Iterator[Path]:
+    disk, socket = directory / "nbd.raw", directory / "nbd.sock"
+    with disk.open("wb") as file:
+        file.truncate(96 * MIB)
+    command = ["qemu-nbd", "--persistent", "-f", "raw", "-x", export, "-k", str(socket), str(disk)]
+    with subprocess.Popen(command) as server:
+        while not socket.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+        try:
+            yield socket
+        finally:
+            server.terminate()
+
+
+def test_an_nbd_export_with_our_mark_is_a_storage(own_lab: Lab, tmp_path: Path) -> None:
+    export = f"{MARK}disk"
+    with nbd_server(tmp_path, export) as socket:
+        add(own_lab, "nbd", socket=str(socket), export=export)
+        bench = Bench(own_lab)
+        run = bench.run(on("nbd"))
+        assert (run.outcome, run.reason) == (Outcome.OK, "")
+        assert run.evidence["host_cached_bytes"] == "unknown"
+        bench.runner.close()
+
+
+def test_an_nbd_export_without_our_mark_is_left_alone(own_lab: Lab, tmp_path: Path) -> None:
+    with nbd_server(tmp_path, "precious") as socket:
+        add(own_lab, "nbd", socket=str(socket), export="precious")
+        with pytest.raises(VolumeError, match="'precious' is left alone"):
+            own_lab.qemu.volume(on("nbd"))
+
+
+def test_a_file_without_our_mark_is_never_taken_from_its_loop_device(tmp_path: Path) -> None:
+    with block_device(tmp_path / "foreign"):
+        detach_loops(tmp_path / "foreign")
+        assert str(tmp_path / "foreign") in loops()

@@ -1,0 +1,121 @@
+"""Which options go together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
+from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.rules import STORAGE_KINDS, why_not, why_not_run
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.model.workload import Direction, Workload
+
+PLAIN = Scenario(
+    node="lab", storage="local", disk=Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE),
+    machine=Machine(memory_bytes=768 * MIB, cpus=1), volume_bytes=512 * MIB,
+)  # fmt: skip
+
+
+def with_disk(**options: object) -> Scenario:
+    return dataclasses.replace(PLAIN, disk=dataclasses.replace(PLAIN.disk, **options))  # type: ignore[arg-type] # options by name
+
+
+def with_layout(**options: object) -> Scenario:
+    return dataclasses.replace(PLAIN, layout=Layout(**options))  # type: ignore[arg-type] # options by name
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "reason"),
+    [
+        (with_disk(aio=Aio.NATIVE, cache=Cache.WRITEBACK), "dir", "needs O_DIRECT"),
+        (with_disk(bus=Bus.VIRTIO, scsihw=ScsiHw.LSI), "dir", "scsihw concerns bus scsi"),
+        (with_disk(iothread=True, scsihw=ScsiHw.SHARED), "dir", "I/O thread works only"),
+        (with_disk(iothread=True, bus=Bus.SATA), "dir", "I/O thread works only"),
+        (with_disk(queues=4, bus=Bus.VIRTIO), "dir", "queues work only"),
+        (with_disk(ssd=True, bus=Bus.VIRTIO), "dir", "no ssd flag"),
+        (with_disk(format=Format.VMDK), "loop", "cannot hold this format"),
+        (with_disk(format=Format.RAW, backing=True), "dir", "options of qcow2"),
+        (with_disk(extended_l2=True, cluster_size=8192), "dir", "16k or more"),
+        (with_disk(format=Format.VMDK, discard=True), "dir", "vmdk cannot discard"),
+        (with_disk(format=Format.RAW, preallocation=Preallocation.OFF), "dir", "no metadata"),
+        (with_disk(preallocation=Preallocation.FULL), "loop", "holds no files"),
+        (with_disk(backing=True, preallocation=Preallocation.FULL), "dir", "never preallocated"),
+        (with_disk(aio=Aio.THREADS), "nfs", "QEMU itself speaks"),
+        (with_layout(mount_options="noatime"), "dir", "need a filesystem"),
+        (with_layout(filesystem=Filesystem.EXT4, file_bytes=500 * MIB), "dir", "three quarters"),
+        (
+            dataclasses.replace(
+                with_layout(filesystem=Filesystem.XFS, file_bytes=MIB), volume_bytes=128 * MIB
+            ),
+            "dir",
+            "needs a volume of 320M",
+        ),
+    ],
+)
+def test_a_combination_that_cannot_be_is_left_out_with_its_reason(
+    scenario: Scenario, kind: str, reason: str
+) -> None:
+    assert reason in (why_not(scenario, STORAGE_KINDS[kind]) or "nothing")
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        PLAIN,
+        with_disk(bus=Bus.SATA, ssd=True),
+        with_disk(scsihw=ScsiHw.LSI),
+        with_disk(queues=4, iothread=True),
+        with_disk(cluster_size=131072, extended_l2=True, discard=True),
+        with_disk(backing=True),
+        with_layout(filesystem=Filesystem.XFS, mount_options="noatime", file_bytes=256 * MIB),
+    ],
+)
+def test_a_combination_that_can_be_is_not_left_out(scenario: Scenario) -> None:
+    assert why_not(scenario, STORAGE_KINDS["dir"]) is None
+
+
+def test_trim_needs_discard_and_the_bare_device() -> None:
+    trim = Workload(
+        slug="trim-4k", tool="fio", title="", parameters={}, directions=(Direction.TRIM,),
+        ramp_seconds=0, runtime_seconds=1,
+    )  # fmt: skip
+    assert why_not_run(PLAIN, trim) == "trim needs discard on"
+    assert why_not_run(with_disk(discard=True), trim) is None
+    filed = dataclasses.replace(
+        with_disk(discard=True), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB)
+    )
+    assert why_not_run(filed, trim) == "trim works on the bare device only"
+
+
+def test_only_the_buses_without_hot_plug_are_cold() -> None:
+    cold = {
+        (bus, hw)
+        for bus in Bus
+        for hw in ScsiHw
+        if dataclasses.replace(PLAIN.disk, bus=bus, scsihw=hw).cold
+    }
+    assert cold == {
+        *((bus, hw) for bus in (Bus.SATA, Bus.IDE) for hw in ScsiHw), (Bus.SCSI, ScsiHw.LSI)
+    }  # fmt: skip
+
+
+def test_a_slug_names_what_differs_and_a_volume_only_what_is_its_own() -> None:
+    scenario = dataclasses.replace(
+        with_disk(discard=True, cluster_size=131072),
+        layout=Layout(filesystem=Filesystem.EXT4, mount_options="noatime"),
+    )
+    assert scenario.slug == (
+        "local.scsi.qcow2.none.discard-1.cluster_size-128k.filesystem-ext4.mount_options-noatime"
+    )
+    assert scenario.volume == "local.qcow2.cluster_size-128k"
+
+
+def test_the_fingerprint_does_not_change_with_options_that_are_at_their_default() -> None:
+    """Written down on purpose: if this fails, everybody's histories end."""
+    assert PLAIN.fingerprint == "e7f189e1c4a028b5"
+    assert with_disk(discard=True).fingerprint != PLAIN.fingerprint
+    named = with_layout(file_name="other")
+    assert named.fingerprint == PLAIN.fingerprint
