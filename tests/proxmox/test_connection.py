@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from pve.site import POOL, QuickClock, Site
-from pvebench.drivers.proxmox import Connection, Server, Token, read_token
 from pvebench.drivers.proxmox.access import excess_rights, missing_rights, vm_privileges
-from pvebench.drivers.proxmox.connection import TOKEN_VARIABLE
+from pvebench.drivers.proxmox.connection import (
+    TOKEN_VARIABLE,
+    Connection,
+    Server,
+    Token,
+    read_token,
+)
 from pvebench.drivers.proxmox.faults import LostReply, Rejected
 from pvebench.errors import AccessDenied, Busy, ServerGone, ServerUntrusted
 

@@ -68,6 +68,12 @@ def test_a_long_program_is_polled_to_its_end(guest: AgentGuest) -> None:
     assert wait(guest, pid) == Completed(exit_code=7, stdout=b"out\n", stderr=b"err\n")
 
 
+def test_a_long_program_can_be_ended_by_its_pid(guest: AgentGuest) -> None:
+    pid = guest.start(["/bin/sleep", "60"])
+    assert guest.run(["/bin/kill", str(pid)]).exit_code == 0
+    assert wait(guest, pid).exit_code == 128 + 15
+
+
 def test_a_jobs_end_survives_lost_answers(both: Site, guest: AgentGuest) -> None:
     pid = guest.start(["/bin/sh", "-c", "echo done"])
     both.faults.add("drop_after", "GET", "/agent/file-read", times=2)

@@ -8,9 +8,17 @@ from pve.machines import CheapMachine
 from pve.refusals import Refused
 from pve.site import MACHINE, POOL, QuickClock, Site, scenario
 from pve.vms import Vm
-from pvebench.drivers.proxmox import undo_pending
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.errors import Busy, DriverError, GuestImageError, NotOurs, OutcomeUnknown
+from pvebench.drivers.proxmox.undo import undo_pending
+from pvebench.errors import (
+    Busy,
+    DriverError,
+    GuestImageError,
+    NotOurs,
+    OutcomeUnknown,
+    SwitchFailed,
+)
+from pvebench.model.disk import Bus
 from pvebench.model.ports import Plug
 
 
@@ -170,19 +178,35 @@ def test_a_task_that_fails_says_why(site: Site) -> None:
     site.node.boot(MACHINE)
 
 
-def test_warnings_of_a_task_are_no_failure(site: Site) -> None:
+@pytest.fixture
+def warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QEMU starts, but the task has a warning."""
     original = CheapMachine.start
 
     def warn(self: CheapMachine, config: dict[str, object]) -> list[str]:
-        return [*original(self, config), "WARN: something is odd"]
+        return [*original(self, config), "WARN: iothread is ignored"]
 
-    CheapMachine.start = warn  # type: ignore[method-assign] # as QEMU that warns
-    try:
-        volume, _ = site.node.volume(scenario())
-        site.node.boot(MACHINE)
-        assert "something is odd" in site.node.attach(volume, scenario().disk).raw
-    finally:
-        CheapMachine.start = original  # type: ignore[method-assign] # back again
+    monkeypatch.setattr(CheapMachine, "start", warn)
+
+
+def test_a_warning_at_start_is_no_failure(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = CheapMachine.start
+
+    def grumble(self: CheapMachine, config: dict[str, object]) -> list[str]:
+        start(self, config)
+        return ["WARN: the machine type is old"]
+
+    monkeypatch.setattr(CheapMachine, "start", grumble)
+    site.node.boot(MACHINE)
+    assert site.cluster.tasks.all[-1].end == "WARNINGS: 1"
+
+
+@pytest.mark.usefixtures("warning")
+def test_an_io_thread_that_is_ignored_with_a_warning_is_one(site: Site) -> None:
+    wanted = scenario(Bus.SATA)
+    volume, _ = site.node.volume(wanted)
+    with pytest.raises(SwitchFailed, match="iothread is ignored"):
+        site.node.boot(MACHINE, Plug(volume, wanted.disk))
 
 
 def test_a_vm_held_by_a_backup_is_waited_for_not_broken(site: Site) -> None:

@@ -14,12 +14,11 @@ from pvebench.runner.verify import mismatch
 
 
 def attach(site: Site, wanted: Scenario) -> Attachment:
+    """Do as the runner does: take out, find the volume, boot, plug."""
     node = site.node
-    if not wanted.disk.cold:
-        node.boot(wanted.machine)
+    node.detach()
     volume, _ = node.volume(wanted)
-    if wanted.disk.cold:
-        node.boot(wanted.machine, Plug(volume, wanted.disk))
+    node.boot(wanted.machine, Plug(volume, wanted.disk) if wanted.disk.cold else None)
     return node.attach(volume, wanted.disk)
 
 

@@ -36,12 +36,19 @@ _INPUT_CHARACTERS: Final = 65536
 _POLL_SECONDS: Final = 1.0
 """Every agent call holds one of the node's three API workers, so a job is not asked more often."""
 
-_DETACH: Final = (
-    'd=$1; shift; mkdir -p "$d" || exit 1; : >"$d/started"; '
-    '{ "$@" >"$d/out" 2>"$d/err" </dev/null; echo $? >"$d/code.new"; '
-    'mv "$d/code.new" "$d/code"; } >/dev/null 2>&1 &'
-)
-"""Script for /bin/sh: run a program in the background, leave its exit code in a file."""
+_DETACH: Final = """\
+d=$1; shift
+mkdir -p "$d" || exit 1
+{
+    sh -c 'echo $$ >"$0/pid.new"; mv "$0/pid.new" "$0/pid"
+           exec "$@" >"$0/out" 2>"$0/err" </dev/null' "$d" "$@"
+    echo $? >"$d/code.new"
+    mv "$d/code.new" "$d/code"
+} >/dev/null 2>&1 &
+until [ -e "$d/pid" ]; do sleep 0.05; done
+cat "$d/pid"
+"""
+"""Script for /bin/sh: run a program in the background, leave its pid and exit code in files."""
 
 
 class AgentGuest:
@@ -57,7 +64,9 @@ class AgentGuest:
         self._path = f"{path}/agent"
         self._clock = clock
         self._offsets = offsets
-        self._jobs = 0
+        self._count = 0
+        self._jobs: dict[int, str] = {}
+        """pid -> directory of the job in the guest."""
         self._asked: dict[int, float] = {}
 
     def ping(self) -> None:
@@ -139,27 +148,34 @@ class AgentGuest:
         )
 
     def start(self, argv: list[str]) -> int:
-        """Start a long program detached; return the number of its job. See the port."""
-        self._jobs += 1
-        place = self._job(self._jobs)
+        """Start a long program detached; return its pid. See the port."""
+        self._count += 1
+        place = f"{JOBS}/job-{self._count}"
         try:
             done = self.run(["/bin/sh", "-c", _DETACH, "sh", place, *argv])
         except (OutcomeUnknown, GuestSilent):
-            # Never started twice: a started job has left its mark.
-            if not self._exists(f"{place}/started"):
+            # Never started twice: a started job has left its pid.
+            try:
+                said = self.read_file(f"{place}/pid")
+            except OutputUnreadable:
+                said = b""
+            if not said:
                 raise
         else:
+            said = done.stdout
             if done.exit_code:
                 raise ToolFailed(f"{argv[0]} cannot be started in the guest", evidence=repr(done))
-        return self._jobs
+        pid = int(said)
+        self._jobs[pid] = place
+        return pid
 
     def poll(self, pid: int) -> Completed | None:
-        """Return how job `pid` ended, or None while it runs. See the port."""
+        """Return how `pid` ended, or None while it runs. See the port."""
         now = self._clock.monotonic()
         if now - self._asked.get(pid, 0.0) < _POLL_SECONDS:
             return None
         self._asked[pid] = now
-        place = self._job(pid)
+        place = self._jobs[pid]
         try:
             code = self.read_file(f"{place}/code")
         except OutputUnreadable:
@@ -170,16 +186,6 @@ class AgentGuest:
             stdout=self.read_file(f"{place}/out"),
             stderr=self.read_file(f"{place}/err"),
         )
-
-    def _job(self, number: int) -> str:
-        return f"{JOBS}/job-{number}"
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self.read_file(path)
-        except (OutputUnreadable, DriverError):
-            return False
-        return True
 
     def read_file(self, path: str) -> bytes:
         """Return a whole file, read in slices. See the port."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,22 +10,17 @@ from pvebench.drivers.host import SystemClock
 from pvebench.drivers.proxmox import switching
 from pvebench.drivers.proxmox.agent import AgentGuest
 from pvebench.drivers.proxmox.connection import Api
-from pvebench.drivers.proxmox.drive import (
-    drive_text,
-    read_back,
-    serial_of,
-    slot_name,
-)
+from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
 from pvebench.drivers.proxmox.environment import node_facts, version_number, vm_facts
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
+from pvebench.drivers.proxmox.look import Plugged, block_counters, look
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
 from pvebench.drivers.proxmox.volumes import Volumes
 from pvebench.errors import (
     DriverError,
-    GuestSilent,
     HypervisorGone,
     NotOurs,
     ServerGone,
@@ -48,10 +42,6 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 
 _BOOT_SECONDS: Final = 180.0
-_SEEN_SECONDS: Final = 20.0
-"""How long the guest may take to see a disk that QEMU has."""
-UNVERIFIED: Final = ("aio", "preallocation")
-"""QEMU tells its aio nowhere; how much of a file is allocated is the storage's own business."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +59,6 @@ class VmOptions:
     cpu: str = "host"
     machine: str = ""
     kvm: bool = True
-
-
-@dataclass(slots=True)
-class _Plugged:
-    """The test disk that is in the VM now."""
-
-    plug: Plug
-    slot: str
-    serial: str
-    value: str
 
 
 class ProxmoxNode:
@@ -106,9 +86,9 @@ class ProxmoxNode:
         self._guest: AgentGuest | None = None
         self._machine: Machine | None = None
         self._scsihw = ScsiHw.SINGLE
+        self._wanted_scsihw = ScsiHw.SINGLE
         self._cold: Plug | None = None
-        self._plugged: _Plugged | None = None
-        self._warnings = ""
+        self._plugged: Plugged | None = None
         self._broken = False
         self._attempt = 0
         self._count = 0
@@ -130,9 +110,8 @@ class ProxmoxNode:
         self._ensure_vm(machine)
         if self._guest is not None and not self._must_restart(machine, cold):
             return self._guest
-        scsihw = cold.disk.scsihw if cold and cold.disk.bus is Bus.SCSI else ScsiHw.SINGLE
         self._guest = None
-        return self._restart(machine, cold, scsihw)
+        return self._restart(machine, cold)
 
     def _ensure_vm(self, machine: Machine) -> BenchVm:
         """Return the VM, making it where there is none (any more)."""
@@ -182,7 +161,10 @@ class ProxmoxNode:
         return {key: value for key, value in options.items() if value is not None}
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
-        if self._broken or machine != self._machine or cold != self._cold or self._guest is None:
+        other = machine != self._machine or cold != self._cold
+        # A controller cannot be hot-plugged; what `volume` was last asked for says which.
+        other = other or self._wanted_scsihw is not self._scsihw
+        if self._broken or other or self._guest is None:
             return True
         try:
             self._guest.ping()
@@ -190,8 +172,8 @@ class ProxmoxNode:
             return True
         return False
 
-    def _restart(self, machine: Machine, cold: Plug | None, scsihw: ScsiHw) -> AgentGuest:
-        vm = self._the_vm
+    def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
+        vm, scsihw = self._the_vm, self._wanted_scsihw
         self.power_off()
         refuse_lock(vm.status(), vm.vmid)
         switching.clear(vm)
@@ -203,13 +185,16 @@ class ProxmoxNode:
         guest = AgentGuest(self._api, vm.path, self._clock, offsets=self._version >= (9, 1, 5))
         begun = self._clock.monotonic()
         try:
-            self._warnings = vm.start().warnings
+            warnings = vm.start().warnings
         except Rejected as error:
             raise SwitchFailed(
                 f"VM {vm.vmid} did not start: {error.reason}",
                 cause="QEMU refuses its options",
                 evidence=error.evidence,
             ) from error
+        if "iothread" in warnings:
+            # QEMU runs, but without what was asked for; other warnings are about other things.
+            raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
         self._machine, self._cold, self._scsihw = machine, cold, scsihw
         guest.wait(seconds=_BOOT_SECONDS)
         self._boot_seconds = self._clock.monotonic() - begun
@@ -225,6 +210,8 @@ class ProxmoxNode:
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         """Return the scenario's volume and whether it is new. See the port."""
         self._ensure_vm(scenario.machine)
+        if scenario.disk.bus is Bus.SCSI:
+            self._wanted_scsihw = scenario.disk.scsihw
         volumes = self._the_volumes
         known = volumes.find(scenario)
         if known is not None and known.size_bytes == scenario.volume_bytes:
@@ -240,7 +227,6 @@ class ProxmoxNode:
         try:
             if not disk.cold:
                 self.detach()
-                self._give_controller(disk)
                 self._plug(plug)
             return self._read_back(plug)
         except DriverError as error:
@@ -253,70 +239,21 @@ class ProxmoxNode:
                 evidence=error.evidence,
             ) from error
 
-    def _give_controller(self, disk: Disk) -> None:
-        """Restart with another SCSI controller where the disk needs one: none can be hot-plugged.
-
-        Raises:
-            SwitchFailed: the VM came back with another QEMU, so what was known of it is wrong.
-        """
-        if disk.bus is not Bus.SCSI or disk.scsihw is self._scsihw:
-            return
-        machine, guest = self._machine, self._guest
-        if machine is None or guest is None:
-            raise SwitchFailed("the VM is not running")
-        before = self._running()
-        self._restart(machine, None, disk.scsihw)
-        if self._running() != before:
-            raise SwitchFailed("the node's QEMU was upgraded meanwhile; the VM runs the new one")
-        self._guest = guest  # the same machine to its owner
-
-    def _running(self) -> tuple[str, str]:
-        status = self._the_vm.status()
-        return str(status.get("running-qemu")), str(status.get("running-machine"))
-
     def _plug(self, plug: Plug) -> None:
         self._count += 1
         slot = slot_name(plug.disk.bus, self._attempt)
         serial = serial_of(self._count)
         has_aio = not STORAGE_TYPES[self._types[plug.volume.storage]].network
         text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
-        value = switching.plug(self._the_vm, slot, text)
-        self._plugged = _Plugged(plug, slot, serial, value)
+        switching.plug(self._the_vm, slot, text)
+        self._plugged = Plugged(plug, slot, serial)
 
     def _read_back(self, plug: Plug) -> Attachment:
         now = self._plugged
         if now is None or now.plug != plug or self._guest is None:
             raise SwitchFailed("the disk was to be there since power-on, but is not")
-        vm = self._the_vm
-        config = vm.config()
-        status = vm.status()
-        seen = self._find_in_guest(self._guest, now.serial)
-        effective = read_back(
-            now.slot, str(config.get(now.slot, "")), scsihw=str(config.get("scsihw", "lsi")),
-            volume_format=self._the_volumes.resolve(plug.volume) or plug.volume.format,
-        )  # fmt: skip
-        effective["size_bytes"] = seen.get("size_bytes", "")
-        effective["cache"] = _seen_cache(effective["cache"], plug.disk, seen)
-        if now.slot not in status.get("blockstat", {}):
-            raise SwitchFailed(f"QEMU has no disk in {now.slot}")
-        told = {command: vm.monitor(command) for command in ("info block -v", "info iothreads")}
-        effective["iothread"] = _seen_iothread(effective["iothread"], now.slot, told)
-        raw = {"config": config, "monitor": told, "guest": seen, "start_warnings": self._warnings}
-        return Attachment(
-            device=seen["device"], effective=effective, unverified=UNVERIFIED,
-            raw=json.dumps(raw, indent=1, sort_keys=True),
-        )  # fmt: skip
-
-    def _find_in_guest(self, guest: AgentGuest, serial: str) -> dict[str, str]:
-        deadline = self._clock.monotonic() + _SEEN_SECONDS
-        while True:
-            done = guest.run(["/usr/bin/pvebench-disk", serial], timeout=_SEEN_SECONDS)
-            if done.exit_code == 0:
-                words = done.stdout.decode("utf-8", "replace").split()
-                return dict(word.split("=", 1) for word in words)
-            if self._clock.monotonic() > deadline:
-                raise GuestSilent(f"the guest does not see the disk within {_SEEN_SECONDS:.0f} s")
-            self._clock.sleep(0.5)
+        form = self._the_volumes.resolve(plug.volume) or plug.volume.format
+        return look(self._the_vm, self._guest, self._clock, now, volume_format=form)
 
     def detach(self) -> None:
         """Unplug the test disk. See the port."""
@@ -341,25 +278,7 @@ class ProxmoxNode:
         """Return QEMU's counters of the attached disk. See the port."""
         if self._plugged is None:
             raise SwitchFailed("no test disk is attached")
-        status = self._the_vm.status()
-        if status.get("qmpstatus") == "io-error":
-            raise HypervisorGone(
-                "QEMU has stopped the VM after an I/O error", cause="the storage is full"
-            )
-        mine = status.get("blockstat", {}).get(self._plugged.slot)
-        if mine is None:
-            raise HypervisorGone(
-                f"QEMU tells nothing of {self._plugged.slot} (status {status.get('qmpstatus')})",
-                cause="the VM was stopped, or its monitor is busy",
-            )
-        return BlockCounters(
-            read_operations=int(mine["rd_operations"]),
-            write_operations=int(mine["wr_operations"]),
-            flush_operations=int(mine["flush_operations"]),
-            read_bytes=int(mine["rd_bytes"]),
-            write_bytes=int(mine["wr_bytes"]),
-            unmap_operations=int(mine.get("unmap_operations", 0)),
-        )
+        return block_counters(self._the_vm.status(), self._plugged.slot)
 
     def environment(self) -> Environment:
         """Return the running environment. See the port."""
@@ -415,20 +334,3 @@ class ProxmoxNode:
         if self._volumes is None:
             raise SwitchFailed("there is no VM")
         return self._volumes
-
-
-def _seen_cache(configured: str, disk: Disk, seen: Mapping[str, str]) -> str:
-    """Return the cache mode, if what the guest sees of it agrees with what is configured."""
-    sees = "write-back" if disk.cache.write_cache else "write-through"
-    if seen.get("write_cache") == sees:
-        return configured
-    return f"{configured}, but the guest sees {seen.get('write_cache')}"
-
-
-def _seen_iothread(configured: str, slot: str, told: Mapping[str, str | None]) -> str:
-    """Return whether the disk has an I/O thread, by QEMU's own word where it may be asked."""
-    text = told["info iothreads"]
-    if text is None:
-        return configured
-    names = (f"iothread-{slot}:", f"iothread-virtio{slot}:")
-    return str(int(any(name in text for name in names)))
