@@ -10,10 +10,13 @@ from pve.cluster import Cluster
 from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
-from pvebench.drivers.proxmox import Connection, Place, ProxmoxNode, Server, Token, VmOptions
 from pvebench.drivers.proxmox.access import vm_privileges
+from pvebench.drivers.proxmox.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
+from pvebench.drivers.proxmox.vm import Place
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store import Store
@@ -60,7 +63,11 @@ def small_image(directory: Path) -> GuestImage:
 class Site:
     """One test cluster with a driver for node pve1."""
 
-    def __init__(self, api: RunningApi, directory: Path, major: int) -> None:
+    def __init__(
+        self, api: RunningApi, directory: Path, major: int, *, image: GuestImage | None = None,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self.clock = clock or QuickClock()
         self.api = api
         self.cluster: Cluster = api.cluster
         self.faults: Faults = api.faults
@@ -68,7 +75,7 @@ class Site:
         name, _, token = user.partition("!")
         self.token = Token(name, token, secret)
         self.store = Store(directory / "pvebench.db", simulated=False)
-        self.image = small_image(directory)
+        self.image = image or small_image(directory)
         self.node = self.driver("pve1")
 
     @property
@@ -77,13 +84,13 @@ class Site:
         return Server(host="127.0.0.1", port=self.api.port, fingerprint=pin)
 
     def connect(self, token: Token | None = None) -> Connection:
-        return Connection(self.server, token or self.token, QuickClock())
+        return Connection(self.server, token or self.token, self.clock)
 
     def driver(self, node: str) -> ProxmoxNode:
         return ProxmoxNode(
             self.connect(), place=Place(node=node, pool=POOL, vmids=(9000, 9009)),
             options=VmOptions(iso_storage="local"), image=self.image, journal=self.store.journal,
-            clock=QuickClock(),
+            clock=self.clock,
             storage_types={name: one.type for name, one in self.cluster.storages.items()},
         )  # fmt: skip
 
