@@ -9,6 +9,9 @@ NODE_EXPORTER_PORT ?= 9691
 GRAFANA_PORT ?= 9692
 ARGS ?=
 ALL ?=
+MOMENTS ?= 50
+SEEDS ?= 1000
+SEED ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +21,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run test check format generate bench guest lock clean venv
+.PHONY: help run test check format generate screenshot bench crash sim e2e guest lock clean venv
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -55,10 +58,22 @@ format: venv ## put the format right, and what ruff can mend by itself (needs Py
 generate: venv ## write the generated files anew: schemas, dashboards (needs Python only)
 	scripts/generate
 
+screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulation (needs Chromium)
+	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
+
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
 	@shopt -s nullglob; found=(bench/*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random moments of real cycles (needs what run needs)
+	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED)
+
+sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
+	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
+
+e2e: packages-run venv ## one cycle of every option of the lab (needs what run needs)
+	@tests/e2e/lab-all-options $(ARGS)
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

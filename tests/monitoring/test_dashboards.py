@@ -15,7 +15,7 @@ import pytest
 from pvebench.cli.instance import StoreSource
 from pvebench.config import Settings
 from pvebench.metrics import CATALOG, Page
-from pvebench.web import WebServer, listen
+from pvebench.web import Board, WebServer, listen
 from pvebench.web.app import make_app
 from support.packs import ROOT, simulate
 from support.prometheus import Prometheus, free_port, prometheus
@@ -53,7 +53,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     page = Page(source, {})
     page.refresh()
     exporter = f"127.0.0.1:{free_port()}"
-    app = make_app(page=page, statuses=list, ready=lambda: True)
+    app = make_app(page=page, statuses=list, ready=lambda: True, board=Board(simulation.store))
     with WebServer(app, listen(exporter)), prometheus(directory / "p", exporter) as server:
         server.wait_for("pvebench_iops")
         yield server

@@ -14,8 +14,8 @@ from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.plan import Matrix, expand
-from pvebench.scheduler.worker import Assignment, Worker
+from pvebench.plan import Assignment, Matrix, expand
+from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

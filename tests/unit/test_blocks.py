@@ -95,7 +95,7 @@ def test_ssd_is_told_as_a_rotation_rate_of_one_and_queues_to_the_controller() ->
 @pytest.mark.parametrize(
     ("made", "options"),
     [
-        (disk(), ["-f", "raw", "-o", "preallocation=off"]),
+        (disk(), ["-f", "raw"]),
         (disk(preallocation=Preallocation.FULL), ["-f", "raw", "-o", "preallocation=full"]),
         (disk(kind=Format.QCOW2), ["-f", "qcow2", "-o", "preallocation=metadata"]),
         (

@@ -83,6 +83,7 @@ def test_packs_lists_what_is_there(capsys: Captured) -> None:
         "cache-matrix",
         "lab-all-options",
         "quick",
+        "upgrade-watch",
     ]
 
 

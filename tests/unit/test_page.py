@@ -18,9 +18,10 @@ from pvebench.errors import PortInUse
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
-from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
+from pvebench.web import listen
 from support.packs import Simulation, simulate
+from support.prometheus import free_port
+from support.site import app_of, served
 
 
 class FixedSource:
@@ -183,31 +184,18 @@ def test_the_store_source_shows_only_cases_of_the_present_packs(simulation: Simu
 
 @pytest.fixture
 def server(simulation: Simulation) -> Iterator[str]:
-    opened = listen("127.0.0.1:0".replace(":0", f":{free_port()}"))
-    address = f"http://127.0.0.1:{opened.getsockname()[1]}"
-    app = make_app(
-        page=page_of(simulation), statuses=lambda: [simulation.worker.status], ready=lambda: True
-    )
-    with WebServer(app, opened):
+    with served(app_of(simulation, page=page_of(simulation))) as address:
         yield address
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_the_server_answers_metrics_health_readiness_and_the_landing_page(server: str) -> None:
+def test_the_server_answers_metrics_health_readiness_and_the_page(server: str) -> None:
     metrics = httpx2.get(f"{server}/metrics")
     assert metrics.status_code == 200
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "pvebench_iops{" in metrics.text
     assert httpx2.get(f"{server}/-/healthy").status_code == 200
     assert httpx2.get(f"{server}/-/ready").status_code == 200
-    assert "cycle 1: 12 of 12" in httpx2.get(f"{server}/").text
+    assert "12 of 12 cases done" in httpx2.get(f"{server}/").text
     assert httpx2.get(f"{server}/nothing").status_code == 404
 
 

@@ -10,8 +10,7 @@ from pvebench.drivers.simulated import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
-from pvebench.plan import expand
-from pvebench.scheduler.worker import Assignment
+from pvebench.plan import Assignment, expand
 from support.packs import SMALL, STORAGES, simulate, write_pack
 
 
@@ -175,6 +174,19 @@ def test_the_status_tells_the_cycle_and_when_it_is_expected_to_end(tmp_path: Pat
     assert status.cycle is not None
     assert (status.cycle.done, status.cycle.planned) == (3, 12)
     assert status.cycle.expected_end > status.progressed
+    assert status.upcoming == tuple(simulation.worker._queue[:5])
+
+
+def test_while_a_case_runs_the_next_five_are_upcoming_and_it_is_not(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    seen = []
+    simulation.recorder.phase = lambda *_: seen.append(simulation.worker.status)  # type: ignore[method-assign] # to look at that moment
+    simulation.worker.run()
+    first, last = seen[0], seen[-1]
+    assert first.case is not None
+    order = [run.case for run in simulation.recorder.runs]
+    assert (first.case, *first.upcoming) == tuple(order[:6])
+    assert last.upcoming == simulation.worker.status.upcoming == ()
 
 
 def test_a_disk_that_fails_under_us_is_a_failed_run_and_not_the_end(

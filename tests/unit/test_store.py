@@ -134,3 +134,53 @@ def test_a_state_directory_below_a_file_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotWritable, match=r"state directory .* cannot be written"):
         StateDirectory(tmp_path / "file" / "state", exclusive=True)
+
+
+def test_a_trend_holds_the_last_good_runs_of_each_case_oldest_first(store: Store) -> None:
+    for number in range(5):
+        store.add_run(run(f"r{number}", minutes=number))
+    store.add_run(run("bad", outcome=Outcome.FAILED, minutes=9))
+    key = run("a").case.key
+    points = store.history.trend([key, "unknown"], "iops", limit=3)
+    assert [point.run for point in points[key]] == [3, 4, 5]
+    assert {point.direction for point in points[key]} == {Direction.READ}
+    assert {point.environment for point in points[key]} == {ENVIRONMENT.digest}
+    assert set(points) == {key}
+    assert store.history.trend([key], "nothing", limit=3) == {}
+
+
+def test_the_newest_run_of_a_case_may_be_bad_and_the_newest_good_one_is_found_behind_it(
+    store: Store,
+) -> None:
+    store.add_run(run("a"))
+    store.add_run(run("b", outcome=Outcome.FAILED, minutes=1))
+    key = run("a").case.key
+    assert store.history.newest([key])[key].uid == "b"
+    assert store.history.newest([key], good=True)[key].uid == "a"
+
+
+def test_changes_since_a_run_name_the_cases_and_the_newest_number(store: Store) -> None:
+    assert store.history.changed(0) == (0, set())
+    first = store.add_run(run("a"))
+    key = run("a").case.key
+    assert store.history.changed(0) == (first, {key})
+    assert store.history.changed(first) == (first, set())
+
+
+def test_more_cases_than_a_statement_may_have_variables_are_no_obstacle(store: Store) -> None:
+    store.add_run(run("a"))
+    keys = [run("a").case.key, *(f"unknown {number}" for number in range(40_000))]
+    assert len(store.history.trend(keys, "iops", limit=1)) == 1
+
+
+def test_failures_are_what_is_not_ok_newest_first(store: Store) -> None:
+    store.add_run(run("a"))
+    store.add_run(run("b", outcome=Outcome.FAILED, minutes=1))
+    number = store.add_run(run("c", outcome=Outcome.NOISY, minutes=2))
+    assert [found.uid for found in store.history.failures(limit=5)] == ["c", "b"]
+    assert store.history.failures(after=number, limit=5) == []
+
+
+def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store) -> None:
+    assert not store.simulated
+    assert Store(tmp_path / "other.db", simulated=True).simulated

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.instance import assignments, kvm_memory
+from pvebench.cli.choice import assignments
+from pvebench.cli.instance import kvm_memory
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
 from pvebench.drivers.qemu.accel import remembered_fault
@@ -19,8 +20,7 @@ from pvebench.drivers.qemu.volumes import RESERVE_BYTES
 from pvebench.errors import MachineError, PvebenchError
 from pvebench.guest import default_directory, load_image
 from pvebench.model.units import show_bytes
-from pvebench.plan import make_plan
-from pvebench.scheduler.worker import Assignment
+from pvebench.plan import Assignment, make_plan
 from pvebench.store import StateDirectory
 
 TOOLS: Final = {

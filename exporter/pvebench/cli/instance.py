@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pvebench.config import Pack, Settings, load_pack
+from pvebench.config import Settings
 from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.machine import prove_kvm
 from pvebench.drivers.qemu.registry import STORAGES
 from pvebench.drivers.qemu.storages import StorageOptions
-from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
-from pvebench.errors import ConfigError, Problem
+from pvebench.drivers.simulated import (
+    Reality,
+    SimulatedClock,
+    World,
+    simulated_site,
+    undo_simulated,
+)
 from pvebench.guest import build_image, default_directory
 from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
-from pvebench.model.rules import STORAGE_KINDS, StorageKind
-from pvebench.plan import Matrix, check_slugs, expand, select
-from pvebench.scheduler.worker import Assignment
 from pvebench.store import StateDirectory, Store
 
 StopClock = SystemClock | SimulatedClock
@@ -33,36 +35,6 @@ Say = Callable[[str], None]
 def kvm_memory() -> Path:
     """Return the file that remembers whether KVM was proved, for all instances of this user."""
     return default_directory().parent / "kvm.json"
-
-
-def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
-    """Return storage id -> what it can hold."""
-    return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storages_in_force().items()}
-
-
-def assignments(
-    settings: Settings,
-    *,
-    scale: float = 1.0,
-    only: tuple[str, ...] = (),
-    skip: tuple[str, ...] = (),
-) -> list[Assignment]:
-    """Return the packs of `settings`, expanded and selected.
-
-    Raises:
-        ConfigError: a pack is wrong, or two of them mean different things by one slug.
-    """
-    found: list[tuple[Pack, Matrix]] = []
-    for path in settings.packs:
-        pack = load_pack(path, scale=scale)
-        matrix = expand(pack, node=settings.node, storages=storage_kinds(settings))
-        found.append((pack, select(matrix, only=only, skip=skip)))
-    check_slugs(found)
-    found = [(pack, matrix) for pack, matrix in found if matrix.cases]
-    if not found:
-        message = "no case matches --only and --skip; see what there is: pvebench plan"
-        raise ConfigError([Problem("command line", 0, 0, message)])
-    return [Assignment(pack, matrix) for pack, matrix in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +59,6 @@ class StoreSource:
         )
 
 
-def intervals_of(given: list[Assignment]) -> dict[str, float]:
-    """Return case key -> seconds between its runs, over all packs; the shortest wins."""
-    found: dict[str, float] = {}
-    for assignment in given:
-        for case in assignment.matrix.cases:
-            every = assignment.pack.every_seconds
-            found[case.key] = min(every, found.get(case.key, every))
-    return found
-
-
 @contextmanager
 def opened_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
     """Take the state directory for this process alone and open its database."""
@@ -108,15 +70,22 @@ def opened_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
             store.close()
 
 
+def undo_everything(settings: Settings, journal: Journal) -> list[str]:
+    """Undo what a killed process left open in the journal; return a line about each thing."""
+    if settings.driver == "simulated":
+        return undo_simulated(journal, Reality())
+    return undo_pending(journal)
+
+
 def make_site(
     settings: Settings, state: StateDirectory, journal: Journal, clock: StopClock, say: Say
 ) -> Site:
     """Return the node that the settings name, with everything of a crashed run undone."""
+    for line in undo_everything(settings, journal):
+        say(f"after an unclean end: {line}")
     if isinstance(clock, SimulatedClock):
         seed = settings.simulation.seed
         return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
-    for line in undo_pending(journal):
-        say(f"after an unclean end: {line}")
     image = build_image(settings.guest_image or default_directory(), say=say)
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(

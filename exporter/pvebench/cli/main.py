@@ -5,20 +5,45 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from importlib import import_module
+from typing import Final
 
 import click
 import structlog
 
 from pvebench import __version__
-from pvebench.cli.check import check
-from pvebench.cli.guest import guest
-from pvebench.cli.looking import packs, plan, results
-from pvebench.cli.running import run, serve
-from pvebench.cli.schema import schema
 from pvebench.errors import PvebenchError
 
+COMMANDS: Final = {
+    "check": "check:check",
+    "guest": "guest:guest",
+    "packs": "planning:packs",
+    "plan": "planning:plan",
+    "results": "results:results",
+    "run": "running:run",
+    "schema": "schema:schema",
+    "serve": "running:serve",
+    "storage": "tending:storage",
+    "undo": "tending:undo",
+}
+"""Command -> where it is, imported only when it is used: a quick command must start quickly."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    """The commands of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found: click.Command = getattr(import_module(f"pvebench.cli.{module}"), name)
+        return found
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pvebench")
 @click.option(
     "--log.level", "log_level", default="warning",
@@ -31,10 +56,6 @@ from pvebench.errors import PvebenchError
 def cli(log_level: str, log_format: str) -> None:
     """Measure what virtual disks deliver on this storage, again and again."""
     _configure_logging(log_level, log_format)
-
-
-for command in (check, guest, packs, plan, results, run, schema, serve):
-    cli.add_command(command)
 
 
 def _configure_logging(level: str, form: str) -> None:

@@ -12,17 +12,17 @@ from typing import Any
 import click
 import structlog
 
+from pvebench.cli.choice import assignments, intervals_of
 from pvebench.cli.console import make_console
 from pvebench.cli.instance import (
     StopClock,
     StoreSource,
-    assignments,
-    intervals_of,
     make_clock,
     make_site,
     opened_store,
 )
 from pvebench.cli.options import read_settings, selection_options, settings_options
+from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
 from pvebench.config import Settings
 from pvebench.errors import CycleIncomplete
@@ -31,10 +31,10 @@ from pvebench.metrics.live import collect_build, collect_database, collect_sched
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
+from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
-from pvebench.scheduler.worker import Assignment
 from pvebench.store import Store
-from pvebench.web import WebServer
+from pvebench.web import Board, WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
 
@@ -88,8 +88,15 @@ def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None,
         progress = make_progress(console, lambda: worker.status)
         relay.connect(progress, page)
         if opened is not None:
-            app = make_app(page=page, statuses=lambda: [worker.status], ready=lambda: True)
+            board = Board(store, planned_cases(given))
+            # Read all of it once now, before anything is measured.
+            board.content()
+            app = make_app(
+                page=page, statuses=lambda: [worker.status], ready=lambda: True,
+                board=board, now=clock.now,
+            )  # fmt: skip
             stack.enter_context(WebServer(app, opened))
+            console.print(f"results on http://{settings.listen}/")
             console.print(f"metrics on http://{settings.listen}/metrics")
         stack.enter_context(progress)
         worker.run()

@@ -105,7 +105,13 @@ class MeasureOptions(Strict):
 
 
 class PackFile(Strict):
-    """The file as written; `Pack` is what it means."""
+    """The file as written; `Pack` is what it means.
+
+    Attributes:
+        axes: swept in full: every value with every other.
+        exclude: combinations to leave out.
+        variants: options to try one entry at a time, over the first value of each axis.
+    """
 
     pack: Slug
     title: StrictStr
@@ -115,6 +121,7 @@ class PackFile(Strict):
     axes: Axes
     fixed: Options = Options()
     exclude: tuple[Options, ...] = ()
+    variants: tuple[Options, ...] = ()
     volume: VolumeOptions
     guest: GuestOptions = GuestOptions()
     measure: MeasureOptions = MeasureOptions()
@@ -131,6 +138,8 @@ class PackFile(Strict):
             raise ValueError(f"{', '.join(absent)}: give each as an axis or under fixed")
         if any(not exclude.given() for exclude in self.exclude):
             raise ValueError("an empty entry of exclude would exclude everything")
+        if any(not variant.given() for variant in self.variants):
+            raise ValueError("an empty entry of variants would vary nothing")
         return self
 
 
@@ -141,6 +150,7 @@ class Pack:
     Attributes:
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
         excludes: combinations that the pack leaves out on purpose.
+        variants: options put over the first value of each axis; one more scenario each.
         every_seconds: how often each case is due.
         file_name, file_bytes: the test file of scenarios with a filesystem.
     """
@@ -153,6 +163,7 @@ class Pack:
     seed: int
     axes: Mapping[str, tuple[OptionValue, ...]]
     excludes: tuple[Mapping[str, OptionValue], ...]
+    variants: tuple[Mapping[str, OptionValue], ...]
     volume_bytes: int
     machine: Machine
     file_name: str
@@ -184,6 +195,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         seed=file.seed,
         axes=axes,
         excludes=tuple(exclude.given() for exclude in file.exclude),
+        variants=tuple(variant.given() for variant in file.variants),
         volume_bytes=volume_bytes,
         machine=Machine(memory_bytes=file.guest.memory // KIB * KIB, cpus=file.guest.cpus),
         file_name=file.volume.file_name,

@@ -49,9 +49,11 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
 # --- what the results are about ---
 SCENARIO_INFO = _gauge(
     "scenario_info",
-    (*SCENARIO, "aio", "iothread", "detect_zeroes", "cpus", "memory_bytes", "volume_bytes"),
-    "Settings of a scenario, always 1.",
-)
+    (*SCENARIO, "aio", "iothread", "detect_zeroes", "scsihw", "discard", "ssd", "queues", "iops",
+     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "filesystem",
+     "mount_options", "cpus", "memory_bytes", "volume_bytes"),
+    "Settings of a scenario, always 1; an option that older results did not know is empty.",
+)  # fmt: skip
 WORKLOAD_INFO = _gauge(
     "workload_info",
     ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
@@ -101,6 +103,28 @@ VARIATION = _gauge(
     "iops_variation_ratio",
     RESULT,
     "Standard deviation over mean of the per-interval IOPS within the last good run.",
+)
+SLOPE = _gauge(
+    "iops_slope_ratio",
+    RESULT,
+    "How much the rate still rose or fell over the measured window of the last good run, by a "
+    "fitted line, as ratio of its mean.",
+)
+STEADY_TIME = _gauge(
+    "steady_seconds",
+    CASE,
+    "How long the workload ran before it was steady; only where the pack waits for that.",
+)
+STEADY_SLOPE = _gauge(
+    "steady_slope_ratio",
+    CASE,
+    "Slope that was left when the wait for steadiness ended: rise or fall of the fitted line "
+    "over its window, as ratio of the mean.",
+)
+BOOT_TIME = _gauge(
+    "guest_boot_seconds",
+    CASE,
+    "From power-on of the guest to its agent's first answer (workload boot).",
 )
 HOST_CPU = _gauge(
     "host_cpu_usage_cores",
@@ -165,6 +189,21 @@ NEXT_RUN = _gauge(
     "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
 )
 CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+CONFIG_INFO = _gauge(
+    "config_info",
+    ("digest", "packs"),
+    "Settings and packs in force, always 1; the digest is of their files.",
+)
+CONFIG_RELOAD_SUCCESS = _gauge(
+    "config_last_reload_successful",
+    (),
+    "Whether the settings on disk are those in force: 0 after a reload that was refused.",
+)
+CONFIG_RELOAD_TIMESTAMP = _gauge(
+    "config_last_reload_success_timestamp_seconds",
+    (),
+    "When the settings in force were loaded.",
+)
 DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(
     "collector_success", ("collector",), "Whether this part of the page could be made."

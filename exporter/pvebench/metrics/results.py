@@ -18,6 +18,11 @@ PER_DIRECTION: Final[dict[str, Metric]] = {
     "clat_mean": catalog.LATENCY_MEAN,
     "clat_max": catalog.LATENCY_MAX,
     "iops_variation": catalog.VARIATION,
+    "iops_slope": catalog.SLOPE,
+}
+PER_CASE: Final[dict[str, Metric]] = {
+    "steady_time": catalog.STEADY_TIME,
+    "steady_slope": catalog.STEADY_SLOPE,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
@@ -40,6 +45,9 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
         labels = dict(run.definition["labels"])
         for sample in run.samples:
             _add_sample(families, labels, sample)
+            # Any run may have had to boot; only those made for it give an unbroken series.
+            if sample.metric == "boot_time" and run.definition["workload"]["tool"] == "boot":
+                families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
         families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
@@ -61,6 +69,8 @@ def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -
     if sample.direction is not None and sample.metric in PER_DIRECTION:
         metric = PER_DIRECTION[sample.metric]
         families.add(metric, {**labels, "direction": str(sample.direction)}, sample.value)
+    elif sample.metric in PER_CASE:
+        families.add(PER_CASE[sample.metric], labels, sample.value)
     elif sample.metric in PER_PART:
         metric, name = PER_PART[sample.metric]
         extra = {name: sample.part, "direction": str(sample.direction or "")}
@@ -100,10 +110,11 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
     workloads: dict[tuple[str, str], dict[str, str]] = {}
     for record in shown(snapshot):
         definition = record.last.definition
-        labels = {**definition["scenario"], **definition["labels"]}
+        unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
+        labels = {**unknown, **definition["scenario"], **definition["labels"]}
         scenarios[labels["node"], labels["scenario"]] = labels
         workload = definition["workload"]
-        for direction in workload["directions"]:
+        for direction in workload["directions"] or ("",):
             workloads[workload["slug"], direction] = _workload_labels(workload, direction)
     for labels in scenarios.values():
         families.add(catalog.SCENARIO_INFO, labels, 1)

@@ -75,6 +75,7 @@ class WorkerStatus:
         next_due: when idle, when the next case is due.
         progressed: when the last step ended.
         fault: what went wrong last, if it stands.
+        upcoming: the next few cases of this cycle, the present one not among them.
     """
 
     node: str
@@ -87,3 +88,4 @@ class WorkerStatus:
     cycle: CycleStatus | None = None
     next_due: datetime | None = None
     fault: str = ""
+    upcoming: tuple[Case, ...] = ()

@@ -34,13 +34,22 @@ class Matrix:
     left_out: tuple[LeftOut, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A pack and its cases on one node."""
+
+    pack: Pack
+    matrix: Matrix
+
+
 def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Matrix:
     """Return every case of `pack` on `node`.
 
     Raises:
         ConfigError: a storage is not configured, or nothing at all is left to run.
     """
-    missing = [str(name) for name in pack.axes["storage"] if name not in storages]
+    wanted = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
+    missing = [str(name) for name in wanted if name not in storages]
     if missing:
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
@@ -66,19 +75,32 @@ def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Mat
 
 
 def _scenarios(pack: Pack, node: str) -> Iterable[Scenario]:
+    """Yield every combination of the axes, then the variants, each scenario once."""
     names = list(pack.axes)
-    for values in itertools.product(*pack.axes.values()):
-        options: dict[str, Any] = dict(zip(names, values, strict=True))
-        storage = str(options.pop("storage"))
-        layout: dict[str, Any] = {key: options.pop(key) for key in LAYOUT_OPTIONS if key in options}
-        yield Scenario(
-            node=node,
-            storage=storage,
-            disk=Disk(**options),
-            machine=pack.machine,
-            volume_bytes=pack.volume_bytes,
-            layout=_layout(pack, layout),
-        )
+    combined = [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*pack.axes.values())
+    ]
+    first = {name: values[0] for name, values in pack.axes.items()}
+    seen = set()
+    for options in [*combined, *({**first, **variant} for variant in pack.variants)]:
+        scenario = _scenario(pack, node, options)
+        if scenario.slug not in seen:
+            seen.add(scenario.slug)
+            yield scenario
+
+
+def _scenario(pack: Pack, node: str, given: Mapping[str, Any]) -> Scenario:
+    options = dict(given)
+    storage = str(options.pop("storage"))
+    layout: dict[str, Any] = {key: options.pop(key) for key in LAYOUT_OPTIONS if key in options}
+    return Scenario(
+        node=node,
+        storage=storage,
+        disk=Disk(**options),
+        machine=pack.machine,
+        volume_bytes=pack.volume_bytes,
+        layout=_layout(pack, layout),
+    )
 
 
 def _layout(pack: Pack, options: Mapping[str, Any]) -> Layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,7 +18,7 @@ from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.plan import Matrix, Plan, make_plan
+from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
 from pvebench.store import CaseRecord, Store
@@ -26,16 +26,10 @@ from pvebench.store import CaseRecord, Store
 STORE_RETRY_SECONDS: Final = 10.0
 MAX_IDLE_SECONDS: Final = 60.0
 """Longest single wait: the clock of the host may be set meanwhile."""
+UPCOMING: Final = 5
+"""How many of the next cases the status names."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A pack and its cases on this worker's node."""
-
-    pack: Pack
-    matrix: Matrix
 
 
 class Worker:
@@ -183,11 +177,16 @@ class Worker:
             planned=planned, done=0, failed=0, started=now,
             expected_end=now + timedelta(seconds=plan.seconds),
         )  # fmt: skip
-        self.set_status(lambda status: replace(status, cycle=cycle, next_due=None))
+        upcoming = tuple(self._queue[:UPCOMING])
+        self.set_status(
+            lambda status: replace(status, cycle=cycle, next_due=None, upcoming=upcoming)
+        )
         log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
 
     def _run_next(self) -> None:
         case = self._queue[0]
+        upcoming = tuple(self._queue[1 : 1 + UPCOMING])
+        self.set_status(lambda status: replace(status, upcoming=upcoming))
         cycle = self.status.cycle
         run = self._runner.run(case, cycle=cycle.uid if cycle else "", conduct=self._conduct)
         self._keep(run)
@@ -230,6 +229,7 @@ class Worker:
 
     def _advance(self, run: Run, *, again: bool) -> None:
         left = len(self._queue)
+        upcoming = tuple(self._queue[:UPCOMING])
 
         def change(status: WorkerStatus) -> WorkerStatus:
             cycle = status.cycle
@@ -244,7 +244,7 @@ class Worker:
             fault = run.reason if run.outcome is Outcome.FAILED else ""
             return replace(
                 status, cycle=cycle, progressed=run.finished, fault=fault,
-                case=None, phase=None, state=State.IDLE, since=run.finished,
+                case=None, phase=None, state=State.IDLE, since=run.finished, upcoming=upcoming,
             )  # fmt: skip
 
         self.set_status(change)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pvebench.model.run import Outcome, Sample
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Direction
+
+GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
+"""Outcomes whose numbers are published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,24 @@ class CaseRecord:
     good: StoredRun | None
     outcomes: Mapping[Outcome, int]
     failures_in_row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One number of one good run, for trends.
+
+    Attributes:
+        run: its number.
+        finished: UTC.
+        environment: digest of the environment it ran in.
+        value: in the metric's base unit.
+    """
+
+    run: int
+    finished: datetime
+    environment: str
+    direction: Direction
+    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

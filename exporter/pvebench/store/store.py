@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import OperationalError
 
 from pvebench.errors import StoreError, StoreMixed
 from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.workload import Direction
+from pvebench.model.run import Outcome, Run, Sample
 from pvebench.store.engine import open_engine
+from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
-from pvebench.store.records import CaseRecord, StoredRun, Totals, define
+from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals, define
+from pvebench.store.rows import with_samples
 from pvebench.store.tables import (
     cycles,
     environments,
@@ -29,8 +30,6 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
-
-GOOD = tuple(outcome for outcome in Outcome if outcome.good)
 
 
 class Store:
@@ -49,8 +48,16 @@ class Store:
         self.path = path
         self._engine = open_engine(path)
         self.journal = StoredJournal(self._engine)
+        self.history = History(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the results in it are invented by the simulation."""
+        with self._engine.connect() as connection:
+            kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
+        return kind == "simulated"
 
     def close(self) -> None:
         """Close all connections."""
@@ -130,12 +137,12 @@ class Store:
         if not_ok:
             query = query.where(runs.c.outcome != Outcome.OK)
         with self._engine.connect() as connection:
-            return _with_samples(connection, query)
+            return with_samples(connection, query)
 
     def run(self, number: int) -> StoredRun | None:
         """Return one run by its number, with its samples."""
         with self._engine.connect() as connection:
-            found = _with_samples(connection, select(runs).where(runs.c.id == number))
+            found = with_samples(connection, select(runs).where(runs.c.id == number))
         return found[0] if found else None
 
     def evidence(self, number: int) -> dict[str, str]:
@@ -154,10 +161,10 @@ class Store:
         good = newest.where(runs.c.outcome.in_(GOOD))
         counts = select(runs.c.outcome, func.count()).where(mine).group_by(runs.c.outcome)
         with self._engine.connect() as connection:
-            last = _with_samples(connection, newest)
+            last = with_samples(connection, newest)
             if not last:
                 return None
-            best = _with_samples(connection, good)
+            best = with_samples(connection, good)
             outcomes = {Outcome(row[0]): int(row[1]) for row in connection.execute(counts)}
             since = best[0].number if best else 0
             bad = select(func.count()).select_from(runs).where(mine, runs.c.id > since)
@@ -262,39 +269,3 @@ def _add_totals(connection: Connection, run: Run) -> None:
                     set_={"value": totals.c.value + row.excluded.value},
                 )
             )
-
-
-def _with_samples(connection: Connection, query: Select[Any]) -> list[StoredRun]:
-    rows = connection.execute(query).all()
-    grouped = _samples_of(connection, [row.id for row in rows])
-    return [_stored(row, grouped.get(row.id, [])) for row in rows]
-
-
-def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sample]]:
-    grouped: dict[int, list[Sample]] = {}
-    for start in range(0, len(numbers), 500):  # SQLite limits the number of variables
-        chunk = numbers[start : start + 500]
-        for row in connection.execute(select(samples).where(samples.c.run.in_(chunk))):
-            direction = Direction(row.direction) if row.direction else None
-            sample = Sample(row.metric, direction, row.value, Unit(row.unit), row.part)
-            grouped.setdefault(row.run, []).append(sample)
-    return grouped
-
-
-def _stored(row: Row[Any], found: Iterable[Sample]) -> StoredRun:
-    return StoredRun(
-        number=row.id,
-        uid=row.uid,
-        case_key=row.case_key,
-        node=row.node,
-        scenario=row.scenario,
-        workload=row.workload,
-        definition=json.loads(row.definition),
-        cycle=row.cycle,
-        environment=row.environment,
-        started=datetime.fromtimestamp(row.started, UTC),
-        finished=datetime.fromtimestamp(row.finished, UTC),
-        outcome=Outcome(row.outcome),
-        reason=row.reason,
-        samples=tuple(found),
-    )

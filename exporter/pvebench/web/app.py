@@ -1,40 +1,41 @@
-"""The routes. Nothing here waits for a measurement."""
+"""The application: /metrics and health here, pages and API from `pages`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
+from datetime import UTC, datetime
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pvebench import __version__
 from pvebench.metrics import Page
 from pvebench.model.status import WorkerStatus
+from pvebench.web.answers import SecureHeaders, our_fault, refuse
+from pvebench.web.board import Board
+from pvebench.web.pages import Pages
 
-_LANDING = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>pvebench</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:45rem;padding:0 1rem}}
-:root{{color-scheme:light dark}}</style></head>
-<body><h1>pvebench {version}</h1>
-<p>Continuous storage benchmark for Proxmox VE.</p>
-<ul><li><a href="/metrics">Metrics</a></li>
-<li><a href="/-/healthy">Healthy</a>, <a href="/-/ready">ready</a></li></ul>
-<h2>Now</h2><ul>{workers}</ul></body></html>
-"""
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def make_app(
-    *, page: Page, statuses: Callable[[], list[WorkerStatus]], ready: Callable[[], bool]
-) -> Starlette:
+    *, page: Page, statuses: Callable[[], list[WorkerStatus]], ready: Callable[[], bool],
+    board: Board, now: Callable[[], datetime] = _utc_now,
+) -> Starlette:  # fmt: skip
     """Return the application.
 
     Args:
+        page: what /metrics answers.
         statuses: what each worker does.
         ready: whether the results are loaded and the workers have begun.
+        board: what the pages show.
+        now: the clock that the workers' times come from.
     """
 
     def metrics(request: Request) -> Response:
@@ -53,28 +54,18 @@ def make_app(
             return PlainTextResponse("pvebench is ready.\n")
         return PlainTextResponse("pvebench is starting.\n", status_code=503)
 
-    def landing(_: Request) -> Response:
-        workers = "".join(f"<li>{escape(describe(status))}</li>" for status in statuses())
-        return HTMLResponse(_LANDING.format(version=escape(__version__), workers=workers))
-
     return Starlette(
         routes=[
             # A Route, not a Mount: a mounted /metrics answers 307 first.
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
-            Route("/", landing),
-        ]
-    )
-
-
-def describe(status: WorkerStatus) -> str:
-    """Return one sentence about what a worker does."""
-    text = f"{status.node}: {status.state}"
-    if status.case is not None:
-        text += f" {status.case.slug} ({status.phase})"
-    if status.cycle is not None:
-        text += f", cycle {status.cycle.number}: {status.cycle.done} of {status.cycle.planned}"
-    if status.next_due is not None:
-        text += f", next run at {status.next_due:%H:%M:%S} UTC"
-    return text
+            *Pages(board, statuses, now).routes(),
+        ],
+        middleware=[
+            Middleware(SecureHeaders),
+            # A large matrix is a megabyte of table; /metrics comes compressed already.
+            Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4),
+        ],
+        exception_handlers={HTTPException: refuse, Exception: our_fault},
+    )  # fmt: skip

@@ -197,8 +197,8 @@ def create_options(disk: Disk, *, base: str = "") -> list[str]:
     options: dict[str, str] = {}
     match disk.format:
         case Format.RAW:
-            metadata = disk.preallocation is Preallocation.METADATA
-            options["preallocation"] = "off" if metadata else str(disk.preallocation)
+            if disk.preallocation is not Preallocation.METADATA:
+                options["preallocation"] = str(disk.preallocation)
         case Format.QCOW2:
             if disk.cluster_size:
                 options["cluster_size"] = str(disk.cluster_size)

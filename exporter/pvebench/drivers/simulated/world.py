@@ -11,6 +11,7 @@ from pvebench.drivers.simulated.clock import SimulatedClock
 from pvebench.drivers.simulated.faults import Fault, Faults
 from pvebench.drivers.simulated.jobs import SimulatedJob, read_job
 from pvebench.drivers.simulated.numbers import fio_document, iops_log
+from pvebench.drivers.simulated.reality import VM_KIND, VOLUME_KIND, Reality
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
 from pvebench.model.environment import Environment
@@ -36,15 +37,21 @@ class Plugged:
     volume: Volume
     disk: Disk
 
+    @property
+    def name(self) -> str:
+        """What distinguishes this disk from others."""
+        return f"{self.volume.volid} {self.disk.bus} {self.disk.cache}"
+
 
 class World:
     """`model.ports.Hypervisor` of a simulated node. Changing `facts` is an upgrade."""
 
     def __init__(
         self, *, node: str, seed: int, clock: SimulatedClock, journal: Journal,
-        faults: Faults | None = None,
+        faults: Faults | None = None, reality: Reality | None = None,
     ) -> None:  # fmt: skip
         self.node = node
+        self.reality = reality or Reality()
         self.clock = clock
         self.faults = faults or Faults(seed)
         self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
@@ -68,7 +75,8 @@ class World:
             return self.guest
         self._end_vm()
         begun = self.clock.monotonic()
-        self._entries["vm"] = self._journal.open("simulated-vm", {"node": self.node})
+        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self.node})
+        self.reality.start_vm(self.node)
         self.clock.sleep(BOOT_SECONDS)
         if self.faults.strikes(Fault.BOOT_HANGS):
             self._end_vm()
@@ -89,7 +97,8 @@ class World:
             return known, False
         if known is not None:
             self._remove(scenario.volume)
-        entry = self._journal.open("simulated-volume", {"volume": scenario.volume})
+        entry = self._journal.open(VOLUME_KIND, {"name": scenario.volume})
+        self.reality.make_volume(scenario.volume)
         volume = Volume(
             storage=scenario.storage, volid=f"simulated:{scenario.volume}",
             format=str(scenario.disk.format), size_bytes=scenario.volume_bytes,
@@ -158,6 +167,7 @@ class World:
 
     def _remove(self, key: str) -> None:
         del self.volumes[key]
+        self.reality.remove_volume(key)
         self._journal.close(self._entries.pop(key))
 
     def _end_vm(self) -> None:
@@ -166,6 +176,7 @@ class World:
         self.guest = self.plugged = None
         entry = self._entries.pop("vm", None)
         if entry is not None:
+            self.reality.end_vm(self.node)
             self._journal.close(entry)
 
     def _alive(self) -> None:
@@ -233,6 +244,8 @@ class SimulatedGuest:
         if plugged is None or job is None:
             raise HypervisorGone("simulated: the disk is gone")
         self._document = fio_document(plugged.disk, job.workload, self._world.rng)
+        # Who reads the result can tell which disk it is of, whatever it was taken for.
+        self._document["jobs"][0]["jobname"] = plugged.name
         if job.whole_bytes:
             self._document["jobs"][0]["write"]["io_bytes"] = job.whole_bytes
         text = json.dumps(self._document)

@@ -1,17 +1,18 @@
-"""`pvebench plan`, `packs`, `results`: looking without touching."""
+"""`pvebench plan` and `packs`: looking ahead. Imports no more than that needs: it is waited for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from pvebench.cli.choice import assignments
 from pvebench.cli.console import make_console
-from pvebench.cli.instance import assignments
 from pvebench.cli.options import (
     PATH,
     json_option,
@@ -19,13 +20,13 @@ from pvebench.cli.options import (
     selection_options,
     settings_options,
 )
-from pvebench.cli.progress import numbers
 from pvebench.config import load_pack
-from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.errors import ConfigError, Problem
 from pvebench.model.units import format_size, show_bytes, show_seconds
-from pvebench.plan import Plan, make_plan
-from pvebench.scheduler.worker import Assignment
-from pvebench.store import Store, StoredRun
+from pvebench.plan import Assignment, LeftOut, Plan, make_plan
+
+SHOWN_OF_A_REASON: Final = 5
+"""Of what is left out for one reason, so many are named."""
 
 
 @click.command()
@@ -80,9 +81,21 @@ def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
     if made.left_out:
         console.print("left out:")
         reasons = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for left in made.left_out:
-            reasons.add_row(left.slug, left.reason)
+        for slug, reason in _grouped(made.left_out):
+            reasons.add_row(slug, reason)
         console.print(reasons)
+
+
+def _grouped(left_out: Sequence[LeftOut]) -> Iterator[tuple[str, str]]:
+    """Yield (slug, reason); of many with one reason the first few and how many more there are."""
+    by_reason: dict[str, list[str]] = {}
+    for left in left_out:
+        by_reason.setdefault(left.reason, []).append(left.slug)
+    for reason, slugs in by_reason.items():
+        for slug in slugs[:SHOWN_OF_A_REASON]:
+            yield slug, reason
+        if len(slugs) > SHOWN_OF_A_REASON:
+            yield f"and {len(slugs) - SHOWN_OF_A_REASON} more (all: --json)", reason
 
 
 @click.command()
@@ -112,68 +125,3 @@ def packs(directory: Path, as_json: bool) -> None:
             str(len(pack.workloads)), pack.title,
         )  # fmt: skip
     make_console().print(table)
-
-
-@click.command()
-@settings_options
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
-@click.option("--not-ok", is_flag=True, help="Only runs that are not ok.")
-@click.option("--run", "number", type=int, help="One run with its raw evidence.")
-@json_option
-def results(
-    limit: int, not_ok: bool, number: int | None, as_json: bool, scale: float, **options: Any
-) -> None:
-    """Show stored results, newest first."""
-    del scale  # of the packs, which results do not depend on
-    database = read_settings(**options).state / "pvebench.db"
-    if not database.exists():
-        raise StoreError(
-            f"there are no results yet: {database} does not exist",
-            next_step="measure first: pvebench run, or name the state directory with --state",
-        )
-    store = Store(database)
-    try:
-        if number is not None:
-            _show_run(store, number)
-            return
-        found = store.recent(limit=limit, not_ok=not_ok)
-    finally:
-        store.close()
-    if as_json:
-        click.echo(json.dumps([run_data(run) for run in found], indent=2))
-    else:
-        _print_results(found)
-
-
-def run_data(run: StoredRun) -> dict[str, Any]:
-    """Return a run as plain data."""
-    return {
-        "run": run.number, "uid": run.uid, "cycle": run.cycle, "environment": run.environment,
-        "node": run.node, "scenario": run.scenario, "workload": run.workload,
-        "started": run.started.isoformat(), "finished": run.finished.isoformat(),
-        "outcome": str(run.outcome), "reason": run.reason,
-        "samples": [
-            {
-                "metric": sample.metric, "direction": str(sample.direction or ""),
-                "part": sample.part, "value": sample.value, "unit": str(sample.unit),
-            }
-            for sample in run.samples
-        ],
-    }  # fmt: skip
-
-
-def _print_results(found: list[StoredRun]) -> None:
-    table = Table("run", "finished (UTC)", "scenario", "workload", "outcome", "result", box=None)
-    for run in found:
-        table.add_row(
-            str(run.number), f"{run.finished:%Y-%m-%d %H:%M:%S}", run.scenario, run.workload,
-            str(run.outcome), numbers(run.samples) if run.samples else run.reason,
-        )  # fmt: skip
-    make_console().print(table)
-
-
-def _show_run(store: Store, number: int) -> None:
-    run = store.run(number)
-    if run is None:
-        raise StoreError(f"there is no run {number}", next_step="list them: pvebench results")
-    click.echo(json.dumps({**run_data(run), "evidence": store.evidence(number)}, indent=2))

@@ -1,0 +1,189 @@
+"""The pages of one case and of one run as values. Pure, beside the store they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from pvebench.store import Point, Store, StoredRun
+from pvebench.web.board import METRICS, Number, main_metric, read_states, read_trends
+from pvebench.web.charts import Chart, chart
+from pvebench.web.facts import (
+    SampleRow,
+    definition_texts,
+    environments,
+    in_order,
+    sample_rows,
+    without_secrets,
+)
+from pvebench.web.present import case_url
+from pvebench.web.texts import (
+    iso,
+    outcome_text,
+    show_age,
+    show_moment,
+    show_span,
+    show_value,
+)
+
+CHART_RUNS: Final = 300
+LISTED_RUNS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run in the list of a case."""
+
+    number: int
+    outcome: str
+    good: bool
+    reason: str
+    values: str
+    environment: str
+    finished: str
+    moment: str
+    age: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseView:
+    """The page of one case.
+
+    Attributes:
+        definition: group -> option -> text.
+        samples: of the last good run.
+    """
+
+    key: str
+    slug: str
+    node: str
+    title: str
+    definition: Mapping[str, Mapping[str, str]]
+    numbers: tuple[Number, ...]
+    chart: Chart | None
+    samples: tuple[SampleRow, ...]
+    good: RunRow | None
+    runs: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """The page of one run.
+
+    Attributes:
+        evidence: (name, text), the effective configuration first.
+    """
+
+    number: int
+    uid: str
+    case_slug: str
+    case_url: str
+    outcome: str
+    good: bool
+    reason: str
+    started: str
+    finished: str
+    duration: str
+    environment: Mapping[str, str]
+    definition: Mapping[str, Mapping[str, str]]
+    samples: tuple[SampleRow, ...]
+    evidence: tuple[tuple[str, str], ...]
+
+
+def case_view(
+    store: Store, key: str, now: datetime, *, planned: Mapping[str, Any] | None = None
+) -> CaseView | None:
+    """Return the page of one case; None if it is neither known to the store nor planned.
+
+    Args:
+        planned: its definition, if a present pack has it.
+    """
+    state = read_states(store, [key]).get(key)
+    definition = planned if state is None else state.last.definition
+    if definition is None:
+        return None
+    metric, points = read_trends(store, {key: main_metric(definition)}, limit=CHART_RUNS).get(
+        key, ("", [])
+    )
+    names = environments(store)
+    values = _values_by_run(metric, points)
+    good = None if state is None or state.good is None else store.run(state.good.number)
+    labels = definition["labels"]
+
+    def row(run: StoredRun) -> RunRow:
+        slug = names.get(run.environment, {}).get("environment", "")
+        return run_row(run, now, values=values.get(run.number, ""), environment=slug)
+
+    return CaseView(
+        key=key,
+        slug=f"{labels['scenario']}/{labels['workload']}",
+        node=labels["node"],
+        title=definition["workload"]["title"],
+        definition=definition_texts(definition),
+        numbers=() if state is None else state.numbers,
+        chart=chart(points, METRICS[metric], changes=_changes(points, names)) if points else None,
+        samples=() if good is None else sample_rows(good.samples),
+        good=None if good is None else row(good),
+        runs=tuple(row(run) for run in store.history.runs(limit=LISTED_RUNS, case_key=key)),
+    )
+
+
+def run_view(store: Store, number: int) -> RunView | None:
+    """Return the page of one run; None if there is no such run."""
+    run = store.run(number)
+    if run is None:
+        return None
+    return RunView(
+        number=run.number,
+        uid=run.uid,
+        case_slug=f"{run.scenario}/{run.workload}",
+        case_url=case_url(run.case_key),
+        outcome=outcome_text(run.outcome),
+        good=run.outcome.value == "ok",
+        reason=without_secrets(run.reason),
+        started=show_moment(run.started),
+        finished=show_moment(run.finished),
+        duration=show_span((run.finished - run.started).total_seconds()),
+        environment=environments(store).get(run.environment, {}),
+        definition=definition_texts(run.definition),
+        samples=sample_rows(run.samples),
+        evidence=in_order(store.evidence(number)),
+    )
+
+
+def run_row(run: StoredRun, now: datetime, *, values: str, environment: str) -> RunRow:
+    """Return a run as a row of a list."""
+    return RunRow(
+        number=run.number, outcome=outcome_text(run.outcome), good=run.outcome.value == "ok",
+        reason=without_secrets(run.reason), values=values, environment=environment,
+        finished=iso(run.finished), moment=show_moment(run.finished),
+        age=show_age((now - run.finished).total_seconds()),
+    )  # fmt: skip
+
+
+def _values_by_run(metric: str, points: Sequence[Point]) -> dict[int, str]:
+    found: dict[int, list[str]] = {}
+    for point in points:
+        text = f"{point.direction} {show_value(point.value, METRICS[metric])}"
+        found.setdefault(point.run, []).append(text)
+    return {number: ", ".join(texts) for number, texts in found.items()}
+
+
+def _changes(
+    points: Sequence[Point], names: Mapping[str, Mapping[str, str]]
+) -> list[tuple[datetime, str]]:
+    """Return when the environment changed between two runs, and which facts did."""
+    found = []
+    for before, after in pairwise(points):
+        if before.environment != after.environment:
+            old, new = names.get(before.environment, {}), names.get(after.environment, {})
+            facts = [
+                f"{name} {old.get(name, 'unknown')} → {new.get(name, 'unknown')}"
+                for name in sorted({*old, *new} - {"environment", "node"})
+                if old.get(name) != new.get(name)
+            ]
+            found.append((after.finished, ", ".join(facts) or "another environment"))
+    return found

@@ -1,0 +1,202 @@
+"""The endpoints for people and for programs. Nothing here waits for a measurement."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from pvebench.model.run import Outcome
+from pvebench.model.status import WorkerStatus
+from pvebench.web import api
+from pvebench.web.answers import Memo, Refused, only
+from pvebench.web.board import Board, Content
+from pvebench.web.details import case_view, run_view
+from pvebench.web.present import case_url
+from pvebench.web.render import KINDS, STATIC, render
+from pvebench.web.views import index_view
+
+FRESH_SECONDS: Final = 2
+"""How old a page may be: so often at most it is made anew, whoever asks."""
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 500
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+"""Of a run; SQLite holds integers of 63 bits."""
+_UNCHANGING: Final = {"cache-control": "public, max-age=31536000, immutable"}
+_NEVER_KEPT: Final = {"cache-control": "no-cache"}
+
+
+class Pages:
+    """Endpoints over a board.
+
+    Args:
+        statuses: what each worker does.
+        now: the clock that the workers' times come from.
+    """
+
+    def __init__(
+        self, board: Board, statuses: Callable[[], list[WorkerStatus]], now: Callable[[], datetime]
+    ) -> None:
+        self._board = board
+        self._statuses = statuses
+        self._now = now
+        self._memo = Memo()
+
+    def routes(self) -> list[Route]:
+        """Return the routes; each takes GET and HEAD only."""
+        return [
+            Route("/", self.index),
+            Route("/cases/{key:path}", self.case),
+            Route("/runs/{number}", self.run),
+            Route("/static/{name}", self.static),
+            # Browsers ask for it beside pages that cannot name an icon, such as /metrics.
+            Route("/favicon.ico", self.icon),
+            Route("/api/v1/status", self.status_data),
+            Route("/api/v1/results", self.results_data),
+            Route("/api/v1/cases/{key:path}", self.case_data),
+            Route("/api/v1/runs", self.runs_data),
+            Route("/api/v1/runs/{number}", self.run_data),
+        ]
+
+    def _once(self, name: str, make: Callable[[Content, list[WorkerStatus], datetime], str]) -> str:
+        content, statuses, now = self._board.content(), self._statuses(), self._now()
+        key = (content.version, statuses, int(now.timestamp() // FRESH_SECONDS))
+        return self._memo.get(name, key, lambda: make(content, statuses, now))
+
+    def index(self, _: Request) -> Response:
+        """`/`."""
+
+        def make(content: Content, statuses: list[WorkerStatus], now: datetime) -> str:
+            page = index_view(content, statuses, now)
+            return render("index.html", page=page, simulated=page.simulated, here="/")
+
+        return _html(self._once("/", make))
+
+    def case(self, request: Request) -> Response:
+        """`/cases/<key>`."""
+        key, content = request.path_params["key"], self._board.content()
+        planned = content.planned.get(key)
+        definition = planned.definition if planned else None
+        page = case_view(self._board.store, key, self._now(), planned=definition)
+        if page is None:
+            raise _no_case(key)
+        values = {"url": case_url(key), "simulated": content.simulated, "here": ""}
+        return _html(render("case.html", page=page, **values))
+
+    def run(self, request: Request) -> Response:
+        """`/runs/<number>`."""
+        number = _number(request)
+        page = run_view(self._board.store, number)
+        if page is None:
+            raise _no_run(number)
+        simulated = self._board.content().simulated
+        return _html(render("run.html", page=page, simulated=simulated, here=""))
+
+    def static(self, request: Request) -> Response:
+        """`/static/<name>`: its address changes with its content, so it may be kept for ever."""
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise Refused(404, f"there is no file {name!r}", "start at /")
+        kind = KINDS[name.rpartition(".")[2]]
+        return Response(STATIC[name], media_type=kind, headers=_UNCHANGING)
+
+    def icon(self, _: Request) -> Response:
+        """`/favicon.ico`."""
+        return Response(STATIC["pvebench.svg"], media_type=KINDS["svg"], headers=_NEVER_KEPT)
+
+    def status_data(self, request: Request) -> Response:
+        """`/api/v1/status`."""
+        only(request, ())
+        return _json(api.status_data(self._statuses(), self._board.content(), self._now()))
+
+    def results_data(self, request: Request) -> Response:
+        """`/api/v1/results`."""
+        only(request, ())
+
+        def make(content: Content, _: list[WorkerStatus], now: datetime) -> str:
+            return json.dumps(api.results_data(content, now))
+
+        return _json_text(self._once("results", make))
+
+    def case_data(self, request: Request) -> Response:
+        """`/api/v1/cases/<key>`."""
+        only(request, ())
+        key = request.path_params["key"]
+        data = api.case_data(self._board.store, self._board.content(), key, self._now())
+        if data is None:
+            raise _no_case(key)
+        return _json(data)
+
+    def runs_data(self, request: Request) -> Response:
+        """`/api/v1/runs`, newest first."""
+        given = only(request, ("limit", "outcome", "case"))
+        runs = self._board.store.history.runs(
+            limit=_limit(given.get("limit")), outcome=_outcome(given.get("outcome")),
+            case_key=given.get("case"),
+        )  # fmt: skip
+        return _json({"runs": [api.run_data(run) for run in runs]})
+
+    def run_data(self, request: Request) -> Response:
+        """`/api/v1/runs/<number>`."""
+        only(request, ())
+        number = _number(request)
+        data = api.run_details(self._board.store, number)
+        if data is None:
+            raise _no_run(number)
+        return _json(data)
+
+
+def _html(text: str) -> Response:
+    return HTMLResponse(text, headers=_NEVER_KEPT)
+
+
+def _json(data: dict[str, Any]) -> Response:
+    return _json_text(json.dumps(data))
+
+
+def _json_text(text: str) -> Response:
+    return Response(text, media_type="application/json", headers=_NEVER_KEPT)
+
+
+def _number(request: Request) -> int:
+    text = str(request.path_params["number"])
+    if not _NUMBER.fullmatch(text):
+        raise _no_run(text)
+    return int(text)
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_LIMIT:
+        raise Refused(
+            400, f"limit={text!r} is not possible", f"give a whole number from 1 to {MAX_LIMIT}"
+        )
+    return int(text)
+
+
+def _outcome(text: str | None) -> Outcome | None:
+    if text is None:
+        return None
+    try:
+        return Outcome(text)
+    except ValueError as error:
+        known = ", ".join(Outcome)
+        raise Refused(400, f"there is no outcome {text!r}", f"give one of {known}") from error
+
+
+def _no_case(key: str) -> Refused:
+    step = "find its key at /api/v1/results; it changes when the definition of a case does"
+    return Refused(404, f"there is no case {key!r}", step)
+
+
+def _no_run(number: object) -> Refused:
+    return Refused(
+        404, f"there is no run {number}", "find runs at /api/v1/runs; old ones are removed"
+    )

@@ -1,0 +1,21 @@
+"""Real QEMU, real kill -9. `make crash` does the same at more moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.crashes import CrashTest
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("image")
+def test_killed_at_a_dozen_random_moments_nothing_is_lost_mislabelled_or_left(
+    tmp_path: Path,
+) -> None:
+    report = CrashTest(tmp_path, seed=1).play(12)
+    print(report)
+    assert report.wrong == []
+    assert report.moments == 12
+    assert report.outcomes["ok"] >= 8

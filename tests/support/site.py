@@ -1,0 +1,82 @@
+"""A simulated instance behind its web server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from pvebench.drivers.simulated import Fault
+from pvebench.metrics import Page
+from pvebench.model.status import Phase, State
+from pvebench.store import define
+from pvebench.web import Board, PlannedCase, WebServer, listen
+from pvebench.web.app import make_app
+from support.packs import Simulation, simulate
+from support.prometheus import free_port
+
+
+def board_of(simulation: Simulation) -> Board:
+    """Return a board that knows the simulation's packs."""
+    planned = [
+        PlannedCase(
+            key=case.key, definition=define(case), every_seconds=assignment.pack.every_seconds
+        )
+        for assignment in simulation.worker._assignments
+        for case in assignment.matrix.cases
+    ]
+    return Board(simulation.store, planned)
+
+
+def app_of(
+    simulation: Simulation, *, page: Page | None = None, board: Board | None = None
+) -> Starlette:
+    """Return the application in simulated time; /metrics works only if a page is given."""
+    return make_app(
+        page=page or Page.__new__(Page), statuses=lambda: [simulation.worker.status],
+        ready=lambda: True, board=board or board_of(simulation), now=simulation.world.clock.now,
+    )  # fmt: skip
+
+
+@contextmanager
+def served(app: Starlette) -> Iterator[str]:
+    """Serve an application while inside; gives its address, without a slash at the end."""
+    where = f"127.0.0.1:{free_port()}"
+    with WebServer(app, listen(where)):
+        yield f"http://{where}"
+
+
+def lively(directory: Path) -> Simulation:
+    """Return a simulation with a history, failures, an upgrade, and a case being measured."""
+    simulation = simulate(
+        directory, cycles=None, faults={Fault.TOOL_FAILS: 0.02, Fault.WRONG_CACHE: 0.03}
+    )
+    worker, world = simulation.worker, simulation.world
+    while simulation.store.totals().runs < 80:
+        world.clock.sleep(worker.step())
+    world.facts = {**world.facts, "kernel": "simulated-2"}
+    world._end_vm()
+    while simulation.store.totals().runs < 150 or len(worker.status.upcoming) < 5:
+        world.clock.sleep(worker.step())
+    # Between two steps nothing runs: put the next case into the middle of its window.
+    case, *rest = worker.status.upcoming
+    now = world.clock.now()
+    worker.set_status(
+        lambda status: replace(
+            status, state=State.RUNNING, case=case, phase=Phase.MEASURE, phase_seconds=8.0,
+            since=now, upcoming=tuple(rest),
+        )
+    )  # fmt: skip
+    world.clock.sleep(5.0)
+    return simulation
+
+
+@dataclass
+class Instance:
+    """A served simulation that stands in the middle of a case."""
+
+    simulation: Simulation
+    address: str

@@ -1,0 +1,485 @@
+"""The pages for people: what they say in each situation, and that nothing breaks out of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from sqlalchemy import event
+
+from pvebench.drivers.simulated import Fault
+from pvebench.drivers.simulated.clock import START
+from pvebench.model.environment import Environment
+from pvebench.model.run import Outcome, Run
+from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
+from pvebench.store import Store
+from pvebench.web import Board
+from pvebench.web.present import worker_view
+from pvebench.web.render import render
+from pvebench.web.views import index_view
+from support.packs import QUICK, SMALL, Simulation, quick, simulate, write_pack
+from support.site import app_of, board_of, served
+
+EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""
+
+
+class Reader(HTMLParser):
+    """Collects the elements and their attributes, as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("td", "th", "dd", "li"):
+            self.text += " "
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def index(simulation: Simulation, board: Board | None = None) -> str:
+    content = (board or board_of(simulation)).content()
+    now = simulation.world.clock.now()
+    page = index_view(content, [simulation.worker.status], now)
+    return render("index.html", page=page, simulated=page.simulated, here="/")
+
+
+def said(html: str) -> str:
+    """Return the text of a page with its white space made single."""
+    return " ".join(Reader(html).text.split())
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+    """Three good cycles; the last try of every case failed."""
+    simulation = simulate(tmp_path_factory.mktemp("pages"), cycles=4)
+    for _ in range(3 * 13):
+        simulation.worker.step()
+    simulation.world.faults._rates[Fault.TOOL_FAILS] = 1.0
+    simulation.worker.run()
+    return simulation
+
+
+@pytest.fixture(scope="module")
+def address(measured: Simulation) -> Iterator[str]:
+    with served(app_of(measured)) as where:
+        yield where
+
+
+def test_there_is_one_table_for_each_workload_and_format_with_rows_of_buses(
+    measured: Simulation,
+) -> None:
+    view = index_view(board_of(measured).content(), [], measured.world.clock.now())
+    assert [(table.title, table.place, table.caches) for table in view.tables] == [
+        ("randread 4k qd32", "storage local, format qcow2", ("none",)),
+        ("randread 4k qd32", "storage local, format raw", ("none", "writeback")),
+        ("randwrite 4k qd32", "storage local, format qcow2", ("none",)),
+        ("randwrite 4k qd32", "storage local, format raw", ("none", "writeback")),
+    ]
+    assert {tuple(row.bus for row in table.rows) for table in view.tables} == {("scsi", "virtio")}
+
+
+def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_since(
+    measured: Simulation,
+) -> None:
+    view = index_view(board_of(measured).content(), [], measured.world.clock.now())
+    cell = view.tables[1].rows[1].cells[0]
+    assert cell is not None
+    key = next(key for key in measured.store.case_keys() if "virtio.raw.none/randread" in key)
+    good = measured.store.case(key)
+    assert good is not None
+    assert good.good is not None
+    iops = next(sample.value for sample in good.good.samples if sample.metric == "iops")
+    (number,) = cell.numbers
+    assert number.text == f"{iops:,.0f} IOPS"
+    assert re.fullmatch(r"±\d(\.\d)? %", number.spread_text)
+    assert number.spark is not None
+    assert number.spark.label.startswith("3 runs: first ")
+    assert cell.age.endswith(" min ago")
+    assert [(note.word, note.url) for note in cell.notes] == [
+        ("failed", f"/runs/{good.last.number}")
+    ]
+
+
+def test_options_that_differ_from_their_defaults_make_rows_of_their_own(tmp_path: Path) -> None:
+    text = SMALL.replace("cache: [none]", "cache: [none]\n  aio: [io_uring, threads]")
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
+    simulation.worker.run()
+    view = index_view(board_of(simulation).content(), [], simulation.world.clock.now())
+    assert [(row.bus, row.options) for row in view.tables[0].rows] == [
+        ("scsi", ()), ("scsi", ("aio-threads",)), ("virtio", ()), ("virtio", ("aio-threads",)),
+    ]  # fmt: skip
+
+
+def test_large_blocks_are_shown_as_bandwidth_and_mixed_ones_in_both_directions(
+    tmp_path: Path,
+) -> None:
+    text = SMALL + "  - fio: {rw: read, bs: 128k, iodepth: 4}\n  - fio: {rw: randrw, bs: 64k}\n"
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
+    simulation.worker.run()
+    view = index_view(board_of(simulation).content(), [], simulation.world.clock.now())
+    units = {
+        table.title.split()[0]: [
+            (str(number.direction), number.text.split()[-1]) for number in cell.numbers
+        ]
+        for table in view.tables for cell in table.rows[0].cells if cell
+    }  # fmt: skip
+    assert units == {
+        "randread": [("read", "IOPS")],
+        "read": [("read", "MiB/s")],
+        "randrw": [("read", "IOPS"), ("write", "IOPS")],
+    }
+
+
+def test_results_older_than_two_intervals_are_called_stale(measured: Simulation) -> None:
+    content = board_of(measured).content()
+    soon = measured.world.clock.now() + timedelta(minutes=4)
+    late = measured.world.clock.now() + timedelta(minutes=11)
+    assert "stale" not in str(index_view(content, [], soon).tables)
+    view = index_view(content, [], late)
+    assert (12, "stale") in view.counts
+    assert ("!", "stale") in {
+        (note.sign, note.word)
+        for table in view.tables for row in table.rows for cell in row.cells if cell
+        for note in cell.notes
+    }  # fmt: skip
+
+
+def test_failures_stand_on_the_page_with_their_reason_and_lead_to_their_run(
+    measured: Simulation,
+) -> None:
+    page = Reader(index(measured))
+    newest = measured.store.history.failures(limit=1)[0]
+    assert "ended with status 1: simulated: the tool failed" in page.text
+    links = [attributes.get("href") for tag, attributes in page.elements if tag == "a"]
+    assert f"/runs/{newest.number}" in links
+
+
+def test_while_a_case_runs_the_page_tells_phase_time_cycle_and_what_is_next() -> None:
+    cases = quick()[1].cases
+    now = START
+    status = WorkerStatus(
+        node="lab", state=State.RUNNING, since=now - timedelta(seconds=3), progressed=now,
+        case=cases[0], phase=Phase.MEASURE, phase_seconds=8.0, upcoming=tuple(cases[1:3]),
+        cycle=CycleStatus(
+            uid="c", number=2, pack="quick", tier="wall", planned=12, done=9, failed=1,
+            started=now - timedelta(seconds=90), expected_end=now + timedelta(seconds=30),
+        ),
+    )  # fmt: skip
+    view = worker_view(status, now)
+    assert (view.state, view.phase, view.elapsed) == ("measuring", "measuring", "3 s of about 8 s")
+    assert view.phase_seconds == (3.0, 8.0)
+    assert view.cycle is not None
+    assert (view.cycle.done, view.cycle.planned, view.cycle.failed) == (9, 12, 1)
+    assert [(case.slug, case.at.text.rpartition(", ")[2]) for case in view.upcoming] == [
+        (cases[1].slug, "in 10 s"), (cases[2].slug, "in 20 s"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_has_words(phase: Phase) -> None:
+    status = WorkerStatus(
+        node="lab", state=State.RUNNING, since=START, progressed=START,
+        case=quick()[1].cases[0], phase=phase,
+    )  # fmt: skip
+    view = worker_view(status, START)
+    assert " " in view.phase or view.phase == "measuring"
+    assert view.phase_seconds is None
+    assert view.elapsed == "for 0 s"
+
+
+def test_an_idle_worker_tells_when_the_next_case_is_due(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=None, pack=write_pack(tmp_path))
+    while simulation.worker.status.next_due is None:
+        simulation.worker.step()
+    assert "lab: waiting" in said(index(simulation))
+    assert re.search(r"The next case is due at 00:\d\d UTC, in 9 min", said(index(simulation)))
+
+
+def test_an_empty_store_says_what_will_come(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    simulation.worker.step()
+    assert "There is no result yet. The first one is being measured now" in said(index(simulation))
+    assert "12 not measured yet" in said(index(simulation))
+
+
+def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    view = index_view(Board(store).content(), [], START)
+    assert "Start measuring with “pvebench serve”" in view.advice
+    assert "Nothing is running" in said(render("index.html", page=view, simulated=False, here="/"))
+
+
+def test_cases_that_left_the_packs_are_counted_and_not_in_the_tables(
+    measured: Simulation,
+) -> None:
+    board = Board(measured.store, list(board_of(measured)._planned.values())[:4])
+    view = index_view(board.content(), [], measured.world.clock.now())
+    assert view.elsewhere == 8
+    assert sum(cell is not None for t in view.tables for r in t.rows for cell in r.cells) == 4
+
+
+def test_a_new_run_is_on_the_board_and_costs_one_question_when_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path)
+    board = board_of(simulation)
+    assert board.content().states == {}
+    for _ in range(3):
+        simulation.worker.step()
+    assert len(board.content().states) == 2
+    before = board.content()
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    for name in ("newest", "trend", "failures"):
+        monkeypatch.setattr(simulation.store.history, name, forbidden)
+    assert board.content() is before
+
+
+def test_simulated_results_are_loudly_called_so_on_every_page(
+    address: str, measured: Simulation
+) -> None:
+    key = measured.store.case_keys()[0]
+    for path in ("/", f"/cases/{key}", "/runs/1"):
+        assert "These numbers are invented" in httpx2.get(address + path).text
+    store = Store(measured.store.path.parent / "real.db", simulated=False)
+    view = index_view(Board(store).content(), [], measured.world.clock.now())
+    assert "invented" not in render("index.html", page=view, simulated=view.simulated, here="/")
+
+
+def test_a_case_tells_its_definition_numbers_trend_and_runs(
+    address: str, measured: Simulation
+) -> None:
+    key = next(key for key in measured.store.case_keys() if "scsi.raw.none/randwrite" in key)
+    page = httpx2.get(f"{address}/cases/{key}").text
+    text = said(page)
+    assert "local.scsi.raw.none/randwrite-4k-qd32" in text
+    assert "The environment was the same all the time." in text
+    assert "iodepth 32" in text
+    assert re.search(r"clat percentile write p99 [\d.]+ ms", text)
+    assert len(re.findall(r"run \d+ 2026-01-01 00:\d\d:\d\d UTC ok", text)) == 3
+    labels = [values.get("aria-label") for tag, values in Reader(page).elements if tag == "svg"]
+    assert labels[0] is not None
+    assert "write: first " in labels[0]
+
+
+def test_a_case_that_was_never_measured_has_a_page_too(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    key = quick()[1].cases[0].key
+    with served(app_of(simulation)) as where:
+        assert "It has not been measured yet." in httpx2.get(f"{where}/cases/{key}").text
+        # Quoted slashes mean the same.
+        assert httpx2.get(f"{where}/cases/{key.replace('/', '%2F')}").status_code == 200
+
+
+def test_changes_of_the_environment_are_marked_with_what_changed(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=3)
+    for _ in range(13):
+        simulation.worker.step()
+    simulation.world.facts["kernel"] = "simulated-2"
+    simulation.world._end_vm()
+    simulation.worker.run()
+    key = simulation.store.case_keys()[0]
+    with served(app_of(simulation)) as where:
+        page = httpx2.get(f"{where}/cases/{key}").text
+    assert "kernel simulated-1 → simulated-2" in said(page)
+    assert page.count('class="mark"') == 1
+
+
+def test_a_run_shows_the_effective_configuration_first_and_every_other_evidence(
+    address: str, measured: Simulation
+) -> None:
+    text = httpx2.get(f"{address}/runs/1").text
+    titles = re.findall(r"<summary>(.*)</summary>", text)
+    assert titles[0] == "Effective configuration, read back after the switch"
+    assert titles[1:4] == ["job.fio", "Command in the guest", "Raw output"]
+    assert len(titles) == len(measured.store.evidence(1))
+    assert "[job]" in text or "rw=" in text
+    assert "accel simulated" in said(text)
+
+
+def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store.begin_cycle("c1", node=EVIL, pack="p", tier="t", planned=1)
+    plain = quick()[1].cases[0]
+    case = replace(
+        plain,
+        scenario=replace(plain.scenario, node=EVIL, storage=EVIL),
+        workload=replace(
+            plain.workload, title=EVIL, slug=EVIL, parameters={"bs": 4096, EVIL: EVIL}
+        ),
+    )
+    number = store.add_run(
+        Run(
+            uid="u", case=case, environment=Environment(node=EVIL, facts={EVIL: EVIL}), cycle="c1",
+            started=START, finished=START + timedelta(seconds=9),
+            outcome=Outcome.FAILED, reason=EVIL, evidence={"effective": EVIL, EVIL: EVIL},
+        )
+    )  # fmt: skip
+    (tmp_path / "other").mkdir()
+    simulation = simulate(tmp_path / "other")
+    simulation.worker._status = replace(
+        simulation.worker.status, node=EVIL, case=case, phase=Phase.BOOT, fault=EVIL,
+        upcoming=(case,),
+    )  # fmt: skip
+    with served(app_of(simulation, board=Board(store))) as where:
+        for path in ("/", f"/runs/{number}", f"/cases/{quote(case.key)}", f"/{quote(EVIL)}"):
+            answer = httpx2.get(where + path)
+            scripts = [
+                values.get("src") for tag, values in Reader(answer.text).elements if tag == "script"
+            ]
+            assert EVIL in Reader(answer.text).text, path
+            assert "alert(1)</script>" not in answer.text
+            assert all(str(src).startswith("/static/pvebench.js") for src in scripts), path
+
+
+def test_a_secret_that_a_driver_let_slip_is_not_shown(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path))
+    secret = "a1b2c3d4-aaaa-bbbb"
+    texts = [
+        f"Authorization: PVEAPIToken=bench@pve!token={secret}",
+        f'{{"password": "{secret}"}}',
+        f"Cookie: PVEAuthCookie={secret}; path=/",
+    ]
+    case = simulation.worker._assignments[0].matrix.cases[0]
+    simulation.store.begin_cycle("c1", node="lab", pack="p", tier="t", planned=1)
+    number = simulation.store.add_run(
+        Run(
+            uid="u", case=case, environment=Environment(node="lab", facts={}), cycle="c1",
+            started=START, finished=START, outcome=Outcome.FAILED,
+            reason=texts[0], evidence={"error": "\n".join(texts)},
+        )
+    )  # fmt: skip
+    paths = ("/", f"/runs/{number}", f"/cases/{case.key}", "/api/v1/runs", "/api/v1/results",
+             f"/api/v1/runs/{number}", f"/api/v1/cases/{case.key}")  # fmt: skip
+    with served(app_of(simulation)) as where:
+        for path in paths:
+            answer = httpx2.get(where + path)
+            assert answer.status_code == 200
+            assert secret not in answer.text, path
+        assert "PVEAPIToken=[hidden]" in httpx2.get(f"{where}/runs/{number}").text
+
+
+def test_every_answer_carries_the_headers_that_keep_a_browser_strict(address: str) -> None:
+    for path in ("/", "/runs/1", "/nothing", "/api/v1/status", "/static/pvebench.css", "/metrics"):
+        headers = httpx2.get(address + path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_pages_have_no_inline_style_or_script(address: str, measured: Simulation) -> None:
+    key = measured.store.case_keys()[0]
+    for path in ("/", f"/cases/{key}", "/runs/1", "/nothing"):
+        for tag, attributes in Reader(httpx2.get(address + path).text).elements:
+            assert tag != "style"
+            assert "style" not in attributes
+            assert tag != "script" or attributes.get("src")
+            assert not [name for name in attributes if name.startswith("on")]
+
+
+def test_an_unknown_page_run_or_case_is_a_helpful_404(address: str) -> None:
+    for path, words in (
+        ("/nothing", "There is nothing at /nothing"),
+        ("/runs/999999", "There is no run 999999"),
+        ("/runs/" + "9" * 5000, "There is no run 999"),
+        ("/runs/one", "There is no run one"),
+        ("/cases/lab/none", "There is no case 'lab/none'"),
+    ):
+        answer = httpx2.get(address + path)
+        assert answer.status_code == 404, path
+        assert answer.headers["content-type"].startswith("text/html")
+        assert words in said(answer.text)
+        assert "Next step: " in said(answer.text)
+
+
+def test_nothing_but_get_and_head_is_possible(address: str) -> None:
+    assert httpx2.head(f"{address}/").status_code == 200
+    assert httpx2.head(f"{address}/").content == b""
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        answer = httpx2.request(method, f"{address}/")
+        assert answer.status_code == 405
+        assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
+def test_a_fault_of_ours_is_told_without_its_details(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path, pack=QUICK)
+    app = app_of(simulation)
+
+    def broken(_: int) -> None:
+        raise OSError("a detail for the log")
+
+    monkeypatch.setattr(simulation.store.history, "changed", broken)
+    with served(app) as where:
+        for path in ("/", "/api/v1/status"):
+            answer = httpx2.get(where + path)
+            assert answer.status_code == 500
+            assert "a detail" not in answer.text
+            assert "look at pvebench's log; measuring goes on" in said(answer.text)
+            assert "content-security-policy" in answer.headers
+        assert httpx2.get(f"{where}/-/healthy").status_code == 200
+
+
+def test_static_files_may_be_kept_for_ever_because_their_address_changes(address: str) -> None:
+    page = Reader(httpx2.get(f"{address}/").text)
+    (sheet,) = [v["href"] for tag, v in page.elements if tag == "link" and v["rel"] == "stylesheet"]
+    assert re.fullmatch(r"/static/pvebench\.css\?v=[0-9a-f]{12}", str(sheet))
+    answer = httpx2.get(f"{address}{sheet}")
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["content-type"].startswith("text/css")
+    assert httpx2.get(f"{address}/static/..%2fpages.py").status_code == 404
+
+
+def test_many_viewers_in_one_moment_get_the_same_page_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path)
+    made = []
+
+    def counting(*given: object) -> object:
+        made.append(given)
+        return index_view(*given)  # type: ignore[arg-type] # passed on
+
+    monkeypatch.setattr("pvebench.web.pages.index_view", counting)
+    with served(app_of(simulation)) as where:
+        for _ in range(5):
+            httpx2.get(f"{where}/")
+        assert len(made) == 1
+        simulation.worker.step()
+        httpx2.get(f"{where}/")
+    assert len(made) == 2
+
+
+def test_reading_many_cases_takes_as_many_questions_as_reading_few(
+    tmp_path: Path, measured: Simulation
+) -> None:
+    few = simulate(tmp_path, pack=write_pack(tmp_path))
+    few.worker.run()
+
+    def questions(store: Store) -> int:
+        asked: list[object] = []
+        board = Board(store)
+        listen = lambda *given: asked.append(given)  # noqa: E731 # to be taken away again
+        event.listen(store._engine, "before_cursor_execute", listen)
+        board.content()
+        event.remove(store._engine, "before_cursor_execute", listen)
+        return len(asked)
+
+    assert questions(measured.store) == questions(few.store) <= 8
