@@ -13,6 +13,7 @@ from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.access import vm_privileges
 from pvebench.drivers.proxmox.connection import Connection, Server, Token
 from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
+from pvebench.drivers.proxmox.storages import ClusterStorage
 from pvebench.drivers.proxmox.vm import Place
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -91,7 +92,10 @@ class Site:
             self.connect(), place=Place(node=node, pool=POOL, vmids=(9000, 9009)),
             options=VmOptions(iso_storage="local"), image=self.image, journal=self.store.journal,
             clock=self.clock,
-            storage_types={name: one.type for name, one in self.cluster.storages.items()},
+            storages={
+                name: ClusterStorage(name, one.type)
+                for name, one in self.cluster.storages.items()
+            },
         )  # fmt: skip
 
     @property

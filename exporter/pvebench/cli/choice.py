@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pvebench.config import Pack, Settings, load_pack
+from pvebench.drivers.proxmox.storages import storage_kind
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.rules import STORAGE_KINDS, StorageKind
 from pvebench.plan import Assignment, Matrix, check_slugs, expand, select
@@ -10,6 +11,9 @@ from pvebench.plan import Assignment, Matrix, check_slugs, expand, select
 
 def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
     """Return storage id -> what it can hold."""
+    if settings.driver == "proxmox":
+        given = settings.proxmox.storages if settings.proxmox else {}
+        return {name: storage_kind(entry.type) for name, entry in given.items()}
     return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storages_in_force().items()}
 
 

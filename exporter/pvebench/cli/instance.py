@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 from pvebench.config import Settings
@@ -74,6 +75,11 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
     """Undo what a killed process left open in the journal; return a line about each thing."""
     if settings.driver == "simulated":
         return undo_simulated(journal, Reality())
+    if settings.driver == "proxmox":
+        # Imported only when it is used: the library behind it takes its time.
+        cluster = import_module("pvebench.cli.cluster")
+        lines: list[str] = cluster.undo_on_cluster(settings, journal, SystemClock())
+        return lines
     return undo_pending(journal)
 
 
@@ -87,6 +93,10 @@ def make_site(
         seed = settings.simulation.seed
         return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
     image = build_image(settings.guest_image or default_directory(), say=say)
+    if settings.driver == "proxmox":
+        cluster = import_module("pvebench.cli.cluster")
+        site: Site = cluster.cluster_site(settings, image, journal, clock)
+        return site
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(
         settings.accelerator, memory=kvm_memory(), prove=proof, say=say

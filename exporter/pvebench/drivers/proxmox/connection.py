@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from proxmoxer import ProxmoxAPI  # type: ignore[import-untyped] # proxmoxer has no types
+from proxmoxer.backends.https import (  # type: ignore[import-untyped] # proxmoxer has no types
+    ProxmoxHTTPAuthBase,
+)
 from proxmoxer.core import (  # type: ignore[import-untyped] # proxmoxer has no types
     AuthenticationError,
     ResourceException,
 )
-from requests import PreparedRequest, RequestException, Response
+from requests import PreparedRequest, RequestException, Response, Session
 from requests.adapters import HTTPAdapter
 
 from pvebench.drivers.proxmox.faults import translate
@@ -203,20 +206,51 @@ class Connection:
         if self._api is None:
             server, login = self.server, self.login
             verify: bool | str = str(server.ca_file) if server.ca_file else not server.fingerprint
-            secret = (
-                {"token_name": login.name, "token_value": login.secret}
-                if isinstance(login, Token)
-                else {"password": login.secret}
-            )
-            self._api = ProxmoxAPI(
+            name, secret = (login.name, login.secret) if isinstance(login, Token) else ("-", "-")
+            api = ProxmoxAPI(
                 server.host, port=server.port, user=login.user, verify_ssl=verify,
-                timeout=_CALL_SECONDS, **secret,
+                timeout=_CALL_SECONDS, token_name=name, token_value=secret,
             )  # fmt: skip
-            session = self._api._store["session"]  # noqa: SLF001 # proxmoxer offers no pinning
+            session = api._store["session"]  # noqa: SLF001 # proxmoxer offers no pinning
             session.mount("https://", self._adapter)
             # Proxies and .netrc of the environment are for the web, not for the cluster.
             session.trust_env = False
+            if isinstance(login, Password):
+                session.auth = self._ticket(login, verify)
+            self._api = api
         return self._api
+
+    def _ticket(self, login: Password, verify: bool | str) -> ProxmoxHTTPAuthBase:
+        """Log in. Not by proxmoxer: it would send the password to a server that is not pinned."""
+        host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
+        with Session() as session:
+            session.mount("https://", self._adapter)
+            session.trust_env = False
+            answer = session.post(
+                f"https://{host}:{self.server.port}/api2/json/access/ticket",
+                data={"username": login.user, "password": login.secret}, verify=verify,
+            )  # fmt: skip
+        data = answer.json().get("data") if answer.status_code == 200 else None
+        if not data or data.get("NeedTFA"):
+            why = "a second factor is asked for" if data else answer.reason
+            raise AccessDenied(
+                f"{login.user} cannot log in: {why}",
+                next_step="run the commands that pvebench proxmox init prints, as root on the node",
+            )
+        return _TicketAuth(data, verify)
+
+
+class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no types
+    """A ticket in place of a token."""
+
+    def __init__(self, data: Mapping[str, str], verify: bool | str) -> None:
+        super().__init__(timeout=_CALL_SECONDS, verify_ssl=verify)
+        self._data = data
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        request.headers["CSRFPreventionToken"] = self._data["CSRFPreventionToken"]
+        request.headers["Cookie"] = f"PVEAuthCookie={self._data['ticket']}"
+        return request
 
 
 def _plain(value: Any) -> Any:

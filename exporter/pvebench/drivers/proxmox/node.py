@@ -15,7 +15,7 @@ from pvebench.drivers.proxmox.environment import node_facts, version_number, vm_
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
-from pvebench.drivers.proxmox.storages import STORAGE_TYPES
+from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
 from pvebench.drivers.proxmox.volumes import Volumes
@@ -66,12 +66,12 @@ class ProxmoxNode:
 
     def __init__(
         self, api: Api, *, place: Place, options: VmOptions, image: GuestImage, journal: Journal,
-        clock: Clock, storage_types: Mapping[str, str],
+        clock: Clock, storages: Mapping[str, ClusterStorage],
     ) -> None:  # fmt: skip
         """Make the driver; nothing is asked or changed yet.
 
         Args:
-            storage_types: storage id -> its type in Proxmox's words.
+            storages: name in packs -> storage of the cluster.
         """
         self._api = api
         self._place = place
@@ -79,7 +79,7 @@ class ProxmoxNode:
         self._image = image
         self._journal = journal
         self._clock = clock
-        self._types = dict(storage_types)
+        self._storages = dict(storages)
         self._version: tuple[int, ...] = ()
         self._vm: BenchVm | None = None
         self._volumes: Volumes | None = None
@@ -129,7 +129,7 @@ class ProxmoxNode:
             self._api, self._clock, self._place, self._journal,
             options=self._vm_options(machine), iso=iso,
         )  # fmt: skip
-        self._volumes = Volumes(self._api, node, self._vm)
+        self._volumes = Volumes(self._api, node, self._vm, self._storages)
         return self._vm
 
     def _forget(self) -> None:
@@ -243,7 +243,7 @@ class ProxmoxNode:
         self._count += 1
         slot = slot_name(plug.disk.bus, self._attempt)
         serial = serial_of(self._count)
-        has_aio = not STORAGE_TYPES[self._types[plug.volume.storage]].network
+        has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
         text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
         switching.plug(self._the_vm, slot, text)
         self._plugged = Plugged(plug, slot, serial)

@@ -46,6 +46,14 @@ STORAGE_TYPES: Final[dict[str, StorageType]] = {
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterStorage:
+    """A storage of the cluster: its name there, and its type in Proxmox's words."""
+
+    id: str
+    type: str
+
+
 def storage_kind(name: str, *, major: int = 9) -> StorageKind:
     """Return what storage type `name` can hold on that version, for the planner.
 

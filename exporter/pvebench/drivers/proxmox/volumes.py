@@ -12,7 +12,12 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import test_slots, unused_volumes
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.storages import MARK, STORAGE_TYPES, volume_name
+from pvebench.drivers.proxmox.storages import (
+    MARK,
+    STORAGE_TYPES,
+    ClusterStorage,
+    volume_name,
+)
 from pvebench.drivers.proxmox.vm import BenchVm
 from pvebench.errors import DriverError, NoSpace, NotOurs, OutcomeUnknown, VolumeError
 from pvebench.model.disk import Format
@@ -29,7 +34,15 @@ _TRIES: Final = 100
 class Volumes:
     """The volumes of one VM, by what scenarios need them for."""
 
-    def __init__(self, api: Api, node: str, vm: BenchVm) -> None:
+    def __init__(
+        self, api: Api, node: str, vm: BenchVm, storages: Mapping[str, ClusterStorage]
+    ) -> None:
+        """Make the book of a new VM's volumes.
+
+        Args:
+            storages: name in packs -> storage of the cluster.
+        """
+        self._storages = storages
         self._api = api
         self._node = node
         self._vm = vm
@@ -46,11 +59,14 @@ class Volumes:
             NoSpace: the storage could not hold it when it is full.
             VolumeError: it could not be made.
         """
-        storage, kind = scenario.storage, scenario.disk.format
+        storage, kind = self._storages[scenario.storage].id, scenario.disk.format
         self._check_space(storage, scenario.volume_bytes)
         volid = self._allocate(storage, kind, scenario.volume_bytes)
         volume = Volume(
-            storage=storage, volid=volid, format=str(kind), size_bytes=scenario.volume_bytes
+            storage=scenario.storage,
+            volid=volid,
+            format=str(kind),
+            size_bytes=scenario.volume_bytes,
         )
         self._known[scenario.volume] = volume
         return volume
@@ -129,7 +145,8 @@ class Volumes:
 
     def resolve(self, volume: Volume) -> str:
         """Return the volume's format as the storage tells it; empty where it may not be asked."""
-        path = f"/nodes/{self._node}/storage/{volume.storage}/content"
+        storage = self._storages[volume.storage].id
+        path = f"/nodes/{self._node}/storage/{storage}/content"
         try:
             entries = self._api.get(path, content="images", vmid=self._vm.vmid)
         except DriverError:
