@@ -49,8 +49,10 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     simulation = simulate(directory, start=datetime.now(UTC))
     simulation.worker.run()
     intervals = dict.fromkeys(simulation.store.case_keys(), 300.0)
-    source = StoreSource(simulation.store, Settings(node="lab", driver="simulated"), intervals)
-    page = Page(source, {})
+    settings, now = Settings(node="lab", driver="simulated"), simulation.world.clock.now
+    page = Page(
+        StoreSource(simulation.store, lambda: settings, lambda: intervals, now), {}, now=now
+    )
     page.refresh()
     exporter = f"127.0.0.1:{free_port()}"
     app = make_app(page=page, statuses=list, ready=lambda: True, board=Board(simulation.store))

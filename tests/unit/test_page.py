@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,8 +29,11 @@ class FixedSource:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
+    def snapshot(self, case_key: str | None = None) -> Snapshot:
+        if case_key is None:
+            return self._snapshot
+        chosen = [one for one in self._snapshot.records if one.last.case_key == case_key]
+        return replace(self._snapshot, records=chosen)
 
 
 def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
@@ -52,7 +56,8 @@ def page_of(simulation: Simulation, **changes: object) -> Page:
         "scheduler": lambda families: collect_scheduler([simulation.worker.status], families),
         "database": lambda families: collect_database(simulation.store.path, families),
     }
-    page = Page(FixedSource(snapshot_of(simulation, **changes)), live)
+    snapshot = snapshot_of(simulation, **changes)
+    page = Page(FixedSource(snapshot), live, now=lambda: snapshot.now)
     page.refresh()
     return page
 
@@ -91,6 +96,10 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_fsync_latency_percentile_seconds", "pvebench_host_io_bytes",
         "pvebench_host_context_switches_per_second", "pvebench_current_run_info",
         "pvebench_next_run_timestamp_seconds",
+        # No pack waited for steadiness or measured the boot; no settings were loaded.
+        "pvebench_steady_seconds", "pvebench_steady_slope_ratio", "pvebench_guest_boot_seconds",
+        "pvebench_config_info", "pvebench_config_last_reload_successful",
+        "pvebench_config_last_reload_success_timestamp_seconds",
     }  # fmt: skip
     assert expected - shown == absent
 
@@ -130,7 +139,7 @@ def test_a_collector_that_raises_costs_only_its_own_part(
         raise ZeroDivisionError
 
     monkeypatch.setitem(
-        __import__("pvebench.metrics.page", fromlist=["x"]).COLLECTORS, "info", broken
+        __import__("pvebench.metrics.page", fromlist=["x"]).SUMMARY_COLLECTORS, "info", broken
     )
     text = page_of(simulation).render()[0].decode()
     health = {
@@ -178,7 +187,12 @@ def test_an_empty_store_gives_a_page_without_results(tmp_path: Path) -> None:
 
 def test_the_store_source_shows_only_cases_of_the_present_packs(simulation: Simulation) -> None:
     keys = simulation.store.case_keys()
-    source = StoreSource(simulation.store, Settings(node="lab"), {keys[0]: 60.0, "unknown": 60.0})
+    source = StoreSource(
+        simulation.store,
+        lambda: Settings(node="lab"),
+        lambda: {keys[0]: 60.0, "unknown": 60.0},
+        simulation.world.clock.now,
+    )
     assert [record.last.case_key for record in source.snapshot().records] == [keys[0]]
 
 
@@ -209,3 +223,67 @@ def test_a_port_in_use_is_told_with_the_next_step() -> None:
         "  likely cause: another pvebench or another program listens there",
         "  next step: stop it, or choose another address with --listen",
     ]
+
+
+def test_a_changed_case_is_shown_anew_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=2)
+    for _ in range(13):
+        simulation.worker.step()
+
+    class Growing(FixedSource):
+        def snapshot(self, case_key: str | None = None) -> Snapshot:
+            self._snapshot = snapshot_of(simulation)
+            return super().snapshot(case_key)
+
+    page = Page(Growing(snapshot_of(simulation)), {}, now=simulation.world.clock.now)
+    page.refresh()
+    before = values_of(page, "pvebench_run_timestamp_seconds")
+    for _ in range(2):
+        simulation.worker.step()
+    run = simulation.recorder.runs[-1]
+    page.refresh(run.case.key)
+    after = values_of(page, "pvebench_run_timestamp_seconds")
+    changed = {key for key in after if after[key] != before[key]}
+    assert changed == {(run.case.scenario.slug, run.case.workload.slug)}
+    assert gzip.decompress(page.render(compress=True)[0]).count(b"# TYPE pvebench_iops ") == 1
+
+
+def values_of(page: Page, name: str) -> dict[tuple[str, str], float]:
+    return {
+        (sample.labels["scenario"], sample.labels["workload"]): sample.value
+        for family in parse_plain(page.render()[0].decode())
+        if family.name == name
+        for sample in family.samples
+    }
+
+
+def test_a_result_leaves_the_page_when_it_becomes_too_old_without_any_new_one(
+    simulation: Simulation,
+) -> None:
+    snapshot = snapshot_of(simulation)
+    time = [snapshot.now]
+    page = Page(FixedSource(snapshot), {}, now=lambda: time[0])
+    page.refresh()
+    assert "pvebench_iops" in names(page.render()[0].decode())
+    time[0] += timedelta(days=15)
+    assert "pvebench_iops" not in names(page.render()[0].decode())
+
+
+def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = __import__("pvebench.metrics.page", fromlist=["x"])
+    real = module.CASE_COLLECTORS["results"]
+    spoilt = simulation.store.case_keys()[0]
+
+    def broken(snapshot: Snapshot, families: Families) -> None:
+        if snapshot.records[0].last.case_key == spoilt:
+            raise ZeroDivisionError
+        real(snapshot, families)
+
+    monkeypatch.setitem(module.CASE_COLLECTORS, "results", broken)
+    text = page_of(simulation).render()[0].decode()
+    found = {family.name: family.samples for family in parse_plain(text)}
+    health = {one.labels["collector"]: one.value for one in found["pvebench_collector_success"]}
+    assert health["results"] == 0
+    assert len(found["pvebench_iops"]) == 11

@@ -43,20 +43,23 @@ class StoreSource:
     """`metrics.ResultSource` over the store, for the cases of the present packs."""
 
     store: Store
-    settings: Settings
-    intervals: dict[str, float]
+    settings: Callable[[], Settings]
+    intervals: Callable[[], dict[str, float]]
+    now: Callable[[], datetime]
 
-    def snapshot(self) -> Snapshot:
-        """Read the present results."""
-        records = [self.store.case(key) for key in self.intervals]
+    def snapshot(self, case_key: str | None = None) -> Snapshot:
+        """Read the present results, of one case or of all."""
+        intervals, settings = self.intervals(), self.settings()
+        keys = [case_key] if case_key in intervals else [] if case_key else list(intervals)
+        records = [self.store.case(key) for key in keys]
         return Snapshot(
-            now=datetime.now(UTC),
+            now=self.now(),
             records=[record for record in records if record is not None],
-            environments=self.store.environments(self.settings.node),
-            intervals=self.intervals,
+            environments=self.store.environments(settings.node),
+            intervals=intervals,
             totals=self.store.totals(),
-            max_age_seconds=self.settings.max_age,
-            simulated=self.settings.driver == "simulated",
+            max_age_seconds=settings.max_age,
+            simulated=settings.driver == "simulated",
         )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,14 +25,18 @@ from pvebench.cli.instance import (
 from pvebench.cli.options import read_settings, selection_options, settings_options
 from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
-from pvebench.config import Settings
+from pvebench.cli.reload import Configuration, Reloader
 from pvebench.errors import CycleIncomplete
 from pvebench.metrics import Page
-from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.metrics.live import (
+    collect_build,
+    collect_config,
+    collect_database,
+    collect_scheduler,
+)
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
 from pvebench.store import Store
 from pvebench.web import Board, WebServer
@@ -46,14 +51,13 @@ log = structlog.get_logger()
 @selection_options
 @click.option("--listen", help="Address of /metrics, as 127.0.0.1:9620.")
 @click.option("--cycles", type=click.IntRange(min=1), help="End after so many cycles.")
-def serve(
-    listen: str | None, cycles: int | None, scale: float, only: tuple[str, ...],
-    skip: tuple[str, ...], **options: Any,
-) -> None:  # fmt: skip
-    """Measure for ever and serve the results on /metrics."""
-    settings = read_settings(listen=listen, **options)
-    given = assignments(settings, scale=scale, only=only, skip=skip)
-    _measure(settings, given, cycles=cycles, web=True)
+def serve(cycles: int | None, **options: Any) -> None:
+    """Measure for ever and serve the results: pages at /, Prometheus metrics at /metrics.
+
+    Changed settings and packs are taken over between two runs, by themselves or on SIGHUP.
+    """
+    load = _loader(options)
+    _measure(load, options["config"], cycles=cycles, web=True)
 
 
 @click.command()
@@ -62,16 +66,28 @@ def serve(
 @click.option(
     "--cycles", type=click.IntRange(min=1), default=1, show_default=True, help="How many cycles."
 )
-def run(
-    cycles: int, scale: float, only: tuple[str, ...], skip: tuple[str, ...], **options: Any
-) -> None:
+def run(cycles: int, **options: Any) -> None:
     """Measure some cycles now, without a server."""
-    settings = read_settings(**options)
-    given = assignments(settings, scale=scale, only=only, skip=skip)
-    _measure(settings, given, cycles=cycles, web=False)
+    _measure(_loader(options), options["config"], cycles=cycles, web=False)
 
 
-def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None, web: bool) -> None:
+def _loader(options: dict[str, Any]) -> Callable[[], Configuration]:
+    """Return what reads settings and packs as the command line asked for them."""
+    chosen = {key: options[key] for key in ("scale", "only", "skip")}
+    rest = {key: value for key, value in options.items() if key not in chosen}
+
+    def load() -> Configuration:
+        settings = read_settings(**rest)
+        return Configuration(settings, assignments(settings, **chosen))
+
+    return load
+
+
+def _measure(
+    load: Callable[[], Configuration], config: Path | None, *, cycles: int | None, web: bool
+) -> None:
+    first = load()
+    settings = first.settings
     console = make_console()
     with ExitStack() as stack:
         # The port first: a name that is taken must not cost a guest's boot.
@@ -82,13 +98,20 @@ def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None,
         clock = make_clock(settings, endless=cycles is None)
         stack.enter_context(_stopping(clock))
         relay = _Relay()
+        board = Board(store, planned_cases(first.given))
+        reloader = Reloader(config, first, load=load, apply=relay.reload)
+        # A counted cycle is what was asked for when it was started, to its end.
+        between = reloader.check if cycles is None else _nothing
+        stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
         site = make_site(settings, state, store.journal, clock, console.print)
-        worker = Worker(site=site, assignments=given, store=store, observer=relay, cycles=cycles)
-        page = _page(settings, given, store, worker)
+        worker = Worker(
+            site=site, assignments=first.given, store=store, observer=relay, cycles=cycles,
+            between=between,
+        )  # fmt: skip
+        page = _page(reloader, store, worker, clock)
         progress = make_progress(console, lambda: worker.status)
-        relay.connect(progress, page)
+        relay.connect(progress, page, worker, board)
         if opened is not None:
-            board = Board(store, planned_cases(given))
             # Read all of it once now, before anything is measured.
             board.content()
             app = make_app(
@@ -103,38 +126,67 @@ def _measure(settings: Settings, given: list[Assignment], *, cycles: int | None,
     _conclude(worker)
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Relay:
-    """The worker's observer: progress for people, then the metrics page."""
+    """What is told of a finished run, and of new settings: progress, page, worker, board."""
 
     def __init__(self) -> None:
-        self._progress: ProgressLines | None = None
-        self._page: Page | None = None
+        self._parts: tuple[ProgressLines, Page, Worker, Board] | None = None
 
-    def connect(self, progress: ProgressLines, page: Page) -> None:
-        self._progress, self._page = progress, page
+    def connect(self, progress: ProgressLines, page: Page, worker: Worker, board: Board) -> None:
+        self._parts = progress, page, worker, board
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        if self._progress is not None:
-            self._progress.phase(case, phase, seconds)
+        if self._parts is not None:
+            self._parts[0].phase(case, phase, seconds)
 
     def finished(self, run: Run) -> None:
-        if self._progress is not None and self._page is not None:
-            self._progress.finished(run)
-            self._page.refresh()
+        if self._parts is not None:
+            progress, page, _, _ = self._parts
+            progress.finished(run)
+            page.refresh(run.case.key)
+
+    def reload(self, configuration: Configuration) -> None:
+        if self._parts is not None:
+            _, page, worker, board = self._parts
+            worker.assign(configuration.given)
+            board.plan(planned_cases(configuration.given))
+            page.refresh()
 
 
-def _page(settings: Settings, given: list[Assignment], store: Store, worker: Worker) -> Page:
-    source = StoreSource(store, settings, intervals_of(given))
+def _page(reloader: Reloader, store: Store, worker: Worker, clock: StopClock) -> Page:
+    source = StoreSource(
+        store, lambda: reloader.current.settings,
+        lambda: intervals_of(reloader.current.given), clock.now,
+    )  # fmt: skip
     page = Page(
         source,
         live={
             "build": collect_build,
+            "config": lambda families: collect_config(reloader.state, families),
             "scheduler": lambda families: collect_scheduler([worker.status], families),
             "database": lambda families: collect_database(store.path, families),
         },
+        now=clock.now,
     )
     page.refresh()
     return page
+
+
+@contextmanager
+def _reloading(ask: Callable[[], None]) -> Iterator[None]:
+    """While inside, SIGHUP asks for a reload."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, lambda *_: ask())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

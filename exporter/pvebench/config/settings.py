@@ -82,6 +82,10 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
+_RELOADABLE: Final = ("packs", "max_age")
+"""Settings that a running instance takes over when their file changes."""
+
+
 class SimulationSettings(Strict):
     """The simulated driver. `seed` decides every number it invents."""
 
@@ -138,6 +142,11 @@ class Settings(Strict):
                 for fault in error.errors()
             ]
             raise ConfigError(problems) from error
+
+    def fixed_differences(self, other: Settings) -> list[str]:
+        """Return the keys that differ and cannot be changed while running."""
+        mine, others = dict(self), dict(other)
+        return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
 
     def storages_in_force(self) -> dict[str, StorageSettings]:
         """Return the storages in force, with the default one if none is configured."""

@@ -1,7 +1,8 @@
 """The metrics page: a catalogue of names, collectors, and the cached text."""
 
 from pvebench.metrics.catalog import CATALOG, Metric
+from pvebench.metrics.live import ConfigState
 from pvebench.metrics.page import Page, ResultSource
 from pvebench.metrics.snapshot import Snapshot
 
-__all__ = ["CATALOG", "Metric", "Page", "ResultSource", "Snapshot"]
+__all__ = ["CATALOG", "ConfigState", "Metric", "Page", "ResultSource", "Snapshot"]

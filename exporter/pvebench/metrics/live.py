@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pvebench import __version__
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 from pvebench.model.status import State, WorkerStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigState:
+    """Which settings are in force.
+
+    Attributes:
+        digest: of the settings' and packs' files when they were read.
+        loaded: when that was, UTC.
+        successful: False after a change that was refused.
+    """
+
+    digest: str
+    packs: tuple[str, ...]
+    loaded: datetime
+    successful: bool
+
+
+def collect_config(state: ConfigState, families: Families) -> None:
+    """Which settings are in force, and whether those on disk are."""
+    labels = {"digest": state.digest, "packs": ",".join(state.packs)}
+    families.add(catalog.CONFIG_INFO, labels, 1)
+    families.add(catalog.CONFIG_RELOAD_SUCCESS, {}, state.successful)
+    families.add(catalog.CONFIG_RELOAD_TIMESTAMP, {}, state.loaded.timestamp())
 
 
 def collect_build(families: Families) -> None:

@@ -1,171 +1,180 @@
-"""The page itself: a cached results block and a small live block, in each encoding.
+"""The page itself: what each case shows, kept as text, and a small live block made every time.
 
 A collector that raises costs its own part of the page and nothing else: prometheus_client
-alone would lose the whole page. The two blocks are simply put behind one another; gzip
-allows that too, since a gzip stream may have several members (RFC 1952, 2.2).
+alone would lose the whole page. All parts are simply put behind one another, compressed or not.
 """
 
 from __future__ import annotations
 
-import gzip
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
 
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import COLLECTORS
+from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS, Collector
+from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
+from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-_EOF: Final = b"# EOF\n"
 
 
 class ResultSource(Protocol):
-    """Where the results block comes from."""
+    """Where the results come from."""
 
-    def snapshot(self) -> Snapshot:
-        """Return the present results."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Rendered families in both formats, plain and compressed."""
-
-    plain: bytes
-    plain_gzip: bytes
-    open: bytes
-    open_gzip: bytes
+    def snapshot(self, case_key: str | None = None) -> Snapshot:
+        """Return the present results; with `case_key` the records of that case only."""
 
 
 class Page:
     """`/metrics`. `refresh` is called when a result changes; `render` for every scrape.
 
     Args:
-        source: gives the snapshot that the results block is made from.
+        source: gives the snapshots that the results are shown from.
         live: name -> collector of the live block.
+        now: the time that the age of results is counted to.
     """
 
     def __init__(
-        self, source: ResultSource, live: Mapping[str, Callable[[Families], None]]
-    ) -> None:
+        self, source: ResultSource, live: Mapping[str, Callable[[Families], None]],
+        *, now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:  # fmt: skip
         self._source = source
         self._live = dict(live)
+        self._now = now
         self._process = ProcessCollector(registry=None)
         self._lock = threading.Lock()
-        self._cached = _block([])
-        self._health: list[Family] = []
+        self._shards = Shards()
+        self._records: dict[str, CaseRecord] = {}
+        self._summary = self._deflated_summary = Text(b"", b"")
+        self._latest: Snapshot | None = None
+        self._health: dict[str, tuple[bool, float]] = {}
+        self._failing: dict[str, set[str]] = {}
+        self._next_expiry = float("inf")
 
-    def refresh(self) -> None:
-        """Render the results block anew from the store; a fault leaves the old one in place."""
+    def refresh(self, case_key: str | None = None) -> None:
+        """Show the results anew, of one case or of all; a fault leaves the old ones in place."""
         try:
-            snapshot = self._source.snapshot()
+            snapshot = self._source.snapshot(case_key)
         except Exception:
             # Whatever ails the store, the measuring goes on and the page keeps what it has.
             log.exception("the results could not be read for the metrics page")
             return
-
-        def bind(collect: Callable[[Snapshot, Families], None]) -> Callable[[Families], None]:
-            return lambda families: collect(snapshot, families)
-
-        parts = {name: bind(collect) for name, collect in COLLECTORS.items()}
-        gathered, health = _gather(parts)
         with self._lock:
-            self._cached, self._health = _block(gathered), health
+            gone = set(self._records) if case_key is None else {case_key}
+            fresh = {record.last.case_key: record for record in snapshot.records}
+            for key in gone - set(fresh):
+                self._records.pop(key, None)
+                self._shards.put(key, {})
+            self._records |= fresh
+            self._latest = snapshot
+            self._show(fresh.values())
+
+    def _show(self, records: Iterable[CaseRecord]) -> None:
+        """Render some cases and the summary. The lock is held."""
+        if self._latest is None:
+            return
+        snapshot = replace(self._latest, records=list(self._records.values()))
+        for record in records:
+            key = record.last.case_key
+            made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
+            self._shards.put(key, render_pieces(made))
+        self._summary = render(self._gather(SUMMARY_COLLECTORS, snapshot, ""))
+        self._deflated_summary = self._summary.deflated()
+        ages = [moment for record in self._records.values() for moment in _moments(record)]
+        now = snapshot.now.timestamp()
+        future = [age + snapshot.max_age_seconds for age in ages]
+        self._next_expiry = min((at for at in future if at >= now), default=float("inf"))
+
+    def _gather(
+        self, collectors: Mapping[str, Collector], snapshot: Snapshot, case_key: str
+    ) -> list[Family]:
+        made, health = _gather(
+            {name: _bound(collect, snapshot) for name, collect in collectors.items()}
+        )
+        for name, (success, seconds) in health.items():
+            # One case that cannot be shown must not be hidden by the next one that can.
+            failing = self._failing.setdefault(name, set())
+            (failing.discard if success else failing.add)(case_key)
+            self._health[name] = (not failing, seconds)
+        return made
+
+    def _drop_expired(self) -> None:
+        """Take results off that have become too old since they were rendered."""
+        now = self._now()
+        if now.timestamp() > self._next_expiry and self._latest is not None:
+            self._latest = replace(self._latest, now=now)
+            self._show(list(self._records.values()))
 
     def render(self, *, accept: str = "", compress: bool = False) -> tuple[bytes, str]:
         """Return the whole page and its content type."""
+        opened = "application/openmetrics-text" in accept
+        kind = OPENMETRICS if opened else PLAIN
         with self._lock:
-            cached, cached_health = self._cached, self._health
-        gathered, health = _gather(self._live)
-        families = [*gathered, *_joined([*cached_health, *health]), *self._process.collect()]
-        if "application/openmetrics-text" in accept:
-            live = _open(families) + _EOF
-            body = cached.open_gzip + _zip(live) if compress else cached.open + live
-            return body, OPENMETRICS
-        live = _plain(families)
-        body = cached.plain_gzip + _zip(live) if compress else cached.plain + live
-        return body, PLAIN
+            self._drop_expired()
+            parts = [
+                *self._shards.parts(opened=opened, compress=False),
+                self._summary.choose(opened=opened),
+            ]
+            deflated = [
+                *self._shards.parts(opened=opened, compress=True),
+                self._deflated_summary.choose(opened=opened),
+            ] if compress else []  # fmt: skip
+            kept = dict(self._health)
+        made, health = _gather(self._live)
+        families = [*made, *_health_families(kept | health), *self._process.collect()]
+        live = render(families).choose(opened=opened) + (EOF if opened else b"")
+        parts.append(live)
+        if compress:
+            return gzip_stream(parts, [*deflated, deflate(live)]), kind
+        return b"".join(parts), kind
+
+
+def _bound(collect: Collector, snapshot: Snapshot) -> Callable[[Families], None]:
+    return lambda families: collect(snapshot, families)
+
+
+def _moments(record: CaseRecord) -> list[float]:
+    runs = [record.last] if record.good is None else [record.last, record.good]
+    return [run.finished.timestamp() for run in runs]
 
 
 def _gather(
     collectors: Mapping[str, Callable[[Families], None]],
-) -> tuple[list[Family], list[Family]]:
-    """Run each collector by itself; return what they made, and how they fared."""
+) -> tuple[list[Family], dict[str, tuple[bool, float]]]:
+    """Run each collector by itself; return what they made, and name -> (success, seconds)."""
     made: list[Family] = []
-    health = Families()
+    health: dict[str, tuple[bool, float]] = {}
     for name, collect in collectors.items():
         families = Families()
         begun = time.perf_counter()
         try:
             collect(families)
             made += families.families()
-            success = 1
+            success = True
         except Exception:
             # Any fault at all: one broken part must not empty the page.
             log.exception("a part of the metrics page failed", collector=name)
-            success = 0
-        labels = {"collector": name}
-        health.add(catalog.COLLECTOR_SUCCESS, labels, success)
-        health.add(catalog.COLLECTOR_DURATION, labels, time.perf_counter() - begun)
-    return made, health.families()
+            success = False
+        health[name] = (success, time.perf_counter() - begun)
+    return made, health
 
 
-def _joined(families: Iterable[Family]) -> list[Family]:
-    """Put the samples of families with one name under one head."""
-    joined: dict[str, Family] = {}
-    for family in families:
-        known = joined.get(family.name)
-        if known is None:
-            joined[family.name] = known = Family(
-                family.name, family.documentation, family.type, family.unit
-            )
-        known.samples = [*known.samples, *family.samples]
-    return list(joined.values())
-
-
-class _Fixed(Collector):
-    """Families that are ready, in the form that prometheus_client renders."""
-
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = list(families)
-
-    def collect(self) -> Iterable[Family]:
-        return self._families
-
-
-def _registry(families: Iterable[Family]) -> CollectorRegistry:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Fixed(families))
-    return registry
-
-
-def _plain(families: Iterable[Family]) -> bytes:
-    return generate_latest(_registry(families))
-
-
-def _open(families: Iterable[Family]) -> bytes:
-    registry = _registry(families)
-    text: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call] # library
-    return text.removesuffix(_EOF)
-
-
-def _zip(text: bytes) -> bytes:
-    # mtime=0: the same page has the same bytes.
-    return gzip.compress(text, compresslevel=6, mtime=0)
-
-
-def _block(families: list[Family]) -> _Block:
-    plain, opened = _plain(families), _open(families)
-    return _Block(plain, _zip(plain), opened, _zip(opened))
+def _health_families(health: Mapping[str, tuple[bool, float]]) -> list[Family]:
+    families = Families()
+    for name, (success, seconds) in health.items():
+        families.add(catalog.COLLECTOR_SUCCESS, {"collector": name}, success)
+        families.add(catalog.COLLECTOR_DURATION, {"collector": name}, seconds)
+    return families.families()

@@ -182,10 +182,11 @@ def collect_totals(snapshot: Snapshot, families: Families) -> None:
         families.add(catalog.CYCLES, {"node": node, "tier": tier}, cycles)
 
 
-COLLECTORS: Final[dict[str, Collector]] = {
-    "results": collect_results,
-    "runs": collect_runs,
+CASE_COLLECTORS: Final[dict[str, Collector]] = {"results": collect_results, "runs": collect_runs}
+"""What each case shows by itself: their families must not depend on other cases."""
+SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "info": collect_info,
     "environments": collect_environments,
     "totals": collect_totals,
 }
+"""What is shown once for all cases."""

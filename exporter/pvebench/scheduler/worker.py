@@ -24,8 +24,8 @@ from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
 from pvebench.store import CaseRecord, Store
 
 STORE_RETRY_SECONDS: Final = 10.0
-MAX_IDLE_SECONDS: Final = 60.0
-"""Longest single wait: the clock of the host may be set meanwhile."""
+MAX_IDLE_SECONDS: Final = 10.0
+"""Longest single wait: the host's clock may be set, the settings may change meanwhile."""
 UPCOMING: Final = 5
 """How many of the next cases the status names."""
 
@@ -36,6 +36,7 @@ class Worker:
     """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
 
     Args:
+        between: called before each step; may call `assign`.
         cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
             ever, only what is due.
         observer: told of every phase and every finished, already stored run.
@@ -44,7 +45,9 @@ class Worker:
     def __init__(
         self, *, site: Site, assignments: Sequence[Assignment], store: Store,
         observer: Observer, cycles: int | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        self._between = between
         self._site = site
         self._assignments = tuple(assignments)
         self._store = store
@@ -73,6 +76,21 @@ class Worker:
         with self._lock:
             self._status = change(self._status)
 
+    def assign(self, assignments: Sequence[Assignment]) -> None:
+        """Use other packs from now on; what is queued and not in them is dropped.
+
+        To be called between steps only, in the worker's thread.
+        """
+        self._assignments = tuple(assignments)
+        wanted = {case.key for entry in assignments for case in entry.matrix.cases}
+        kept = [case for case in self._queue if case.key in wanted]
+        if len(kept) == len(self._queue):
+            return
+        self._queue = kept
+        self.set_status(_replanned(len(kept)))
+        if not kept:
+            self._end_cycle()
+
     def run(self) -> None:
         """Step until the number of cycles is done or the clock is stopped.
 
@@ -82,6 +100,7 @@ class Worker:
         """
         try:
             while not self.finished:
+                self._between()
                 wait = self.step()
                 if wait > 0:
                     self._site.clock.sleep(min(wait, MAX_IDLE_SECONDS))
@@ -256,6 +275,18 @@ class Worker:
             log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
         self._cycles_done += 1
         self._retried.clear()
+
+
+def _replanned(left: int) -> Callable[[WorkerStatus], WorkerStatus]:
+    """Return a change of the status to a cycle with so many cases left."""
+
+    def change(status: WorkerStatus) -> WorkerStatus:
+        cycle = status.cycle
+        if cycle is None:
+            return status
+        return replace(status, cycle=replace(cycle, planned=cycle.done + left))
+
+    return change
 
 
 class _StatusObserver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pvebench.model.run import Unit
@@ -106,6 +106,12 @@ class Board:
         self._content = Content(
             version=0, simulated=store.simulated, planned=self._planned, states={}, failures=()
         )
+
+    def plan(self, planned: Iterable[PlannedCase]) -> None:
+        """Set the cases of the present packs anew: the settings were reloaded."""
+        with self._lock:
+            self._planned = {case.key: case for case in planned}
+            self._content = replace(self._content, planned=self._planned)
 
     def content(self) -> Content:
         """Return the present content; asks the store only for what is new."""
