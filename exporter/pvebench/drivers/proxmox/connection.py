@@ -135,19 +135,19 @@ class _Adapter(HTTPAdapter):
 class Api(Protocol):
     """What the rest of the driver needs of a connection. Paths begin with `/`."""
 
-    def get(self, path: str, **params: Any) -> Any:
+    def get(self, path: str, /, **params: Any) -> Any:
         """Read; tried again when the server is away for a moment."""
 
-    def once(self, path: str, **params: Any) -> Any:
+    def once(self, path: str, /, **params: Any) -> Any:
         """Read what is handed out once only, or must not wait; never tried again."""
 
-    def post(self, path: str, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
+    def post(self, path: str, /, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
         """Make or change something; never tried again."""
 
-    def put(self, path: str, **params: Any) -> Any:
+    def put(self, path: str, /, **params: Any) -> Any:
         """Change something; never tried again."""
 
-    def delete(self, path: str, **params: Any) -> Any:
+    def delete(self, path: str, /, **params: Any) -> Any:
         """Remove something; never tried again."""
 
 
@@ -166,7 +166,7 @@ class Connection:
         self._adapter = _Adapter(server.fingerprint)
         self._api: ProxmoxAPI | None = None
 
-    def get(self, path: str, **params: Any) -> Any:
+    def get(self, path: str, /, **params: Any) -> Any:
         """Read. See the protocol."""
         for pause in _READ_PAUSES:
             try:
@@ -175,19 +175,19 @@ class Connection:
                 self._clock.sleep(pause)
         return self._call("GET", path, params, _CALL_SECONDS)
 
-    def once(self, path: str, **params: Any) -> Any:
+    def once(self, path: str, /, **params: Any) -> Any:
         """Read once. See the protocol."""
         return self._call("GET", path, params, _CALL_SECONDS)
 
-    def post(self, path: str, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
+    def post(self, path: str, /, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
         """Make or change. See the protocol."""
         return self._call("POST", path, params, seconds)
 
-    def put(self, path: str, **params: Any) -> Any:
+    def put(self, path: str, /, **params: Any) -> Any:
         """Change. See the protocol."""
         return self._call("PUT", path, params, _CALL_SECONDS)
 
-    def delete(self, path: str, **params: Any) -> Any:
+    def delete(self, path: str, /, **params: Any) -> Any:
         """Remove. See the protocol."""
         return self._call("DELETE", path, params, _CALL_SECONDS)
 
