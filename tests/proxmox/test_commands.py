@@ -40,6 +40,7 @@ proxmox:
   token_file: token
   tls: {{fingerprint: "{fingerprint(api.certificate)}"}}
   pool: bench
+  version: {api.cluster.major}
   storages:
     local: {{type: dir}}
     fast: {{type: lvmthin, id: thin}}
@@ -67,8 +68,7 @@ def granted(config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_init_prints_commands_and_changes_nothing(
     api: RunningApi, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    major = str(api.cluster.major)
-    assert run_cli(["proxmox", "init", "--config", str(config), "--version", major]) == 0
+    assert run_cli(["proxmox", "init", "--config", str(config)]) == 0
     out = capsys.readouterr().out
     assert "pveum acl modify /pool/bench --tokens 'pvebench@pve!bench' --roles PvebenchVm" in out
     assert "pveum pool modify bench --storage local,thin" in out

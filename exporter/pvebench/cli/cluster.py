@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pvebench.cli.choice import section
 from pvebench.config import Settings
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
@@ -13,97 +14,98 @@ from pvebench.drivers.proxmox.iso import find_iso
 from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage
 from pvebench.drivers.proxmox.undo import undo_pending
-from pvebench.drivers.proxmox.vm import Place
-from pvebench.errors import ConfigError, Problem, PvebenchError
+from pvebench.drivers.proxmox.vm import KIND, Place
+from pvebench.errors import PvebenchError
 from pvebench.guest import GuestImage, default_directory, load_image
 from pvebench.model.ports import Clock, Journal, Site
 
 
-def section(settings: Settings) -> ProxmoxSettings:
-    """Return the section `proxmox`.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if settings.proxmox is None:
-        message = "driver proxmox wants a section `proxmox` in the settings; see docs/proxmox.md"
-        raise ConfigError([Problem("settings", 0, 0, message)])
-    return settings.proxmox
-
-
-def server_of(given: ProxmoxSettings) -> Server:
-    """Return where the API is and how it is trusted."""
+def server_of(given: ProxmoxSettings, node: str) -> Server:
+    """Return where the API is and how it is trusted, for the worker of `node`."""
     return Server(
-        host=given.host, port=given.port, ca_file=given.tls.ca_file,
+        host=given.host.replace("{node}", node), port=given.port, ca_file=given.tls.ca_file,
         fingerprint=given.tls.fingerprint,
     )  # fmt: skip
 
 
-def connect(settings: Settings, clock: Clock) -> Connection:
+def connect(settings: Settings, node: str, clock: Clock) -> Connection:
     """Return a connection with the configured token; nothing is sent yet."""
     given = section(settings)
-    return Connection(server_of(given), read_token(given.token_file), clock)
+    return Connection(server_of(given, node), read_token(given.token_file), clock)
 
 
-def place_of(settings: Settings) -> Place:
+def place_of(settings: Settings, node: str) -> Place:
     """Return where VMs may be made."""
     given = section(settings)
-    return Place(node=settings.node, pool=given.pool, vmids=given.vmids)
+    return Place(node=node, pool=given.pool, vmids=given.vmids)
 
 
-def storages_of(given: ProxmoxSettings) -> dict[str, ClusterStorage]:
-    """Return name in packs -> storage of the cluster."""
+def storages_of(given: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:
+    """Return name in packs -> storage of the cluster, for those that `node` has."""
     return {
         name: ClusterStorage(id=entry.id or name, type=entry.type)
         for name, entry in given.storages.items()
+        if not entry.nodes or node in entry.nodes
     }
 
 
-def probe_of(settings: Settings) -> str:
+def probe_of(settings: Settings, node: str) -> str:
     """Return the address of the node's node_exporter; empty: there is none."""
-    return section(settings).node_exporter.replace("{node}", settings.node)
+    return section(settings).node_exporter.replace("{node}", node)
 
 
-def cluster_site(settings: Settings, image: GuestImage, journal: Journal, clock: Clock) -> Site:
-    """Return the node that the settings name."""
+def cluster_site(
+    settings: Settings, node: str, image: GuestImage, journal: Journal, clock: Clock
+) -> Site:
+    """Return one node of those that the settings name; nothing is asked of it yet."""
     given = section(settings)
     hypervisor = ProxmoxNode(
-        connect(settings, clock), place=place_of(settings),
+        connect(settings, node, clock), place=place_of(settings, node),
         options=VmOptions(
             iso_storage=given.iso_storage, cpu=given.cpu, machine=given.machine, kvm=given.kvm
         ),
-        image=image, journal=journal, clock=clock, storages=storages_of(given),
+        image=image, journal=journal, clock=clock, storages=storages_of(given, node),
     )  # fmt: skip
-    probe = NodeExporterProbe(probe_of(settings))
-    return Site(node=settings.node, hypervisor=hypervisor, probe=probe, clock=clock)
+    probe = NodeExporterProbe(probe_of(settings, node))
+    return Site(node=node, hypervisor=hypervisor, probe=probe, clock=clock)
 
 
 def undo_on_cluster(settings: Settings, journal: Journal, clock: Clock) -> list[str]:
-    """Undo what is open in the journal; the cluster is asked only if something is."""
-    if not journal.pending():
-        return []
-    return undo_pending(journal, connect(settings, clock), clock, node=settings.node)
+    """Undo what is open in the journal, on whatever node; only those nodes are asked."""
+    nodes = {details["node"] for _, kind, details in journal.pending() if kind == KIND}
+    lines: list[str] = []
+    for node in sorted(nodes):
+        lines += undo_pending(journal, connect(settings, node, clock), clock, node=node)
+    return lines
 
 
 def check_cluster(settings: Settings, clock: Clock) -> Iterator[Finding]:
-    """Yield what is found on the cluster, and at its node_exporter."""
+    """Yield what is found on each node of the cluster, and at its node_exporter."""
+    nodes = settings.nodes_in_force()
+    for node in nodes:
+        for name, good, text in _check_node(settings, node, clock):
+            yield (f"{node}: {name}" if len(nodes) > 1 else name), good, text
+
+
+def _check_node(settings: Settings, node: str, clock: Clock) -> Iterator[Finding]:
     given = section(settings)
     try:
-        api = connect(settings, clock)
+        api = connect(settings, node, clock)
     except PvebenchError as error:
         yield "token", False, str(error)
         return
     yield from inspect(
-        api, place=place_of(settings), storages=storages_of(given), iso_storage=given.iso_storage
-    )
-    yield _image(settings, api, given.iso_storage)
-    yield _exporter(probe_of(settings))
+        api, place=place_of(settings, node), storages=storages_of(given, node),
+        iso_storage=given.iso_storage, major=given.version,
+    )  # fmt: skip
+    yield _image(settings, node, api, given.iso_storage)
+    yield _exporter(probe_of(settings, node))
 
 
-def _image(settings: Settings, api: Connection, storage: str) -> Finding:
+def _image(settings: Settings, node: str, api: Connection, storage: str) -> Finding:
     try:
         image = load_image(settings.guest_image or default_directory())
-        found = find_iso(api, settings.node, storage, image)
+        found = find_iso(api, node, storage, image)
     except PvebenchError as error:
         return "guest image", False, str(error)
     return "guest image", True, found or f"to be uploaded to {storage} by the first run"

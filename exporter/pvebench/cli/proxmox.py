@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from pvebench.cli.cluster import section, server_of
+from pvebench.cli.choice import section
+from pvebench.cli.cluster import server_of
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.host import SystemClock
@@ -26,28 +27,26 @@ def proxmox() -> None:
 
 @proxmox.command()
 @click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", required=True, help="Settings file.")
-@click.option(
-    "--version", "major", type=click.IntRange(8, 9), default=9, show_default=True,
-    help="Version of Proxmox VE, where nothing is applied.",
-)  # fmt: skip
 @click.option("--apply", "apply_now", is_flag=True, help="Make it all, with an admin's login.")
 @click.option("--user", default="root@pam", show_default=True, help="Admin for --apply.")
-def init(config: Path, major: int, apply_now: bool, user: str) -> None:
+def init(config: Path, apply_now: bool, user: str) -> None:
     """Print the commands that make role, user, token, pool and ACLs; with --apply, make them."""
-    given = section(load_settings(config))
+    settings = load_settings(config)
+    given = section(settings)
     names = [entry.id or name for name, entry in given.storages.items()]
     storages = [*names, given.iso_storage]
     if not apply_now:
         click.echo("# as root on any node of the cluster; the token's secret is shown once:")
         click.echo(f"# put PVEBENCH's token into {given.token_file or 'the token_file'} "
                    "as USER@REALM!NAME=SECRET")  # fmt: skip
-        for step in grant_steps(major=major, pool=given.pool, storages=storages):
+        for step in grant_steps(major=given.version, pool=given.pool, storages=storages):
             click.echo(step.text)
         return
     password = os.environ.get(PASSWORD_VARIABLE) or click.prompt(
         f"Password of {user}", hide_input=True
     )
-    api = Connection(server_of(given), Password(user, password), SystemClock())
+    node = settings.nodes_in_force()[0]
+    api = Connection(server_of(given, node), Password(user, password), SystemClock())
     steps = grant_steps(major=version_number(api)[0], pool=given.pool, storages=storages)
     for step, done, token in apply_steps(api, steps):
         click.echo(f"{done}: {step.text}")

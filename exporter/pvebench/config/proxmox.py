@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr
 
@@ -29,6 +29,12 @@ def _range(pair: tuple[int, int]) -> tuple[int, int]:
     return pair
 
 
+def _no_node_twice(nodes: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(nodes)) < len(nodes):
+        raise ValueError("a node is listed twice: it has one worker")
+    return nodes
+
+
 class TlsSettings(Strict):
     """How the server's certificate is proved. Nothing given: by the system's authorities.
 
@@ -47,23 +53,39 @@ class ClusterStorageSettings(Strict):
     Attributes:
         type: its type in Proxmox's words; decides which formats a plan may ask for.
         id: its name in the cluster, if that is not also a good name for labels.
+        nodes: those that have it; empty: all.
+        shared: several nodes write to the same disks: measured from one node at a time. By
+            default so for the types that are a server's.
     """
 
     type: Literal[
         "dir", "nfs", "cifs", "btrfs", "glusterfs", "lvm", "lvmthin", "zfspool", "zfs", "rbd"
     ]
     id: StrictStr = ""
+    nodes: tuple[Slug, ...] = ()
+    shared: StrictBool | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several nodes write to the same disks."""
+        return self.type in _OF_A_SERVER if self.shared is None else self.shared
+
+
+_OF_A_SERVER: Final = frozenset({"nfs", "cifs", "glusterfs", "zfs", "rbd"})
 
 
 class ProxmoxSettings(Strict):
     """A Proxmox VE cluster.
 
     Attributes:
-        host: any node of it, by name or address.
+        host: any node of it, by name or address; `{node}` stands for the node that is measured,
+            so that each is asked directly and a lost one is no trouble to the others.
+        nodes: the nodes to measure, each by a worker of its own; empty: the settings' `node`.
         token_file: file with `USER@REALM!NAME=SECRET`; the environment variable
             PVEBENCH_PROXMOX_TOKEN goes over it.
         pool: the pool that the benchmark VM is made in; nothing outside is touched.
         vmids: first and last VM number that may be used.
+        version: major version; a storage of type lvm holds qcow2 from 9 on.
         storages: name in packs and labels -> storage of the cluster.
         iso_storage: where the guest's image is uploaded to.
         cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
@@ -72,11 +94,13 @@ class ProxmoxSettings(Strict):
     """
 
     host: StrictStr
+    nodes: Annotated[tuple[Slug, ...], AfterValidator(_no_node_twice)] = ()
     port: StrictInt = Field(default=8006, ge=1, le=65535)
     token_file: FilePath | None = None
     tls: TlsSettings = TlsSettings()
     pool: StrictStr = "pvebench"
     vmids: Annotated[tuple[StrictInt, StrictInt], AfterValidator(_range)] = (9500, 9599)
+    version: Literal[8, 9] = 9
     storages: dict[Slug, ClusterStorageSettings] = Field(min_length=1)
     iso_storage: StrictStr = "local"
     cpu: StrictStr = "host"

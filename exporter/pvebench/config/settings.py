@@ -105,7 +105,8 @@ class Settings(Strict):
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         max_age: results older than this (seconds) leave /metrics.
-        proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes.
+        proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
+            section names several.
     """
 
     node: Slug = Field(default_factory=default_node)
@@ -147,6 +148,11 @@ class Settings(Strict):
         """Return the keys that differ and cannot be changed while running."""
         mine, others = dict(self), dict(other)
         return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
+
+    def nodes_in_force(self) -> tuple[str, ...]:
+        """Return the nodes that are measured, each by a worker of its own."""
+        several = self.proxmox.nodes if self.driver == "proxmox" and self.proxmox else ()
+        return several or (self.node,)
 
     def storages_in_force(self) -> dict[str, StorageSettings]:
         """Return the storages in force, with the default one if none is configured."""

@@ -18,15 +18,23 @@ Finding = tuple[str, bool, str]
 
 
 def inspect(
-    api: Api, *, place: Place, storages: Mapping[str, ClusterStorage], iso_storage: str
-) -> Iterator[Finding]:
-    """Yield a finding for each thing that must be so. Never raises DriverError."""
+    api: Api, *, place: Place, storages: Mapping[str, ClusterStorage], iso_storage: str,
+    major: int,
+) -> Iterator[Finding]:  # fmt: skip
+    """Yield a finding for each thing that must be so. Never raises DriverError.
+
+    Args:
+        major: the version that plans are made for.
+    """
     try:
         version = version_number(api)
     except DriverError as error:
         yield "server", False, str(error)
         return  # nothing else can be asked
-    yield "server", version >= (8, 0), f"Proxmox VE {'.'.join(map(str, version))}"
+    found = f"Proxmox VE {'.'.join(map(str, version))}"
+    if version[0] != major:
+        found += f": write version: {version[0]} in the settings"
+    yield "server", version[0] == major, found
     yield from _guarded("rights", lambda: _rights(api, place.pool, version[0]))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
