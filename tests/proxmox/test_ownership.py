@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from pve.machines import CheapMachine
@@ -305,3 +307,15 @@ def test_without_the_right_to_look_at_the_node_less_is_known_but_all_works(site:
     site.node.boot(MACHINE)
     assert "kernel" not in site.node.environment().facts
     assert site.node.environment().facts["qemu"]
+
+
+def test_two_nodes_upload_to_a_shared_storage_once(site: Site) -> None:
+    site.cluster.storages["local"].shared = True
+    drivers = [site.node, site.driver("pve2")]
+    threads = [threading.Thread(target=one.volume, args=(scenario(),)) for one in drivers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(call.endswith("/upload") for call in site.api.calls) == 1
+    assert {one.vmid for one in drivers} == {9000, 9001}

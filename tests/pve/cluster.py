@@ -15,7 +15,7 @@ from pve.access import ROOT, Access, User
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
 from pve.refusals import Refused, bad_parameter, failure, forbidden
 from pve.schema import Schema
-from pve.storage import Storage, Volumes, parse_size
+from pve.storage import Book, Storage, Volumes, parse_size
 from pve.vms import Vm
 from pve.work import Task, TaskFailure, Tasks
 
@@ -74,8 +74,14 @@ class Cluster:
             "thin": Storage("thin", "lvmthin", base / "thin", content="images"),
             "share": Storage("share", "nfs", base / "share", shared=True),
         }
-        self.volumes = Volumes(self.storages)
+        shared: Book = {}
+        self.volumes_on = {name: Volumes(self.storages, name, shared) for name in self.nodes}
         self._names = itertools.count(1)
+
+    @property
+    def volumes(self) -> Volumes:
+        """What the first node sees."""
+        return self.volumes_on[self.nodes[0]]
 
     def _pool_of(self, path: str) -> str | None:
         _, kind, name = [*path.split("/"), "", ""][:3]
@@ -294,14 +300,14 @@ class Cluster:
         ]
 
     def get_nodes_storage_status(self, who: str, node: str, storage: str) -> dict[str, Any]:
-        row = self._storage_row(self.volumes.storage(storage))
+        row = self._storage_row(self.volumes_on[node].storage(storage))
         del row["storage"]
         return row
 
     def get_nodes_storage_content(
         self, who: str, node: str, storage: str, content: str = "", vmid: str | None = None
     ) -> list[dict[str, Any]]:
-        rows = self.volumes.listed(storage, content, int(vmid) if vmid else None)
+        rows = self.volumes_on[node].listed(storage, content, int(vmid) if vmid else None)
         return [
             row for row in rows
             if "vmid" not in row
@@ -312,7 +318,9 @@ class Cluster:
         self, who: str, node: str, storage: str, vmid: str, filename: str, size: str,
         format: str = "raw",
     ) -> str:  # fmt: skip
-        return self.volumes.allocate(storage, int(vmid), filename, parse_size(size), format)
+        return self.volumes_on[node].allocate(
+            storage, int(vmid), filename, parse_size(size), format
+        )
 
     def post_nodes_storage_upload(
         self, who: str, node: str, storage: str, content: str, filename: str, blob: bytes = b"",
@@ -323,7 +331,7 @@ class Cluster:
                 got = hashlib.new(checksum_algorithm, blob).hexdigest()
                 if got != checksum:
                     raise TaskFailure(f"checksum mismatch: got '{got}' != expect '{checksum}'")
-            self.volumes.upload(storage, filename, blob)
+            self.volumes_on[node].upload(storage, filename, blob)
 
         if not filename.endswith((".iso", ".img")):
             raise bad_parameter({"filename": "wrong file extension"})
@@ -360,7 +368,8 @@ class Cluster:
             )
         qemu = self.all_nodes[node].upgraded_qemu or QEMU[self.major]
         place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
-        vm = Vm(number, node, self.make_machine(number, place, self.volumes, qemu), self.volumes)
+        volumes = self.volumes_on[node]
+        vm = Vm(number, node, self.make_machine(number, place, volumes, qemu), volumes)
         vm.config["lock"] = "create"
         self.vms[number] = vm
 

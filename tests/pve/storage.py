@@ -37,13 +37,33 @@ class Storage:
         return _FORMATS.get(self.type, ("raw", "qcow2", "vmdk"))
 
 
-class Volumes:
-    """All volumes and ISO files of the storages."""
+Book = dict[str, tuple[Path, str, int]]
+"""volid -> path, format, owner (0: an ISO)."""
 
-    def __init__(self, storages: dict[str, Storage]) -> None:
+
+class Volumes:
+    """All volumes and ISO files that one node sees.
+
+    Args:
+        shared: the book of what is on shared storages, the same for all nodes.
+    """
+
+    def __init__(self, storages: dict[str, Storage], node: str, shared: Book) -> None:
         self.storages = storages
-        self._found: dict[str, tuple[Path, str, int]] = {}
-        """volid -> path, format, owner (0: an ISO)."""
+        self._node = node
+        self._own: Book = {}
+        self._shared = shared
+
+    @property
+    def _found(self) -> Book:
+        return {**self._shared, **self._own}
+
+    def _book(self, volid: str) -> Book:
+        storage = self.storages[volid.partition(":")[0]]
+        return self._shared if storage.shared else self._own
+
+    def _directory(self, place: Storage) -> Path:
+        return place.directory if place.shared else place.directory / self._node
 
     def storage(self, name: str) -> Storage:
         if name not in self.storages:
@@ -94,7 +114,7 @@ class Volumes:
         if place.type in FILES and ending != form:
             raise bad_parameter({"format": f"different storage formats ({form} != {ending})"})
         volid = self._volid(storage, vmid, name)
-        path = place.directory / "images" / str(vmid) / name
+        path = self._directory(place) / "images" / str(vmid) / name
         if volid in self._found:
             raise failure(f"disk image '{path}' already exists")
         if size > place.avail:
@@ -106,12 +126,12 @@ class Volumes:
         else:
             command = ["qemu-img", "create", "-q", "-f", form, str(path), str(size)]
             subprocess.run(command, check=True)
-        self._found[volid] = (path, form, vmid)
+        self._book(volid)[volid] = (path, form, vmid)
         return volid
 
     def free(self, volid: str) -> None:
         self.path(volid).unlink(missing_ok=True)
-        del self._found[volid]
+        del self._book(volid)[volid]
 
     def upload(self, storage: str, name: str, content: bytes) -> str:
         place = self.storage(storage)
@@ -119,11 +139,11 @@ class Volumes:
             raise bad_parameter({"filename": "wrong file extension"})
         if "iso" not in place.content:
             raise failure(f"storage '{storage}' does not support 'iso' content")
-        path = place.directory / "template/iso" / name
+        path = self._directory(place) / "template/iso" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         volid = f"{storage}:iso/{name}"
-        self._found[volid] = (path, "iso", 0)
+        self._book(volid)[volid] = (path, "iso", 0)
         return volid
 
     def listed(self, storage: str, content: str, vmid: int | None) -> list[dict[str, Any]]:

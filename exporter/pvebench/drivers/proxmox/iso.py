@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import Final
 
 from pvebench.drivers.proxmox.connection import Api
@@ -13,6 +14,10 @@ from pvebench.guest.image import file_digest
 from pvebench.model.ports import Clock
 
 _UPLOAD_SECONDS: Final = 600.0
+_SEEN_SECONDS: Final = 20.0
+"""How long a file that is uploaded may take to be listed, whole."""
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""On a storage that several nodes share, a second upload would write over the first one's file."""
 
 
 def iso_name(image: GuestImage) -> str:
@@ -38,9 +43,11 @@ def upload_iso(api: Api, node: str, storage: str, image: GuestImage, clock: Cloc
     Raises:
         GuestImageError: it is not there after the upload. Others as `Connection` and `Tasks.run`.
     """
-    found = find_iso(api, node, storage, image)
-    if found:
-        return found
+    with _ONE_AT_A_TIME:
+        return find_iso(api, node, storage, image) or _upload(api, node, storage, image, clock)
+
+
+def _upload(api: Api, node: str, storage: str, image: GuestImage, clock: Clock) -> str:
     tasks = Tasks(api, node, clock)
     tasks.learn()
     content = _Named(image.iso.read_bytes(), iso_name(image))
@@ -57,12 +64,15 @@ def upload_iso(api: Api, node: str, storage: str, image: GuestImage, clock: Cloc
         ),
         kind="imgcopy", what=f"upload of the guest image to {storage}", seconds=_UPLOAD_SECONDS,
     )  # fmt: skip
-    found = find_iso(api, node, storage, image)
-    if not found:
-        raise GuestImageError(
-            f"the guest image is not on storage {storage} of {node} after its upload",
-            next_step="look at the storage's content; its type and content `iso` must be enabled",
-        )
+    deadline = clock.monotonic() + _SEEN_SECONDS
+    while not (found := find_iso(api, node, storage, image)):
+        if clock.monotonic() > deadline:
+            raise GuestImageError(
+                f"the guest image is not on storage {storage} of {node} after its upload",
+                next_step="look at the storage's content; its type and content `iso` must be "
+                "enabled",
+            )
+        clock.sleep(1.0)
     return found
 
 
