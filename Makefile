@@ -72,8 +72,8 @@ crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random mom
 sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
-e2e: packages-run venv ## one cycle of every option of the lab (needs what run needs)
-	@tests/e2e/lab-all-options $(ARGS)
+e2e: packages-run venv ## every option of the lab, and a test cluster of Proxmox VE 8 and 9 (needs what run needs)
+	@for script in lab-all-options proxmox; do tests/e2e/$$script $(ARGS); done
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "guest": "guest:guest",
     "packs": "planning:packs",
     "plan": "planning:plan",
+    "proxmox": "proxmox:proxmox",
     "results": "results:results",
     "run": "running:run",
     "schema": "schema:schema",
