@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pvebench.cli.choice import assignments
-from pvebench.cli.instance import make_clock, make_site, opened_store
+from pvebench.cli.instance import make_clock, make_sites, opened_store
 from pvebench.config import Settings
 from pvebench.model.ports import Site
 from pvebench.plan import Assignment
@@ -34,7 +34,7 @@ def lab(pack: str) -> Iterator[BenchLab]:
         settings = Settings(node="lab", state=Path(name) / "state", packs=(path,))
         with opened_store(settings) as (state, store):
             clock = make_clock(settings, endless=True)
-            site = make_site(settings, state, store.journal, clock, print)
+            site = make_sites(settings, state, store.journal, clock, print)[0]
             try:
                 yield BenchLab(site, store, assignments(settings)[0])
             finally:
