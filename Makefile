@@ -62,7 +62,7 @@ screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulat
 	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
-	@shopt -s nullglob; found=(bench/*.py); \
+	@shopt -s nullglob; found=(bench/[a-z]*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 
@@ -72,8 +72,8 @@ crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random mom
 sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
-e2e: packages-run venv ## one cycle of every option of the lab (needs what run needs)
-	@tests/e2e/lab-all-options $(ARGS)
+e2e: packages-run venv ## every option of the lab, and a test cluster of Proxmox VE 8 and 9 (needs what run needs)
+	@for script in lab-all-options proxmox; do tests/e2e/$$script $(ARGS); done
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

@@ -294,3 +294,19 @@ def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
     health = {one.labels["collector"]: one.value for one in found["pvebench_collector_success"]}
     assert health["results"] == 0
     assert len(found["pvebench_iops"]) == 11
+
+
+def test_a_case_that_means_something_else_now_is_told_by_its_next_result(
+    simulation: Simulation,
+) -> None:
+    snapshot = snapshot_of(simulation)
+    source = FixedSource(snapshot)
+    page = Page(source, {}, now=lambda: snapshot.now)
+    page.refresh()
+    *others, first = snapshot.records  # of several cases of one workload the last is heard
+    workload = {**first.last.definition["workload"], "title": "Told anew"}
+    last = replace(first.last, definition={**first.last.definition, "workload": workload})
+    source._snapshot = replace(snapshot, records=[*others, replace(first, last=last)])
+    assert 'title="Told anew"' not in page.render()[0].decode()
+    page.refresh(first.last.case_key)
+    assert 'title="Told anew"' in page.render()[0].decode()

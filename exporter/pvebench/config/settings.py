@@ -18,6 +18,7 @@ from pydantic import (
 
 from pvebench.config.document import read_document, validate
 from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict
+from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.errors import ConfigError, Problem
 
 
@@ -96,7 +97,7 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here, or a simulation.
+        driver: what runs the guest: real QEMU here, a Proxmox VE cluster, or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
@@ -104,10 +105,12 @@ class Settings(Strict):
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         max_age: results older than this (seconds) leave /metrics.
+        proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
+            section names several.
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "simulated"] = "qemu"
+    driver: Literal["qemu", "proxmox", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
@@ -116,6 +119,7 @@ class Settings(Strict):
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     max_age: Duration = 14 * 86400.0
     simulation: SimulationSettings = SimulationSettings()
+    proxmox: ProxmoxSettings | None = None
 
     @field_validator("packs")
     @classmethod
@@ -145,6 +149,11 @@ class Settings(Strict):
         mine, others = dict(self), dict(other)
         return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
 
+    def nodes_in_force(self) -> tuple[str, ...]:
+        """Return the nodes that are measured, each by a worker of its own."""
+        several = self.proxmox.nodes if self.driver == "proxmox" and self.proxmox else ()
+        return several or (self.node,)
+
     def storages_in_force(self) -> dict[str, StorageSettings]:
         """Return the storages in force, with the default one if none is configured."""
         if self.storages:
@@ -173,5 +182,6 @@ def load_settings(path: Path | None) -> Settings:
             "packs": tuple(base / pack for pack in settings.packs),
             "storages": storages,
             "guest_image": base / image if image else None,
+            "proxmox": settings.proxmox.below(base) if settings.proxmox else None,
         }
     )

@@ -190,3 +190,5 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "totals": collect_totals,
 }
 """What is shown once for all cases."""
+DEFINITION_COLLECTORS: Final = frozenset({"info"})
+"""Those of them that change only when cases come, go or mean something else."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -22,9 +23,9 @@ class Direction(StrEnum):
     TRIM = "trim"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is run against the disk.
+    """What is run against the disk. What follows from it is worked out once.
 
     Attributes:
         slug: stable name; ends in `@n` from the second definition on.
@@ -49,7 +50,7 @@ class Workload:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of the definition; the same slug with another one is an error."""
         meaning: list[Any] = [
@@ -61,19 +62,19 @@ class Workload:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """Scenario × workload: the thing that has a history."""
 
     scenario: Scenario
     workload: Workload
 
-    @property
+    @cached_property
     def slug(self) -> str:
         """`scenario/workload`, as selectors and progress lines spell it."""
         return f"{self.scenario.slug}/{self.workload.slug}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identity of the history: node, scenario, workload and both definitions."""
         scenario, workload = self.scenario, self.workload

@@ -36,7 +36,7 @@ class Worker:
     """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
 
     Args:
-        between: called before each step; may call `assign`.
+        between: called with the worker before each step; may call `assign`.
         cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
             ever, only what is due.
         observer: told of every phase and every finished, already stored run.
@@ -45,7 +45,7 @@ class Worker:
     def __init__(
         self, *, site: Site, assignments: Sequence[Assignment], store: Store,
         observer: Observer, cycles: int | None = None,
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[Worker], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._between = between
         self._site = site
@@ -64,6 +64,11 @@ class Worker:
         self._runner = Runner(site, Observers([_StatusObserver(self), observer]))
         self._retried: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
+
+    @property
+    def node(self) -> str:
+        """The node that it measures."""
+        return self._site.node
 
     @property
     def status(self) -> WorkerStatus:
@@ -100,7 +105,7 @@ class Worker:
         """
         try:
             while not self.finished:
-                self._between()
+                self._between(self)
                 wait = self.step()
                 if wait > 0:
                     self._site.clock.sleep(min(wait, MAX_IDLE_SECONDS))
@@ -124,6 +129,8 @@ class Worker:
         return self._begin_cycle()
 
     def _begin_cycle(self) -> float:
+        if not self._assignments:
+            return MAX_IDLE_SECONDS  # none of the packs has anything for this node
         now = self._site.clock.now()
         assignment, late = self._most_overdue(now)
         due = late if self._limit is not None else self._due(assignment, late)
