@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
 BLOCKS: Final = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20)
 """Runs after a change that are looked at. Three at least: one point is never a change."""
-PENALTY: Final = {3: 1.3, 4: 1.15}
-"""Short blocks agree by accident more often than their scale tells."""
+PENALTY: Final = {3: 1.35, 4: 1.2, 5: 1.07, 10: 1.1, 12: 1.3, 14: 1.45, 17: 1.6, 20: 1.7}
+"""What a block's scale is multiplied by: short ones agree by accident more often than it tells,
+and of long ones there were too few in any history to know how far they stray by themselves."""
 WINDOW: Final = 80
 PRIOR: Final = 50.0
 USUAL: Final = 0.8
 """Quantile of the scan's earlier maxima that is its scale."""
-TO_SCORE: Final = 1.75
-"""What that quantile is worth in standard deviations, for the p-value."""
 WORTH: Final = 2.0
 """Standard deviations, by the level's own noise, below which a block is not looked at."""
 ENOUGH: Final = 40

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.groups import LEAST_MEMBERS, Group, GroupShift, groups_of
@@ -105,7 +105,7 @@ def _contrasts(
         p_value = float(two_sided(score[best], known.degrees + PRIOR)) * len(names)
         if p_value > level:
             break
-        shift = _group_shift(known, rest, groups[names[best]], names[best], p_value)
+        shift = _named(_group_shift(known, rest, groups[names[best]], names[best], p_value), groups)
         rest[list(shift.members)] -= shift.effect
         found.append(shift)
     return found
@@ -156,6 +156,16 @@ def _group_shift(
         group=group, all_but=all_but, members=tuple(int(row) for row in members),
         effect=effect, low=effect - reach, high=effect + reach, p_value=min(p_value, 1.0),
     )  # fmt: skip
+
+
+def _named(shift: GroupShift, groups: Mapping[Group, NDArray[np.bool_]]) -> GroupShift:
+    """Return a shift of all but one group as that of another, where there are only two."""
+    if not shift.all_but:
+        return shift
+    for group, mask in groups.items():
+        if tuple(mask.nonzero()[0].tolist()) == shift.members:
+            return replace(shift, group=group, all_but=False)
+    return shift
 
 
 def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.blocks import BLOCKS, Trace, scales_of, trace_of, usual_size
 from pvebench.analysis.detector import Step
-from pvebench.analysis.levels import agreed
+from pvebench.analysis.levels import MAD_TO_SIGMA, agreed
 from pvebench.analysis.placebo import LEAST, critical, two_sided
 
 if TYPE_CHECKING:
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 MOST: Final = 300
 """Newest runs that are looked at, so that a run costs the same after a month and after years."""
+STICKY: Final = 0.8
+"""How much more a shift must be, per autocorrelation beyond `FREE`: such runs say less."""
+FREE: Final = 0.2
+"""Autocorrelation that independent runs show by chance."""
 REVISIT: Final = 0.35
 """Share of a shift within which the new level is one that an earlier segment had already."""
-OWN: Final = 1.1
+OWN: Final = 1.0
 """A shift is new only if it is so many times the largest that the history has made by itself."""
 TO_SCORE: Final = 1.75
 """What that quantile is worth in standard deviations, for the p-value."""
@@ -104,7 +108,10 @@ def _judge(past: Trace, now: Trace, runs: int, threshold: float) -> Step | None:
         return None
     best = max(scores, key=scores.__getitem__)
     sizes = usual_size(past, scales, np.arange(first, runs - best + 1))
-    if sizes is None or scores[best] <= max(threshold * sizes[0], OWN * sizes[1]):
+    if sizes is None:
+        return None
+    threshold *= _wariness(past.values[first : runs - best])
+    if scores[best] <= max(threshold * sizes[0], OWN * sizes[1]):
         return None
     usual = sizes[0]
     effect = float(now.parts[best][0][runs - best])
@@ -117,6 +124,18 @@ def _judge(past: Trace, now: Trace, runs: int, threshold: float) -> Step | None:
         index=index, seen=runs - 1, effect=effect, low=effect - reach, high=effect + reach,
         p_value=min(1.0, LOOKS * float(two_sided(score, 2 * BLOCKS[-1]))), runs=best,
     )  # fmt: skip
+
+
+def _wariness(values: Matrix) -> float:
+    """Return how much more a shift must be where runs resemble the run before them."""
+    import numpy as np
+
+    away = values - np.median(values)
+    limit = 3 * MAD_TO_SIGMA * float(np.median(np.abs(away)))
+    away = np.clip(away, -limit, limit)
+    power = float(away @ away)
+    likeness = float(away[1:] @ away[:-1]) / power if power > 0 else 0.0
+    return 1 + STICKY * max(0.0, likeness - FREE)
 
 
 def _size(part: Shifts, place: int) -> float:

@@ -39,6 +39,7 @@ class History:
         figure: what is judged.
         of: the case's key.
         name: of the case, for people.
+        direction: of the figure, or empty.
         labels: what related cases share: bus, cache, format, storage, aio.
         points: since the baseline's start; runs that are not comparable (another scenario
             fingerprint) belong to another history.
@@ -53,6 +54,7 @@ class History:
     figure: Figure
     labels: Mapping[str, str]
     points: tuple[Point, ...]
+    direction: str = ""
     ceiling: float | None = None
     levelled: tuple[tuple[float, float], ...] = ()
 

@@ -52,7 +52,7 @@ def subject(finding: Finding) -> str:
         more = len(finding.names) - LISTED
         return f"{shown} and {more} more" if more > 0 else shown
     if finding.all_but:
-        return f"everything but {group_text(finding.group)}"
+        return "everything but " + group_text(finding.group).replace("everything", "what is", 1)
     return group_text(finding.group)
 
 

@@ -13,8 +13,10 @@ from pvebench import __version__
 from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
+    "baseline": "baseline:baseline",
     "check": "check:check",
     "guest": "guest:guest",
+    "judge": "verdict:judge",
     "packs": "planning:packs",
     "plan": "planning:plan",
     "proxmox": "proxmox:proxmox",
@@ -24,6 +26,7 @@ COMMANDS: Final = {
     "serve": "running:serve",
     "storage": "tending:storage",
     "undo": "tending:undo",
+    "verdict": "verdict:verdict",
 }
 """Command -> where it is, imported only when it is used: a quick command must start quickly."""
 
@@ -71,7 +74,8 @@ def main() -> None:
 def run_cli(arguments: list[str]) -> int:
     """Return the exit code for `arguments`; print errors on stderr."""
     try:
-        cli.main(arguments, prog_name="pvebench", standalone_mode=False)
+        # A command that has an answer beside its output gives it as the exit code.
+        answer = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
     except PvebenchError as error:
         click.echo(f"pvebench: {error}", err=True)
         return error.exit_code
@@ -84,4 +88,4 @@ def run_cli(arguments: list[str]) -> int:
         # The reader of a pipe has gone; nobody is left to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return 0
+    return answer if isinstance(answer, int) else 0

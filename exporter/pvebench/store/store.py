@@ -16,9 +16,11 @@ from sqlalchemy.exc import OperationalError
 from pvebench.errors import StoreError, StoreMixed
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.store.decisions import Decisions
 from pvebench.store.engine import open_engine
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
+from pvebench.store.numbers import Numbers
 from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals, define
 from pvebench.store.rows import with_samples
 from pvebench.store.tables import (
@@ -49,6 +51,8 @@ class Store:
         self._engine = open_engine(path)
         self.journal = StoredJournal(self._engine)
         self.history = History(self._engine)
+        self.numbers = Numbers(self._engine)
+        self.decisions = Decisions(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
 
