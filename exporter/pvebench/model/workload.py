@@ -22,6 +22,21 @@ class Direction(StrEnum):
     TRIM = "trim"
 
 
+class Place(StrEnum):
+    """What a tool can work on."""
+
+    ANY = "any"
+    DIRECTORY = "directory"
+    DEVICE = "device"
+
+
+class Caveat(StrEnum):
+    """What a workload's numbers say beside the disk's speed, whatever the configuration."""
+
+    CACHE = "measures cache"
+    ZEROES = "measures zero handling"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What is run against the disk.
@@ -35,6 +50,8 @@ class Workload:
         ramp_seconds: I/O before the measured window.
         runtime_seconds: the measured window.
         steady: what must be reached before the ramp; None: nothing.
+        place: what the tool can work on.
+        caveats: what a reader of the numbers must know.
     """
 
     slug: str
@@ -45,6 +62,8 @@ class Workload:
     ramp_seconds: float
     runtime_seconds: float
     steady: SteadyRule | None = None
+    place: Place = Place.ANY
+    caveats: tuple[Caveat, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
