@@ -56,9 +56,10 @@ SCENARIO_INFO = _gauge(
 )  # fmt: skip
 WORKLOAD_INFO = _gauge(
     "workload_info",
-    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
-    "Definition of a workload, always 1.",
-)
+    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs",
+     "caveats"),
+    "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed.",
+)  # fmt: skip
 NODE_INFO = _gauge(
     "node_info",
     ("node", "cpu_model", "microcode", "cpus", "governor"),

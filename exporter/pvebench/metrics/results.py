@@ -133,6 +133,7 @@ def _workload_labels(workload: Mapping[str, Any], direction: str) -> dict[str, s
         "block_size_bytes": str(parameters.get("bs", "")),
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
+        "caveats": ", ".join(workload.get("caveats", ())),
     }
 
 

@@ -142,11 +142,11 @@ class Runner:
         )  # fmt: skip
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
-        if parsed.notes:
-            result.evidence["notes"] = "\n".join(parsed.notes)
+        if notes := (*measured.notes, *parsed.notes):
+            result.evidence["notes"] = "\n".join(notes)
         result.samples += parsed.samples
         result.samples += _slopes(parsed)
-        if workload.runtime_seconds:
+        if workload.runtime_seconds or not job.timed:
             result.samples += window_samples(measured.start, measured.end)
         return parsed
 

@@ -209,5 +209,5 @@ def _target(scenario: Scenario, attachment: Attachment) -> Target:
     layout = scenario.layout
     if layout.on_filesystem:
         path = f"{MOUNT_POINT}/{layout.file_name}"
-        return Target(device=path, size_bytes=layout.file_bytes, file=True)
+        return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
     return Target(device=attachment.device, size_bytes=scenario.volume_bytes)
