@@ -14,6 +14,8 @@ from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
     "check": "check:check",
+    "demo": "demo:demo",
+    "export": "export:export",
     "guest": "guest:guest",
     "packs": "planning:packs",
     "plan": "planning:plan",
