@@ -40,6 +40,10 @@ class Node:
     installed: dict[str, str]
     kernel: str
     online: bool = True
+    hastate: str = "online"
+    replicating: list[int] = field(default_factory=list)
+    pools: dict[str, str] = field(default_factory=dict)
+    """ZFS pool -> what `zpool status` says of its scan."""
     upgraded_qemu: str = ""
 
 
@@ -168,7 +172,29 @@ class Cluster:
             return vmid
         return str(next(number for number in itertools.count(100) if number not in self.vms))
 
-    def get_cluster_resources(self, who: str, **_: Any) -> list[dict[str, Any]]:
+    def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
+        nodes = [
+            {"id": f"node/{node.name}", "type": "node", "node": node.name,
+             "status": "online" if node.online else "offline", "hastate": node.hastate}
+            for node in self.all_nodes.values()
+        ]  # fmt: skip
+        wanted = {"vm": "qemu"}.get(type, type)
+        rows = [*nodes, *self._guests(who)]
+        return [row for row in rows if wanted in {"", row["type"]}]
+
+    def get_nodes_replication(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
+        return [
+            {"id": f"{guest}-0", "guest": guest, "pid": 4711}
+            for guest in self.all_nodes[node].replicating
+        ]
+
+    def get_nodes_disks_zfs(self, who: str, node: str) -> list[dict[str, Any]]:
+        return [{"name": name, "health": "ONLINE"} for name in self.all_nodes[node].pools]
+
+    def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
+        return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}
+
+    def _guests(self, who: str) -> list[dict[str, Any]]:
         return [
             {"id": f"qemu/{vm.vmid}", "type": "qemu", "vmid": vm.vmid, "node": vm.node,
              "status": "running" if vm.running else "stopped", "name": vm.config.get("name", ""),
@@ -348,7 +374,7 @@ class Cluster:
         return found
 
     def get_nodes_qemu(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
-        return [row for row in self.get_cluster_resources(who) if row["node"] == node]
+        return [row for row in self._guests(who) if row["node"] == node]
 
     def post_nodes_qemu(
         self, who: str, node: str, vmid: str, pool: str = "", **options: Any

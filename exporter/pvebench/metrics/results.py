@@ -49,6 +49,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
             if sample.metric == "boot_time" and run.definition["workload"]["tool"] == "boot":
                 families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
+        _add_pressure(families, labels, run.samples)
         families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
 
@@ -75,6 +76,14 @@ def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -
         metric, name = PER_PART[sample.metric]
         extra = {name: sample.part, "direction": str(sample.direction or "")}
         families.add(metric, {**labels, **extra}, sample.value)
+
+
+def _add_pressure(
+    families: Families, labels: Mapping[str, str], samples: tuple[Sample, ...]
+) -> None:
+    for sample in samples:
+        if sample.metric == "host_pressure":
+            families.add(catalog.HOST_PRESSURE, {**labels, "resource": sample.part}, sample.value)
 
 
 def _add_switches(

@@ -14,6 +14,7 @@ import structlog
 from pvebench.config import Pack
 from pvebench.errors import StoreError
 from pvebench.model.conduct import Conduct
+from pvebench.model.guard import Guard, Hold
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
@@ -21,6 +22,7 @@ from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
+from pvebench.scheduler.gate import Gate
 from pvebench.store import CaseRecord, Store
 
 STORE_RETRY_SECONDS: Final = 10.0
@@ -36,6 +38,7 @@ class Worker:
     """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
 
     Args:
+        guards: asked before each run, and told after it.
         between: called with the worker before each step; may call `assign`.
         cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
             ever, only what is due.
@@ -44,7 +47,7 @@ class Worker:
 
     def __init__(
         self, *, site: Site, assignments: Sequence[Assignment], store: Store,
-        observer: Observer, cycles: int | None = None,
+        observer: Observer, cycles: int | None = None, guards: Sequence[Guard] = (),
         between: Callable[[Worker], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._between = between
@@ -53,6 +56,7 @@ class Worker:
         self._store = store
         self._observer = observer
         self._limit = cycles
+        self._gate = Gate(guards)
         self._records: dict[str, CaseRecord | None] = {}
         self._queue: list[Case] = []
         self._conduct = Conduct()
@@ -122,10 +126,10 @@ class Worker:
     def step(self) -> float:
         """Do the next thing: run one case, or begin or end a cycle. Return seconds to wait."""
         if self._queue:
-            self._run_next()
+            wait = self._run_next()
             if not self._queue:
                 self._end_cycle()
-            return 0.0
+            return wait
         return self._begin_cycle()
 
     def _begin_cycle(self) -> float:
@@ -209,12 +213,38 @@ class Worker:
         )
         log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
 
-    def _run_next(self) -> None:
+    def _run_next(self) -> float:
+        """Run the next case, or record why not, or return how long it has to wait."""
         case = self._queue[0]
-        upcoming = tuple(self._queue[1 : 1 + UPCOMING])
-        self.set_status(lambda status: replace(status, upcoming=upcoming))
         cycle = self.status.cycle
-        run = self._runner.run(case, cycle=cycle.uid if cycle else "", conduct=self._conduct)
+        uid = cycle.uid if cycle else ""
+        hold = self._gate.enter(case)
+        if hold is not None and not hold.skip:
+            self._wait_for(hold)
+            return hold.seconds
+        if hold is not None:
+            self._finish(self._runner.skip(case, cycle=uid, reason=hold.reason))
+            return 0.0
+        upcoming = tuple(self._queue[1 : 1 + UPCOMING])
+        self.set_status(lambda status: replace(status, upcoming=upcoming, hold=None))
+        try:
+            run = self._runner.run(case, cycle=uid, conduct=self._conduct)
+        finally:
+            disturbed = self._gate.leave(case)
+        if disturbed and run.outcome is Outcome.OK:
+            run = replace(run, outcome=Outcome.NOISY, reason=disturbed)
+        self._finish(run)
+        return 0.0
+
+    def _wait_for(self, hold: Hold) -> None:
+        known = self.status.hold
+        if known is None or known.kind is not hold.kind:
+            log.info("waiting", node=self.node, reason=hold.reason)
+        self.set_status(lambda status: replace(status, state=State.PAUSED, hold=hold))
+
+    def _finish(self, run: Run) -> None:
+        """Store the run of the first case in the queue, and go on behind it."""
+        case = run.case
         self._keep(run)
         self._queue.pop(0)
         self._records[case.key] = self._store.case(case.key)
@@ -271,6 +301,7 @@ class Worker:
             return replace(
                 status, cycle=cycle, progressed=run.finished, fault=fault,
                 case=None, phase=None, state=State.IDLE, since=run.finished, upcoming=upcoming,
+                hold=None,
             )  # fmt: skip
 
         self.set_status(change)

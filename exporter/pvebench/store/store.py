@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError
 from pvebench.errors import StoreError, StoreMixed
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.workload import Direction
 from pvebench.store.engine import open_engine
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
@@ -174,6 +175,20 @@ class Store:
             failures_in_row=failures,
         )  # fmt: skip
 
+    def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
+        """Return what was written to a storage in the calendar month (UTC) of `at`.
+
+        Args:
+            node: from this node only; None: from all nodes together.
+        """
+        query = select(func.sum(totals.c.value)).where(
+            totals.c.storage == storage, totals.c.name == _month(at)
+        )
+        if node is not None:
+            query = query.where(totals.c.node == node)
+        with self._engine.connect() as connection:
+            return int(connection.scalar(query) or 0)
+
     def case_keys(self) -> list[str]:
         """Return the keys of all cases that were ever tried."""
         with self._engine.connect() as connection:
@@ -190,8 +205,9 @@ class Store:
             amounts = connection.execute(select(totals)).all()
             counts = connection.execute(ended).all()
             number = connection.scalar(select(func.count()).select_from(runs))
+        moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
-            bytes={(row.node, row.storage, row.name): row.value for row in amounts},
+            bytes={key: value for key, value in moved.items() if key[2] in _DIRECTIONS},
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )
@@ -253,19 +269,29 @@ def _sample_row(number: int, sample: Sample) -> dict[str, Any]:
     }
 
 
+_DIRECTIONS: Final = frozenset(map(str, Direction))
+
+
+def _month(at: datetime) -> str:
+    return f"written {at.astimezone(UTC):%Y-%m}"
+
+
 def _add_totals(connection: Connection, run: Run) -> None:
-    """Count the bytes that the guest moved, for wear book-keeping."""
-    for sample in run.samples:
-        if sample.metric == "bytes" and sample.direction is not None:
-            row = upsert(totals).values(
-                node=run.case.scenario.node,
-                storage=run.case.scenario.storage,
-                name=str(sample.direction),
-                value=sample.value,
+    """Count what the workload moved, and what was written in all, for wear book-keeping."""
+    amounts = {
+        str(sample.direction): sample.value
+        for sample in run.samples
+        if sample.metric == "bytes" and sample.direction is not None
+    }
+    if run.written_bytes:
+        amounts[_month(run.finished)] = float(run.written_bytes)
+    for name, value in amounts.items():
+        row = upsert(totals).values(
+            node=run.case.scenario.node, storage=run.case.scenario.storage, name=name, value=value
+        )
+        connection.execute(
+            row.on_conflict_do_update(
+                index_elements=["node", "storage", "name"],
+                set_={"value": totals.c.value + row.excluded.value},
             )
-            connection.execute(
-                row.on_conflict_do_update(
-                    index_elements=["node", "storage", "name"],
-                    set_={"value": totals.c.value + row.excluded.value},
-                )
-            )
+        )

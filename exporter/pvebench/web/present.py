@@ -49,6 +49,7 @@ class WorkerView:
         elapsed: of the phase, with what is expected.
         phase_seconds: done and expected, for a bar; None where nothing is known.
         due: when idle, when the next case is due.
+        hold: what the next case waits for.
     """
 
     node: str
@@ -62,6 +63,7 @@ class WorkerView:
     upcoming: tuple[Next, ...]
     due: Moment | None
     fault: str
+    hold: str
 
 
 def case_url(key: str) -> str:
@@ -102,6 +104,7 @@ def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
         ),
         due=None if status.next_due is None else moment(status.next_due, now),
         fault=without_secrets(status.fault),
+        hold=without_secrets(status.hold.reason) if status.hold else "",
     )
 
 
