@@ -20,7 +20,6 @@ from pve.vms import Vm
 from pve.work import Task, TaskFailure, Tasks
 
 VERSIONS = {8: "8.4.21", 9: "9.2.11"}
-QEMU = {8: "9.2.0", 9: "11.0.0"}
 PACKAGES = {
     8: {"pve-manager": "8.4.21", "qemu-server": "8.4.10", "pve-qemu-kvm": "9.2.0-7",
         "zfsutils-linux": "2.2.8-pve1", "proxmox-kernel-6.8.12-15-pve-signed": "6.8.12-15"},
@@ -29,7 +28,8 @@ PACKAGES = {
 }  # fmt: skip
 KERNELS = {8: "6.8.12-15-pve", 9: "7.0.2-1-pve"}
 
-MakeMachine = Callable[[int, Path, Volumes, str], Machine]
+MakeMachine = Callable[[int, Path, Volumes, Callable[[], str]], Machine]
+"""From number, directory, volumes and the version of QEMU that a start would run."""
 
 
 @dataclass
@@ -44,10 +44,14 @@ class Node:
     replicating: list[int] = field(default_factory=list)
     pools: dict[str, str] = field(default_factory=dict)
     """ZFS pool -> what `zpool status` says of its scan."""
-    upgraded_qemu: str = ""
+
+    @property
+    def qemu(self) -> str:
+        """What a VM that is started now would run."""
+        return self.installed["pve-qemu-kvm"].partition("-")[0]
 
 
-def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: str) -> Machine:
+def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> Machine:
     return CheapMachine(directory, volumes, qemu=qemu)
 
 
@@ -392,10 +396,10 @@ class Cluster:
             raise failure(
                 f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
             )
-        qemu = self.all_nodes[node].upgraded_qemu or QEMU[self.major]
         place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
         volumes = self.volumes_on[node]
-        vm = Vm(number, node, self.make_machine(number, place, volumes, qemu), volumes)
+        machine = self.make_machine(number, place, volumes, lambda: self.all_nodes[node].qemu)
+        vm = Vm(number, node, machine, volumes)
         vm.config["lock"] = "create"
         self.vms[number] = vm
 

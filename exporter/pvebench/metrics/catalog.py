@@ -80,6 +80,12 @@ ENVIRONMENT_END = _gauge(
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
     "End of the last run in an environment.",
 )
+ENVIRONMENT_CHANGE = _gauge(
+    "environment_change_info",
+    ("node", "environment", "fact", "before", "after"),
+    "What was another one in an environment than before it, always 1; the last 20 environments "
+    "of each node. When it began is in pvebench_environment_start_timestamp_seconds.",
+)
 # --- results ---
 IOPS = _gauge("iops", RESULT, "I/O operations per second, mean of the last good run (fio iops).")
 BANDWIDTH = _gauge(

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.scenario import Machine, Scenario
 
 
@@ -186,6 +186,12 @@ class Hypervisor(Protocol):
 
     def host_environment(self) -> Environment:
         """Return what is known without a VM. Never raises."""
+
+    def upkeep(self) -> Upkeep:
+        """Return what was installed since the VM was started. Never raises DriverError.
+
+        Cheap enough to be asked before every run; what it tells may be half a minute old.
+        """
 
     def shutdown(self) -> None:
         """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from pvebench.config import Pack
-from pvebench.errors import StoreError
+from pvebench.errors import DriverError, StoreError
 from pvebench.model.conduct import Conduct
 from pvebench.model.guard import Guard, Hold
 from pvebench.model.ports import Site
@@ -21,7 +21,8 @@ from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, Wor
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.runner import Observer, Observers, Runner
-from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
+from pvebench.scheduler.burst import CORE, Burst
+from pvebench.scheduler.due import BURST_SECONDS, NEVER_RUN_SECONDS, Due, next_due
 from pvebench.scheduler.gate import Gate
 from pvebench.store import CaseRecord, Store
 
@@ -57,11 +58,13 @@ class Worker:
         self._observer = observer
         self._limit = cycles
         self._gate = Gate(guards)
+        self._burst = Burst(store, site.node)
         self._records: dict[str, CaseRecord | None] = {}
         self._queue: list[Case] = []
         self._conduct = Conduct()
         self._plan: Plan | None = None
         self._cycles_done = 0
+        self._cut = False
         self._lock = threading.Lock()
         now = site.clock.now()
         self._status = WorkerStatus(node=site.node, state=State.IDLE, since=now, progressed=now)
@@ -190,6 +193,9 @@ class Worker:
         for case in assignment.matrix.cases:
             due: Due = next_due(self._record(case), every_seconds=assignment.pack.every_seconds)
             late[case.key] = due.late_seconds(now)
+            wanted = self._burst.wants(assignment.pack.tier, case.key)
+            if wanted and not self._has_failed(case):
+                late[case.key] = BURST_SECONDS
         return late
 
     def _record(self, case: Case) -> CaseRecord | None:
@@ -228,6 +234,7 @@ class Worker:
         upcoming = tuple(self._queue[1 : 1 + UPCOMING])
         self.set_status(lambda status: replace(status, upcoming=upcoming, hold=None))
         try:
+            self._look_after()
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
         finally:
             disturbed = self._gate.leave(case)
@@ -235,6 +242,19 @@ class Worker:
             run = replace(run, outcome=Outcome.NOISY, reason=disturbed)
         self._finish(run)
         return 0.0
+
+    def _look_after(self) -> None:
+        """Have the VM started anew if software was installed that it does not run yet."""
+        upkeep = self._site.hypervisor.upkeep()
+        pending = tuple(sorted(upkeep.pending.items()))
+        self.set_status(lambda status: replace(status, pending=pending))
+        if not upkeep.restart:
+            return
+        log.info("the VM is started anew", node=self.node, installed=upkeep.restart)
+        try:
+            self._runner.renew()
+        except DriverError as error:
+            log.warning("the VM does not end", node=self.node, reason=error.reason)
 
     def _wait_for(self, hold: Hold) -> None:
         known = self.status.hold
@@ -250,8 +270,19 @@ class Worker:
         self._records[case.key] = self._store.case(case.key)
         self.outcomes[case.key] = run.outcome
         self._advance(run, again=self._queue_again(run))
+        if self._burst.note(run):
+            self._give_way(run)
         _log_run(run)
         self._observer.finished(run)
+
+    def _give_way(self, run: Run) -> None:
+        """The environment has changed: end the cycle here if another pack is to go first."""
+        log.warning("another environment", node=self.node, environment=run.environment.slug)
+        cycle = self.status.cycle
+        tiers = {assignment.pack.tier for assignment in self._assignments}
+        if self._limit is None and CORE in tiers and cycle is not None and cycle.tier != CORE:
+            self._cut = bool(self._queue)
+            self._queue.clear()
 
     def _keep(self, run: Run) -> None:
         """Store a finished run; while the database cannot take it, wait and try again.
@@ -308,9 +339,10 @@ class Worker:
 
     def _end_cycle(self) -> None:
         cycle = self.status.cycle
-        if cycle is not None:
+        if cycle is not None and not self._cut:
             self._store.end_cycle(cycle.uid)
             log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
+        self._cut = False
         self._cycles_done += 1
         self._retried.clear()
 

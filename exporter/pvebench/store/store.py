@@ -189,6 +189,41 @@ class Store:
         with self._engine.connect() as connection:
             return int(connection.scalar(query) or 0)
 
+    def present_environment(self, node: str) -> tuple[str, datetime | None]:
+        """Return the digest of the newest good run's environment on a node, and since when.
+
+        The moment is None if no other environment came before it; the digest is empty if there
+        is no good run.
+        """
+        good = (runs.c.node == node) & runs.c.outcome.in_(GOOD)
+        newest = select(runs.c.environment).where(good).order_by(runs.c.id.desc()).limit(1)
+        with self._engine.connect() as connection:
+            digest = connection.scalar(newest)
+            other = connection.scalar(
+                select(runs.c.id)
+                .where(good, runs.c.environment != digest)
+                .order_by(runs.c.id.desc())
+                .limit(1)
+            )
+            if digest is None or other is None:
+                return digest or "", None
+            first = select(func.min(runs.c.started)).where(good, runs.c.id > other)
+            since = float(connection.scalar(first) or 0.0)
+        return str(digest), datetime.fromtimestamp(since, UTC)
+
+    def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
+        """Return case key -> number of good runs on a node that started at `moment` or later."""
+        query = (
+            select(runs.c.case_key, func.count())
+            .where(
+                runs.c.node == node, runs.c.outcome.in_(GOOD),
+                runs.c.started >= moment.timestamp(), runs.c.finished >= moment.timestamp(),
+            )
+            .group_by(runs.c.case_key)
+        )  # fmt: skip
+        with self._engine.connect() as connection:
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
     def case_keys(self) -> list[str]:
         """Return the keys of all cases that were ever tried."""
         with self._engine.connect() as connection:
