@@ -126,6 +126,8 @@ def numbers(samples: tuple[Sample, ...]) -> str:
 
 def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
     """Return the lines of the live display."""
+    if status.hold is not None:
+        return [Text(f"waiting: {status.hold.reason}", style="dim")]
     if status.case is None:
         if status.next_due is not None:
             wait = show_seconds(max(0.0, (status.next_due - now).total_seconds()))

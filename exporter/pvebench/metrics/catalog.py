@@ -82,6 +82,12 @@ ENVIRONMENT_END = _gauge(
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
     "End of the last run in an environment.",
 )
+ENVIRONMENT_CHANGE = _gauge(
+    "environment_change_info",
+    ("node", "environment", "fact", "before", "after"),
+    "What was another one in an environment than before it, always 1; the last 20 environments "
+    "of each node. When it began is in pvebench_environment_start_timestamp_seconds.",
+)
 # --- results ---
 IOPS = _gauge("iops", RESULT, "I/O operations per second, mean of the last good run (fio iops).")
 BANDWIDTH = _gauge(
@@ -133,6 +139,12 @@ HOST_CPU = _gauge(
     (*CASE, "component"),
     "Host CPU in use during the measured window, in cores: total of the host, the qemu process, "
     "and of qemu its vcpu, iothread and other threads.",
+)
+HOST_PRESSURE = _gauge(
+    "host_pressure_ratio",
+    (*CASE, "resource"),
+    "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
+    "io_some, io_full, memory_some, memory_full; nodes with node_exporter only.",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
@@ -253,6 +265,31 @@ NEXT_RUN = _gauge(
     "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
 )
 CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+HOLD = _gauge(
+    "scheduler_hold",
+    ("node", "reason"),
+    "What the next case waits for, always 1: paused, quiet_hours, busy, load or turn; absent while "
+    "nothing holds it.",
+)
+PENDING_INFO = _gauge(
+    "environment_pending_info",
+    ("node", "fact", "version"),
+    "Software that is installed on the node but does not run yet, always 1.",
+)
+MONTH_WRITTEN = _gauge(
+    "month_written_bytes",
+    ("node", "storage"),
+    "Bytes written to test disks from the node in this calendar month (UTC), fills included.",
+)
+WRITE_BUDGET = _gauge(
+    "write_budget_bytes", ("node", "storage"), "Bytes that may be written to the storage a month."
+)
+STORAGE_FREE = _gauge(
+    "storage_free_bytes", ("node", "storage"), "Free bytes when the storage was last looked at."
+)
+STORAGE_FLOOR = _gauge(
+    "storage_free_floor_bytes", ("node", "storage"), "Bytes that must stay free on the storage."
+)
 CONFIG_INFO = _gauge(
     "config_info",
     ("digest", "packs"),

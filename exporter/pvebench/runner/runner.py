@@ -11,7 +11,7 @@ from pvebench.analysis.steady import steadiness
 from pvebench.errors import DriverError, Interrupted, PvebenchError
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Site, Volume
+from pvebench.model.ports import Attachment, Site, Volume
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Direction
@@ -37,6 +37,7 @@ class _Result:
     retryable: bool = False
     samples: list[Sample] = dataclasses.field(default_factory=list)
     evidence: Evidence = dataclasses.field(default_factory=dict)
+    written_bytes: int = 0
 
     def demote(self, outcome: Outcome, reason: str) -> None:
         """Lower a good outcome; the first reason stays."""
@@ -51,6 +52,8 @@ class Runner:
         self._site = site
         self._observer = observer
         self._setup = Setup(site)
+        self._counted: tuple[Attachment | None, int] = None, 0
+        """An attachment, and how much written to it belongs to runs that have ended."""
 
     def run(self, case: Case, *, cycle: str, conduct: Conduct) -> Run:
         """Return the finished run of `case`, whatever came of it.
@@ -61,7 +64,10 @@ class Runner:
         started = self._site.clock.now()
         result = _Result()
         try:
-            self._measure(case, conduct, result)
+            try:
+                self._measure(case, conduct, result)
+            finally:
+                result.written_bytes = self._count_written(case)
         except Interrupted:
             raise
         except Invalid as error:
@@ -88,8 +94,40 @@ class Runner:
             reason=result.reason,
             samples=tuple(result.samples),
             evidence=dict(result.evidence),
+            written_bytes=result.written_bytes,
             retryable=result.retryable,
         )
+
+    def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
+        """Return a run of `case` that was not made, with the reason."""
+        now = self._site.clock.now()
+        return Run(
+            uid=uuid.uuid4().hex, case=case, environment=self._known_environment(), cycle=cycle,
+            started=now, finished=now, outcome=Outcome.SKIPPED, reason=reason,
+        )  # fmt: skip
+
+    def renew(self) -> None:
+        """End the VM, so that the next run is made with what is installed by then.
+
+        Raises:
+            DriverError: it does not end; the next run tries again.
+        """
+        self._setup.renew()
+
+    def _count_written(self, case: Case) -> int:
+        """Return the bytes that this run wrote; where QEMU cannot tell, the most it may have."""
+        attached = self._setup.attachment
+        if attached is None:
+            return 0
+        before = self._counted[1] if self._counted[0] is attached else 0
+        try:
+            total = self._site.hypervisor.counters().write_bytes
+        except DriverError:
+            room = ROOMS[case.workload.tool]
+            estimate = room.estimate(case.workload, case.scenario.volume_bytes)
+            total = before + estimate.bytes_written
+        self._counted = attached, total
+        return max(0, total - before)
 
     @staticmethod
     def _fail(result: _Result, outcome: Outcome, reason: str) -> None:

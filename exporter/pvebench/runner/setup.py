@@ -58,6 +58,11 @@ class Setup:
         self._suspect = False
         self.environment: Environment | None = None
 
+    @property
+    def attachment(self) -> Attachment | None:
+        """The disk that is plugged in for the present case; None: none is."""
+        return self._ready.attachment if self._ready else None
+
     def ready(self, scenario: Scenario, tell: Tell, evidence: Evidence, *, fresh: bool) -> Ready:
         """Return everything in place for `scenario`.
 
@@ -196,6 +201,11 @@ class Setup:
         except DriverError:
             self._mounted = False
             self._site.hypervisor.power_off()
+
+    def renew(self) -> None:
+        """End the VM, so that the next case starts it with what is installed by then."""
+        self._leave()
+        self._site.hypervisor.power_off()
 
     def close(self) -> None:
         """End the VM and remove the volumes."""

@@ -33,6 +33,10 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         moved = count - start.host.bytes.get(name, count + 1)
         if moved >= 0:
             samples.append(Sample("host_bytes", None, float(moved), Unit.BYTES, name))
+    for resource, after in end.host.pressure_seconds.items():
+        waited = after - start.host.pressure_seconds.get(resource, after + 1)
+        if waited >= 0:
+            samples.append(Sample("host_pressure", None, waited / seconds, Unit.RATIO, resource))
     switches = end.host.context_switches - start.host.context_switches
     if end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))

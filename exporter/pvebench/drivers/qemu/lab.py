@@ -26,7 +26,7 @@ from pvebench.drivers.qemu.storages import Storage
 from pvebench.errors import DriverError, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import Attachment, BlockCounters, Clock, Guest, Journal, Plug, Volume
 from pvebench.model.scenario import Machine, Scenario
 
@@ -216,6 +216,10 @@ class QemuLab:
     def host_environment(self) -> Environment:
         """Return what is known without a VM. See the port."""
         return environment(self._node, self._image, self._accelerator, None)
+
+    def upkeep(self) -> Upkeep:
+        """Return nothing: the lab's packages are looked at when it is started. See the port."""
+        return Upkeep()
 
     def shutdown(self) -> None:
         """End the VM, remove the volumes. See the port."""
