@@ -14,7 +14,9 @@ BASE_IOPS: Final = 40_000.0
 BASE_BYTES_PER_SECOND: Final = 900e6
 NOISE: Final = 0.03
 
-_BUS_FACTOR: Final = {Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35}
+_BUS_FACTOR: Final = {
+    Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35, Bus.HOST: 1.1,
+}  # fmt: skip
 _FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
 _READ_FACTOR: Final = {
     Cache.NONE: 1.0, Cache.DIRECTSYNC: 0.95, Cache.WRITETHROUGH: 1.6, Cache.WRITEBACK: 1.6,
