@@ -160,6 +160,26 @@ GUEST_CPU = _gauge(
     (*CASE, "mode"),
     "CPU of the tool in the guest, user and system, as ratio of one CPU (fio usr_cpu, sys_cpu).",
 )
+DEVICE_SHARE = _gauge(
+    "device_share_ratio",
+    RESULT,
+    "Bytes that reached the backing device over bytes that the guest moved: 1 from disk, 0 from "
+    "a cache; above 1 with the format's own data or read-ahead.",
+)
+FLUSH_SHARE = _gauge(
+    "flush_share_ratio", CASE, "Flushes that QEMU saw over flushes that the guest's tool issued."
+)
+GUEST_TO_HOST = _gauge(
+    "guest_to_host_ratio",
+    RESULT,
+    "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
+    "that virtualisation costs nothing.",
+)
+GUEST_CPU_WAIT = _gauge(
+    "guest_cpu_wait_cores",
+    CASE,
+    "How many of the guest's CPUs, on average, were ready to run but waited for one of the host.",
+)
 # --- runs ---
 RUN_TIMESTAMP = _gauge(
     "run_timestamp_seconds", CASE, "End of the last good run, the one whose values are shown."
@@ -171,6 +191,12 @@ RUN_DURATION = _gauge(
     "run_duration_seconds", CASE, "Wall time of the last attempt, switching and settling included."
 )
 RUN_SUCCESS = _gauge("run_success", CASE, "Whether the last attempt gave a good run.")
+RUN_SUSPICION = _gauge(
+    "run_suspicion",
+    (*CASE, "reason"),
+    "1 for each reason why the last attempt is suspicious: rate, size, cpu, device_share, "
+    "flush_share, beats_host, guest_starved, not_filled.",
+)
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(
     "schedule_interval_seconds", CASE, "How often the pack wants this case to run."

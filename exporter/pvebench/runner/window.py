@@ -27,7 +27,9 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     samples = [Sample("window", None, seconds, Unit.SECONDS)]
     for component, after in end.host.cpu_seconds.items():
         used = after - start.host.cpu_seconds.get(component, after + 1)
-        if used >= 0:
+        if used >= 0 and component == "vcpu_wait":  # time without a CPU is not its use
+            samples.append(Sample("guest_cpu_wait", None, used / seconds, Unit.CORES))
+        elif used >= 0:
             samples.append(Sample("host_cpu", None, used / seconds, Unit.CORES, component))
     for name, count in end.host.bytes.items():
         moved = count - start.host.bytes.get(name, count + 1)

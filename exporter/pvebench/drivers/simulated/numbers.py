@@ -16,7 +16,9 @@ SYNC_SECONDS: Final = 0.0006
 """What one sync costs on the simulated disk: an SSD with power loss protection behind a network."""
 NOISE: Final = 0.03
 
-_BUS_FACTOR: Final = {Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35}
+_BUS_FACTOR: Final = {
+    Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35, Bus.HOST: 1.1,
+}  # fmt: skip
 _FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
 _READ_FACTOR: Final = {
     Cache.NONE: 1.0, Cache.DIRECTSYNC: 0.95, Cache.WRITETHROUGH: 1.6, Cache.WRITEBACK: 1.6,
