@@ -96,6 +96,61 @@ def measure(part: Part, api: RunningApi, directory: Path, exporter: str,
     print(f"{part.pack.name}: {time.monotonic() - begun:.0f} s, {len(api.calls) - calls} API calls")
 
 
+UPGRADED = "99.0.0"
+CORE_PACK = """\
+pack: heart
+title: The core tier, short
+tier: core
+every: 1h
+axes: {bus: [scsi], format: [raw], cache: [none]}
+volume: {size: 32M}
+measure: {ramp: 500ms, runtime: 1s}
+workloads:
+  - fio: {rw: randwrite, bs: 4k, iodepth: 8}
+"""
+
+
+def upgrade(api: RunningApi, directory: Path, exporter: str) -> None:
+    """Upgrade the node in mid-cycle: pending, then another environment and its burst."""
+    address = f"127.0.0.1:{free_port()}"
+    core = directory / "core.yaml"
+    core.write_text(CORE_PACK, "utf-8")
+    config = write_settings(
+        directory, api, packs=[core, PARTS[0].pack], storages=STORAGES,
+        more=f"listen: {address}", node_exporter=exporter, kvm="false", cpu="max",
+    )  # fmt: skip
+    state = directory / "state-upgrade"
+    given = ["--config", str(config), "--state", str(state), "--scale", "0.25"]
+    with subprocess.Popen(pvebench("serve", *given)) as process:
+        wait_for(address, "pvebench_iops{", "randread-4k-qd32")
+        api.cluster.all_nodes["pve1"].installed["pve-qemu-kvm"] = f"{UPGRADED}-1"
+        print("upgraded", flush=True)
+        wait_for(address, "pvebench_environment_pending_info{", f'version="{UPGRADED}-1"')
+        print("pending", flush=True)
+        wait_for(address, "pvebench_environment_change_info{", f'after="{UPGRADED}"')
+        print("another environment", flush=True)
+        wait_for(address, "pvebench_runs_total{", 'randwrite-4k-qd8"', at_least=1 + 5)
+        print("its burst", flush=True)
+        subprocess.run(pvebench("abort", *given[:4]), check=True)
+        process.wait(timeout=120)
+    assert api.cluster.vms == {}, "a VM is left"
+
+
+def wait_for(address: str, start: str, part: str, *, at_least: float = 0.0) -> None:
+    """Wait until the page has such a line, with a value not below `at_least`."""
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        try:
+            page = httpx2.get(f"http://{address}/metrics").text
+        except httpx2.HTTPError:
+            continue
+        lines = [line for line in page.splitlines() if line.startswith(start) and part in line]
+        if lines and max(float(line.rpartition(" ")[2]) for line in lines) >= at_least:
+            return
+    raise AssertionError(f"no {start} {part} >= {at_least}")
+
+
 def main(more: Sequence[str]) -> None:
     with node_exporter() as exporter:
         for major in (9, 8):
@@ -106,6 +161,8 @@ def main(more: Sequence[str]) -> None:
                     for part in PARTS:
                         print(f"== Proxmox VE {major}: {part.pack.name}", flush=True)
                         measure(part, api, directory, exporter, more)
+                    print(f"== Proxmox VE {major}: an upgrade in mid-cycle", flush=True)
+                    upgrade(api, directory, exporter)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from pve.real import real
 from pve.server import RunningApi, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.model.units import MIB
+from pvebench.store import Store
 from support.packs import write_pack
 
 PACK = """\
@@ -66,6 +69,10 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
         ("pve1", "local.scsi.raw.none"), ("pve1", "local.sata.vmdk.none"),
         ("pve1", "share.scsi.raw.none"), ("pve2", "share.scsi.raw.none"),
     }  # fmt: skip
+    store = Store(tmp_path / "state" / "pvebench.db")
+    # The fill, and what fio wrote.
+    assert store.written_bytes("share", datetime.now(UTC), node="pve2") > 64 * MIB
+    store.close()
     assert api.cluster.vms == {}
     left = [
         row["volid"]

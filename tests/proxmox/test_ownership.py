@@ -21,12 +21,15 @@ from pvebench.errors import (
     SwitchFailed,
 )
 from pvebench.model.disk import Bus
+from pvebench.model.environment import Upkeep
 from pvebench.model.ports import Plug
 
 
 def stranger(site: Site, vmid: int, *, pooled: bool = False) -> Vm:
     cluster = site.cluster
-    machine = CheapMachine(cluster.directory / f"stranger-{vmid}", cluster.volumes, qemu="9.0.0")
+    machine = CheapMachine(
+        cluster.directory / f"stranger-{vmid}", cluster.volumes, qemu=lambda: "9.0.0"
+    )
     vm = Vm(vmid, "pve1", machine, cluster.volumes, config={"name": "theirs", "tags": "pvebench"})
     cluster.vms[vmid] = vm
     if pooled:
@@ -294,12 +297,49 @@ def test_what_runs_is_told_from_what_is_installed(both: Site) -> None:
     node = both.cluster.all_nodes["pve1"]
     node.installed["pve-qemu-kvm"] = "99.1.0-1"
     node.installed["proxmox-kernel-99.0.1-1-pve-signed"] = "99.0.1-1"
-    node.upgraded_qemu = "99.1.0"
     waiting = both.node.environment()
-    assert both.node.pending_changes == {"kernel": "99.0.1-1-pve", "qemu": "99.1.0"}
+    assert both.node.upkeep().pending["kernel"] == "99.0.1-1-pve"
     assert waiting.facts["qemu"] == before.facts["qemu"]
     assert waiting.facts["kernel"] == before.facts["kernel"]
     assert before.facts.keys() - waiting.facts.keys() == {"qemu_package"}
+
+
+def test_an_upgrade_wants_a_cold_start_and_is_in_force_after_it(both: Site) -> None:
+    both.node.boot(MACHINE)
+    before = both.node.environment()
+    assert both.node.upkeep() == Upkeep()
+    both.cluster.all_nodes["pve1"].installed["pve-qemu-kvm"] = "99.1.0-1"
+    assert both.node.upkeep() == Upkeep()  # looked at half a minute ago
+    both.clock.sleep(31)
+    upkeep = both.node.upkeep()
+    assert upkeep.pending == {"qemu_package": "99.1.0-1"}
+    assert upkeep.restart == "qemu_package 99.1.0-1"
+    both.node.power_off()
+    both.node.boot(MACHINE)
+    after = both.node.environment()
+    both.clock.sleep(31)
+    assert both.node.upkeep() == Upkeep()
+    assert (after.facts["qemu"], after.facts["qemu_package"]) == ("99.1.0", "99.1.0-1")
+    assert before.facts["qemu"] != "99.1.0"
+
+
+def test_a_lost_answer_is_no_upgrade(site: Site) -> None:
+    site.node.boot(MACHINE)
+    site.node.environment()
+    site.clock.sleep(31)
+    site.faults.add("status", "GET", "/apt/versions", times=9, status=595)
+    assert site.node.upkeep() == Upkeep()
+
+
+def test_a_new_kernel_is_pending_until_the_node_reboots_and_no_reason_to_restart(
+    site: Site,
+) -> None:
+    site.node.boot(MACHINE)
+    site.node.environment()
+    node = site.cluster.all_nodes["pve1"]
+    node.installed["proxmox-kernel-99.0.1-1-pve-signed"] = "99.0.1-1"
+    site.clock.sleep(31)
+    assert site.node.upkeep() == Upkeep(pending={"kernel": "99.0.1-1-pve"})
 
 
 def test_without_the_right_to_look_at_the_node_less_is_known_but_all_works(site: Site) -> None:

@@ -20,7 +20,6 @@ from pve.vms import Vm
 from pve.work import Task, TaskFailure, Tasks
 
 VERSIONS = {8: "8.4.21", 9: "9.2.11"}
-QEMU = {8: "9.2.0", 9: "11.0.0"}
 PACKAGES = {
     8: {"pve-manager": "8.4.21", "qemu-server": "8.4.10", "pve-qemu-kvm": "9.2.0-7",
         "zfsutils-linux": "2.2.8-pve1", "proxmox-kernel-6.8.12-15-pve-signed": "6.8.12-15"},
@@ -29,7 +28,8 @@ PACKAGES = {
 }  # fmt: skip
 KERNELS = {8: "6.8.12-15-pve", 9: "7.0.2-1-pve"}
 
-MakeMachine = Callable[[int, Path, Volumes, str], Machine]
+MakeMachine = Callable[[int, Path, Volumes, Callable[[], str]], Machine]
+"""From number, directory, volumes and the version of QEMU that a start would run."""
 
 
 @dataclass
@@ -40,10 +40,18 @@ class Node:
     installed: dict[str, str]
     kernel: str
     online: bool = True
-    upgraded_qemu: str = ""
+    hastate: str = "online"
+    replicating: list[int] = field(default_factory=list)
+    pools: dict[str, str] = field(default_factory=dict)
+    """ZFS pool -> what `zpool status` says of its scan."""
+
+    @property
+    def qemu(self) -> str:
+        """What a VM that is started now would run."""
+        return self.installed["pve-qemu-kvm"].partition("-")[0]
 
 
-def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: str) -> Machine:
+def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> Machine:
     return CheapMachine(directory, volumes, qemu=qemu)
 
 
@@ -168,7 +176,29 @@ class Cluster:
             return vmid
         return str(next(number for number in itertools.count(100) if number not in self.vms))
 
-    def get_cluster_resources(self, who: str, **_: Any) -> list[dict[str, Any]]:
+    def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
+        nodes = [
+            {"id": f"node/{node.name}", "type": "node", "node": node.name,
+             "status": "online" if node.online else "offline", "hastate": node.hastate}
+            for node in self.all_nodes.values()
+        ]  # fmt: skip
+        wanted = {"vm": "qemu"}.get(type, type)
+        rows = [*nodes, *self._guests(who)]
+        return [row for row in rows if wanted in {"", row["type"]}]
+
+    def get_nodes_replication(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
+        return [
+            {"id": f"{guest}-0", "guest": guest, "pid": 4711}
+            for guest in self.all_nodes[node].replicating
+        ]
+
+    def get_nodes_disks_zfs(self, who: str, node: str) -> list[dict[str, Any]]:
+        return [{"name": name, "health": "ONLINE"} for name in self.all_nodes[node].pools]
+
+    def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
+        return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}
+
+    def _guests(self, who: str) -> list[dict[str, Any]]:
         return [
             {"id": f"qemu/{vm.vmid}", "type": "qemu", "vmid": vm.vmid, "node": vm.node,
              "status": "running" if vm.running else "stopped", "name": vm.config.get("name", ""),
@@ -348,7 +378,7 @@ class Cluster:
         return found
 
     def get_nodes_qemu(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
-        return [row for row in self.get_cluster_resources(who) if row["node"] == node]
+        return [row for row in self._guests(who) if row["node"] == node]
 
     def post_nodes_qemu(
         self, who: str, node: str, vmid: str, pool: str = "", **options: Any
@@ -366,10 +396,10 @@ class Cluster:
             raise failure(
                 f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
             )
-        qemu = self.all_nodes[node].upgraded_qemu or QEMU[self.major]
         place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
         volumes = self.volumes_on[node]
-        vm = Vm(number, node, self.make_machine(number, place, volumes, qemu), volumes)
+        machine = self.make_machine(number, place, volumes, lambda: self.all_nodes[node].qemu)
+        vm = Vm(number, node, machine, volumes)
         vm.config["lock"] = "create"
         self.vms[number] = vm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,10 +50,11 @@ class Machine(Protocol):
 class CheapMachine:
     """No QEMU: slots are entries in a table, programs run in a directory of this machine."""
 
-    def __init__(self, directory: Path, volumes: Any, *, qemu: str) -> None:
+    def __init__(self, directory: Path, volumes: Any, *, qemu: Callable[[], str]) -> None:
         self._root = directory
         self._volumes = volumes
-        self._qemu = qemu
+        self._installed_qemu = qemu
+        self._qemu = ""
         self._running = False
         self.slots: dict[str, str] = {}
         self.programs: dict[int, subprocess.CompletedProcess[bytes]] = {}
@@ -71,6 +72,7 @@ class CheapMachine:
         shutil.rmtree(self._root, ignore_errors=True)
         (self._root / "run/pvebench").mkdir(parents=True)
         self._running, self.hung, self.agent_dead = True, False, False
+        self._qemu = self._installed_qemu()
         return []
 
     def _open(self, slot: str, value: str) -> None:

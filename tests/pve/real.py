@@ -15,7 +15,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,16 @@ _QDEV = re.compile(r"(?:/machine/peripheral/)?((?:scsi|virtio|sata|ide)\d+)\b")
 _BOOT_SECONDS = 150.0
 
 
-def real(vmid: int, directory: Path, volumes: Volumes, qemu: str) -> Machine:
-    return RealMachine(directory, volumes)
+def real(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> Machine:
+    return RealMachine(directory, volumes, qemu)
 
 
 class RealMachine:
-    """`Machine` with QEMU under TCG."""
+    """`Machine` with QEMU under TCG. Its version is told as the one that the node has installed."""
 
-    def __init__(self, directory: Path, volumes: Volumes) -> None:
+    def __init__(self, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> None:
+        self._installed_qemu = qemu
+        self._version = ""
         self._directory = directory
         self._volumes = volumes
         self._directory_fd = -1
@@ -54,6 +56,7 @@ class RealMachine:
         if self._directory_fd < 0:
             self._directory_fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         self._answered.clear()
+        self._version = self._installed_qemu()
         scsihw = str(config.get("scsihw", "lsi"))
         disks: list[str] = []
         self._plugged = {}
@@ -269,12 +272,8 @@ class RealMachine:
         return found
 
     def versions(self) -> tuple[str, str]:
-        number = self._ask("query-version")["qemu"]
         machine = self._ask("qom-get", {"path": "/machine", "property": "type"})
-        return (
-            f"{number['major']}.{number['minor']}.{number['micro']}",
-            str(machine).removesuffix("-machine"),
-        )
+        return self._version, str(machine).removesuffix("-machine")
 
     def monitor(self, command: str) -> str:
         return str(self._ask("human-monitor-command", {"command-line": command}))

@@ -51,6 +51,15 @@ class Tasks:
         """Kind of task -> text with which the next one of it fails."""
         self._numbers = itertools.count(0x1000)
 
+    def foreign(self, node: str, kind: str, subject: str) -> Task:
+        """Start a task of root that lasts until somebody sets its end."""
+        number = next(self._numbers)
+        started = int(time.time())
+        upid = f"UPID:{node}:{number:08X}:00000001:{started:08X}:{kind}:{subject}:root@pam:"
+        task = Task(upid, node, kind, subject, "root@pam", started)
+        self.all.append(task)
+        return task
+
     def run(
         self, node: str, kind: str, subject: str, user: str, work: Callable[[Task], None]
     ) -> str:

@@ -27,6 +27,8 @@ node_disk_read_bytes_total{device="dm-0"} 999
 # TYPE node_disk_written_bytes_total counter
 node_disk_written_bytes_total{device="sda"} 4096
 node_disk_written_bytes_total{device="zd16"} 999
+# TYPE node_pressure_io_waiting_seconds_total counter
+node_pressure_io_waiting_seconds_total 7.25
 # TYPE node_load1 gauge
 node_load1 0.5
 """
@@ -54,9 +56,13 @@ def url() -> Iterator[str]:
 
 def test_work_is_every_mode_but_idle_and_iowait(url: str) -> None:
     found = NodeExporterProbe(url).snapshot()
-    assert found.cpu_seconds == {"total": 60.5}
+    assert found.cpu_seconds == {"total": 60.5, "iowait": 50, "system": 20.5, "user": 40}
     assert found.cpus == 2
     assert found.context_switches == 12345
+
+
+def test_pressure_is_told(url: str) -> None:
+    assert NodeExporterProbe(url).snapshot().pressure_seconds == {"io_some": 7.25}
 
 
 def test_bytes_are_those_of_disks_that_stand_on_no_other(url: str) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pvebench.cli.choice import section
 from pvebench.config import Settings
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
+from pvebench.drivers.host.load import LoadGuard, LoadLimits
 from pvebench.drivers.proxmox.connection import Connection, Server, read_token
 from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
+from pvebench.drivers.proxmox.manners import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage
+from pvebench.drivers.proxmox.stray import Stray, choose, find_strays
+from pvebench.drivers.proxmox.stray import remove_stray as remove_found
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.vm import KIND, Place
 from pvebench.errors import PvebenchError
 from pvebench.guest import GuestImage, default_directory, load_image
+from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, Journal, Site
 
 
@@ -68,6 +73,35 @@ def cluster_site(
     )  # fmt: skip
     probe = NodeExporterProbe(probe_of(settings, node))
     return Site(node=node, hypervisor=hypervisor, probe=probe, clock=clock)
+
+
+def cluster_guards(
+    settings: Settings, site: Site, clock: Clock
+) -> tuple[list[Guard], Mapping[str, int]]:
+    """Return what asks the node itself, and where free space is noted."""
+    given, node = section(settings), site.node
+    guard = NodeGuard(
+        connect(settings, node, clock), node, storages=storages_of(given, node),
+        shared=frozenset(name for name, entry in given.storages.items() if entry.is_shared),
+        floors={name: entry.free_floor or 0 for name, entry in given.storages.items()},
+    )  # fmt: skip
+    limits = LoadLimits(cpu_ratio=given.limits.cpu, io_pressure_ratio=given.limits.io_pressure)
+    if limits == LoadLimits():
+        return [guard], guard.free
+    return [guard, LoadGuard(site.probe, clock, limits)], guard.free
+
+
+def strays(settings: Settings, journal: Journal, clock: Clock) -> list[Stray]:
+    """Return the VMs in our pool that some pvebench made, and this one's journal does not know."""
+    known = {details["mark"] for _, kind, details in journal.pending() if kind == KIND}
+    api = connect(settings, settings.nodes_in_force()[0], clock)
+    return find_strays(api, pool=section(settings).pool, known=known)
+
+
+def remove_stray(settings: Settings, found: list[Stray], vmid: int, clock: Clock) -> str:
+    """Remove one of those that were found; return a line about it."""
+    api = connect(settings, settings.nodes_in_force()[0], clock)
+    return remove_found(api, choose(found, vmid), pool=section(settings).pool, clock=clock)
 
 
 def undo_on_cluster(settings: Settings, journal: Journal, clock: Clock) -> list[str]:

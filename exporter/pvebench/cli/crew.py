@@ -14,9 +14,7 @@ from pvebench.model.ports import Site
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.plan import Assignment
-from pvebench.runner import Observer
 from pvebench.scheduler import Worker
-from pvebench.store import Store
 
 log = structlog.get_logger()
 
@@ -48,9 +46,13 @@ class Member:
     mailbox: Mailbox
 
 
+Make = Callable[[Site, list[Assignment], Callable[[Worker], None]], Worker]
+"""Makes the worker of a site from its assignments and what is to be called before each step."""
+
+
 def make_crew(
-    sites: Sequence[Site], given: Sequence[Assignment], *, store: Store, observer: Observer,
-    cycles: int | None, between: Callable[[], None], stop: Callable[[], None],
+    sites: Sequence[Site], given: Sequence[Assignment], *, make: Make,
+    between: Callable[[], None], stop: Callable[[], None],
 ) -> Crew:  # fmt: skip
     """Return a worker for each site.
 
@@ -70,11 +72,8 @@ def make_crew(
     members = []
     for site in sites:
         mailbox = Mailbox()
-        worker = Worker(
-            site=site, assignments=[entry for entry in given if entry.node == site.node],
-            store=store, observer=observer, cycles=cycles, between=partial(look_around, mailbox),
-        )  # fmt: skip
-        members.append(Member(worker, mailbox))
+        mine = [entry for entry in given if entry.node == site.node]
+        members.append(Member(make(site, mine, partial(look_around, mailbox)), mailbox))
     return Crew(members, stop)
 
 

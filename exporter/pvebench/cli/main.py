@@ -13,18 +13,24 @@ from pvebench import __version__
 from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
+    "abort": "steering:abort",
     "baseline": "baseline:baseline",
     "check": "check:check",
+    "demo": "demo:demo",
+    "export": "export:export",
     "guest": "guest:guest",
     "judge": "verdict:judge",
     "packs": "planning:packs",
+    "pause": "steering:pause",
     "plan": "planning:plan",
     "proxmox": "proxmox:proxmox",
     "results": "results:results",
+    "resume": "steering:resume",
     "run": "running:run",
     "schema": "schema:schema",
     "serve": "running:serve",
     "storage": "tending:storage",
+    "sweep": "steering:sweep",
     "undo": "tending:undo",
     "verdict": "verdict:verdict",
 }

@@ -16,6 +16,7 @@ import structlog
 from pvebench.cli.choice import assignments, intervals_of
 from pvebench.cli.console import make_console
 from pvebench.cli.crew import Crew, make_crew
+from pvebench.cli.guarding import Manners
 from pvebench.cli.instance import (
     StopClock,
     StoreSource,
@@ -37,9 +38,14 @@ from pvebench.metrics.live import (
     collect_database,
     collect_scheduler,
 )
+from pvebench.metrics.storages import collect_storages
+from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
+from pvebench.plan import Assignment
+from pvebench.scheduler import Worker
+from pvebench.scheduler.guards import Turns
 from pvebench.store import Store
 from pvebench.web import Board, WebServer
 from pvebench.web import listen as open_socket
@@ -106,11 +112,16 @@ def _measure(
         between = reloader.check if cycles is None else _nothing
         stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
         sites = make_sites(settings, state, store.journal, clock, console.print)
-        crew = make_crew(
-            sites, first.given, store=store, observer=relay, cycles=cycles, between=between,
-            stop=clock.stop,
-        )  # fmt: skip
-        page = _page(reloader, store, crew, clock)
+        manners = Manners(settings, state, store, clock, Turns(clock.monotonic))
+
+        def make(site: Site, mine: list[Assignment], look: Callable[[Worker], None]) -> Worker:
+            return Worker(
+                site=site, assignments=mine, store=store, observer=relay, cycles=cycles,
+                guards=manners.guards(site), between=look,
+            )  # fmt: skip
+
+        crew = make_crew(sites, first.given, make=make, between=between, stop=clock.stop)
+        page = _page(reloader, store, crew, clock, manners)
         keeper = Keeper(Feed(store), load_known_issues(*settings.known_issues), told=page.judged)
         progress = make_progress(console, crew.statuses)
         relay.connect(progress, page, crew, board, keeper)
@@ -164,7 +175,7 @@ class _Relay:
             page.refresh()
 
 
-def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock) -> Page:
+def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manners: Manners) -> Page:
     source = StoreSource(
         store, lambda: reloader.current.settings,
         lambda: intervals_of(reloader.current.given), clock.now,
@@ -175,6 +186,7 @@ def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock) -> Pag
             "build": collect_build,
             "config": lambda families: collect_config(reloader.state, families),
             "scheduler": lambda families: collect_scheduler(crew.statuses(), families),
+            "storages": lambda families: collect_storages(manners.storages(), families),
             "database": lambda families: collect_database(store.path, families),
         },
         now=clock.now,

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr
 
-from pvebench.config.fields import FilePath, Slug, Strict
+from pvebench.config.fields import FilePath, Ratio, Size, Slug, Strict
 
 _FINGERPRINT = re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}\Z")
 
@@ -56,6 +56,8 @@ class ClusterStorageSettings(Strict):
         nodes: those that have it; empty: all.
         shared: several nodes write to the same disks: measured from one node at a time. By
             default so for the types that are a server's.
+        write_budget: bytes that may be written to it in a calendar month.
+        free_floor: bytes that must stay free on it.
     """
 
     type: Literal[
@@ -64,6 +66,8 @@ class ClusterStorageSettings(Strict):
     id: StrictStr = ""
     nodes: tuple[Slug, ...] = ()
     shared: StrictBool | None = None
+    write_budget: Size | None = None
+    free_floor: Size | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -72,6 +76,18 @@ class ClusterStorageSettings(Strict):
 
 
 _OF_A_SERVER: Final = frozenset({"nfs", "cifs", "glusterfs", "zfs", "rbd"})
+
+
+class LimitSettings(Strict):
+    """Above what the node counts as busy with something else; looked at before and after a run.
+
+    Attributes:
+        cpu: share of all its CPUs.
+        io_pressure: share of time in which some task waits for I/O.
+    """
+
+    cpu: Ratio | None = None
+    io_pressure: Ratio | None = None
 
 
 class ProxmoxSettings(Strict):
@@ -90,6 +106,7 @@ class ProxmoxSettings(Strict):
         iso_storage: where the guest's image is uploaded to.
         cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
         kvm: false only where the node has no hardware virtualisation.
+        limits: when to wait for the node's own work; wants node_exporter.
         node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
     """
 
@@ -106,6 +123,7 @@ class ProxmoxSettings(Strict):
     cpu: StrictStr = "host"
     machine: StrictStr = ""
     kvm: StrictBool = True
+    limits: LimitSettings = LimitSettings()
     node_exporter: StrictStr = "http://{node}:9100/metrics"
 
     def below(self, base: Path) -> ProxmoxSettings:

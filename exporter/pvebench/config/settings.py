@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     Field,
@@ -17,9 +18,10 @@ from pydantic import (
 )
 
 from pvebench.config.document import read_document, validate
-from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict
+from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict, TimeWindow, Zone
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.errors import ConfigError, Problem
+from pvebench.model.quiet import QuietHours, parse_window
 
 
 def default_state() -> Path:
@@ -106,6 +108,8 @@ class Settings(Strict):
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
+        quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
+        time_zone: zone of the quiet hours, such as `Europe/Vienna`.
         proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
             section names several.
     """
@@ -121,6 +125,8 @@ class Settings(Strict):
     known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
     simulation: SimulationSettings = SimulationSettings()
+    quiet_hours: tuple[TimeWindow, ...] = ()
+    time_zone: Zone = "UTC"
     proxmox: ProxmoxSettings | None = None
 
     @field_validator("packs")
@@ -150,6 +156,13 @@ class Settings(Strict):
         """Return the keys that differ and cannot be changed while running."""
         mine, others = dict(self), dict(other)
         return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
+
+    def quiet(self) -> QuietHours | None:
+        """Return the quiet hours; None: there are none."""
+        if not self.quiet_hours:
+            return None
+        windows = tuple(parse_window(text) for text in self.quiet_hours)
+        return QuietHours(windows, ZoneInfo(self.time_zone))
 
     def nodes_in_force(self) -> tuple[str, ...]:
         """Return the nodes that are measured, each by a worker of its own."""

@@ -20,6 +20,8 @@ class Bus(StrEnum):
     SCSI = "scsi"
     SATA = "sata"
     IDE = "ide"
+    HOST = "host"
+    """No VM: the host itself uses the volume. The row that all others are compared with."""
 
 
 class ScsiHw(StrEnum):
@@ -115,6 +117,11 @@ class Disk:
     preallocation: Preallocation = Preallocation.METADATA
     extended_l2: bool = False
     backing: bool = False
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host itself uses the volume, without a VM."""
+        return self.bus is Bus.HOST
 
     @property
     def cold(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Literal
 
 from pvebench.model.versions import Version
 
+_INSTEAD = {"qemu_package": "qemu"}
+"""Fact -> what says nearly the same where it is not known."""
 IssueKind = Literal["slower", "suspicious", "stall", "cost", "operation", "accounting"]
 
 
@@ -29,7 +31,8 @@ class Affected:
 
     def holds(self, facts: Mapping[str, str]) -> bool:
         """Tell whether an environment is in the range; one that does not say is not."""
-        found = facts.get(self.fact, "").removesuffix("-pve")
+        found = facts.get(self.fact) or facts.get(_INSTEAD.get(self.fact, ""), "")
+        found = found.removesuffix("-pve")
         if not found:
             return False
         version = Version(found)

@@ -23,6 +23,21 @@ class Direction(StrEnum):
     TRIM = "trim"
 
 
+class Place(StrEnum):
+    """What a tool can work on."""
+
+    ANY = "any"
+    DIRECTORY = "directory"
+    DEVICE = "device"
+
+
+class Caveat(StrEnum):
+    """What a workload's numbers say beside the disk's speed, whatever the configuration."""
+
+    CACHE = "measures cache"
+    ZEROES = "measures zero handling"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """What is run against the disk. What follows from it is worked out once.
@@ -36,6 +51,8 @@ class Workload:
         ramp_seconds: I/O before the measured window.
         runtime_seconds: the measured window.
         steady: what must be reached before the ramp; None: nothing.
+        place: what the tool can work on.
+        caveats: what a reader of the numbers must know.
     """
 
     slug: str
@@ -46,6 +63,8 @@ class Workload:
     ramp_seconds: float
     runtime_seconds: float
     steady: SteadyRule | None = None
+    place: Place = Place.ANY
+    caveats: tuple[Caveat, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))

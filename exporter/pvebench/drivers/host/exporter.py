@@ -20,6 +20,14 @@ _IDLE: Final = frozenset({"idle", "iowait"})
 _STACKED: Final = re.compile(r"(?:dm-|md|zd|loop|sr|ram|zram|rbd|nbd|bcache)")
 """Block devices that stand on others: their bytes would be counted twice."""
 
+_PRESSURES: Final = {
+    "node_pressure_cpu_waiting_seconds_total": "cpu_some",
+    "node_pressure_io_waiting_seconds_total": "io_some",
+    "node_pressure_io_stalled_seconds_total": "io_full",
+    "node_pressure_memory_waiting_seconds_total": "memory_some",
+    "node_pressure_memory_stalled_seconds_total": "memory_full",
+}
+
 Sample = tuple[str, dict[str, str], float]
 
 
@@ -70,7 +78,7 @@ def read_counters(page: str) -> HostSnapshot:
         samples = [
             (sample.name, sample.labels, sample.value)
             for family in text_string_to_metric_families(page)
-            if family.name.startswith(("node_cpu", "node_disk", "node_context"))
+            if family.name.startswith(("node_cpu", "node_disk", "node_context", "node_pressure"))
             for sample in family.samples
         ]
     except ValueError as error:
@@ -83,11 +91,26 @@ def read_counters(page: str) -> HostSnapshot:
     switches = [value for name, _, value in samples if name == "node_context_switches_total"]
     return HostSnapshot(
         monotonic=time.monotonic(),
-        cpu_seconds={"total": sum(value for _, value in busy)} if busy else {},
+        cpu_seconds=_cpu_seconds(samples),
         bytes=_device_bytes(samples),
         cpus=len({labels["cpu"] for labels, _ in busy if "cpu" in labels}),
         context_switches=int(sum(switches)),
+        pressure_seconds={
+            _PRESSURES[name]: value for name, _, value in samples if name in _PRESSURES
+        },
     )
+
+
+def _cpu_seconds(samples: Iterable[Sample]) -> dict[str, float]:
+    """Return the busy seconds of all CPUs together, and each mode's."""
+    modes: dict[str, float] = {}
+    for name, labels, value in samples:
+        if name == "node_cpu_seconds_total" and labels.get("mode", "idle") != "idle":
+            modes[labels["mode"]] = modes.get(labels["mode"], 0.0) + value
+    if not modes:
+        return {}
+    total = sum(value for mode, value in modes.items() if mode not in _IDLE)
+    return {"total": total, **modes}
 
 
 def _device_bytes(samples: Iterable[Sample]) -> dict[str, int]:

@@ -49,6 +49,16 @@ def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
     return {key: value for key, value in facts.items() if value}, pending
 
 
+def whole(facts: Mapping[str, str]) -> bool:
+    """Return whether `facts` are all that a node tells: an answer may have been lost."""
+    return "kernel" in facts
+
+
+def news(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of `after` that are other ones than in `before`."""
+    return {name: value for name, value in after.items() if before.get(name) != value}
+
+
 def package_facts(
     packages: Sequence[Mapping[str, Any]], *, running_kernel: str
 ) -> tuple[dict[str, str], dict[str, str]]:

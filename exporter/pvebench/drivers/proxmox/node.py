@@ -11,7 +11,13 @@ from pvebench.drivers.proxmox import switching
 from pvebench.drivers.proxmox.agent import AgentGuest
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
-from pvebench.drivers.proxmox.environment import node_facts, version_number, vm_facts
+from pvebench.drivers.proxmox.environment import (
+    news,
+    node_facts,
+    version_number,
+    vm_facts,
+    whole,
+)
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
@@ -28,7 +34,7 @@ from pvebench.errors import (
 )
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Disk, ScsiHw
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import (
     Attachment,
     BlockCounters,
@@ -42,6 +48,7 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 
 _BOOT_SECONDS: Final = 180.0
+_UPKEEP_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +100,9 @@ class ProxmoxNode:
         self._attempt = 0
         self._count = 0
         self._boot_seconds = 0.0
-        self.pending_changes: dict[str, str] = {}
+        self._booted_with: dict[str, str] = {}
+        self._upkeep = Upkeep()
+        self._looked = -_UPKEEP_SECONDS
 
     @property
     def vmid(self) -> int:
@@ -283,6 +292,7 @@ class ProxmoxNode:
     def environment(self) -> Environment:
         """Return the running environment. See the port."""
         facts, pending = node_facts(self._api, self._place.node)
+        self._booted_with = dict(facts)
         if self._vm is not None and self._guest is not None:
             more, waiting = vm_facts(
                 self._vm.status(), self._vm.config(), qemu_package=facts.get("qemu_package", "")
@@ -291,13 +301,31 @@ class ProxmoxNode:
             pending |= waiting
             if "qemu" in waiting:
                 del facts["qemu_package"]  # of the package that does not run yet
-        self.pending_changes = pending
+        self._upkeep = Upkeep(pending=pending)
         return self._environment(facts)
+
+    def upkeep(self) -> Upkeep:
+        """Return what was installed since the VM was started. See the port."""
+        now = self._clock.monotonic()
+        if now - self._looked < _UPKEEP_SECONDS:
+            return self._upkeep
+        self._looked = now
+        try:
+            facts, pending = node_facts(self._api, self._place.node)
+        except DriverError:
+            return self._upkeep
+        if whole(facts):
+            changed = news(self._booted_with, facts) if self._guest is not None else {}
+            self._upkeep = Upkeep(
+                pending={**pending, **changed},
+                restart=", ".join(f"{name} {version}" for name, version in changed.items()),
+            )
+        return self._upkeep
 
     def host_environment(self) -> Environment:
         """Return what is known without a VM. See the port."""
         try:
-            facts, self.pending_changes = node_facts(self._api, self._place.node)
+            facts, _ = node_facts(self._api, self._place.node)
         except DriverError:
             facts = {}
         return self._environment(facts)
