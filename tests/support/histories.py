@@ -70,7 +70,7 @@ def material(
 ) -> Material:  # fmt: skip
     timeline = sorted({(point.time, point.environment) for one in found for point in one.points})
     return Material(
-        node="pve1", histories=found, timeline=timeline, facts={"old": before, "new": after},
+        node="", histories=found, timeline=timeline, facts={"old": before, "new": after},
         accepted_until=accepted_until or {},
     )  # fmt: skip
 

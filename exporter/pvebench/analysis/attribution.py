@@ -23,6 +23,8 @@ LIKELY: Final = (
 """Facts that move storage numbers, the likeliest first: pve-manager has hardly ever done so."""
 INCOMPARABLE: Final = ("accel", "cpu_model", "cpus")
 """Across a change of these no number compares: it is another machine."""
+SAME: Final = 0.25
+"""Difference, as share of the throughput's effect, up to which a figure only follows it."""
 MOST_OF_THEM: Final = 0.8
 """Share of the changed cases that must have an option which a known issue needs."""
 
@@ -91,10 +93,25 @@ def known_issues(
     return tuple(match for _, match in found)
 
 
+def derived(name: str, moved: Mapping[str, float]) -> bool:
+    """Tell whether a figure says only what the throughput says.
+
+    At a fixed depth half the rate is twice the latency, and twice the CPU per I/O if the host
+    works as hard as before.
+    """
+    speed = moved.get("throughput")
+    if speed is None or name not in moved or name == "throughput":
+        return False
+    return abs(moved[name] - speed) < SAME * abs(speed)
+
+
 def _same_shape(issue: KnownIssue, moved: Mapping[str, float], *, begins: bool) -> bool:
-    """Tell whether a figure that the issue moves has moved that way."""
+    """Tell whether a figure that the issue moves has moved that way, of its own."""
     worse = begins != (issue.kind == "suspicious")
-    return any(name in moved and (moved[name] < 0) == worse for name in issue.moves)
+    return any(
+        name in moved and (moved[name] < 0) == worse and not derived(name, moved)
+        for name in issue.moves
+    )
 
 
 def _fits(issue: KnownIssue, members: Sequence[Mapping[str, str]]) -> bool:

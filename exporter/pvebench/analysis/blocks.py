@@ -28,6 +28,9 @@ WINDOW: Final = 80
 PRIOR: Final = 50.0
 USUAL: Final = 0.8
 """Quantile of the scan's earlier maxima that is its scale."""
+RENEWED: Final = 5
+"""Runs that make a level after a change: too few to be sure of it, which is reckoned with, but
+without any, a second change soon after the first would go unseen."""
 WORTH: Final = 2.0
 """Standard deviations, by the level's own noise, below which a block is not looked at."""
 ENOUGH: Final = 40
@@ -66,7 +69,8 @@ def trace_of(values: Sequence[float], starts: Sequence[int]) -> Trace:
     level, scale = (np.full((1, runs + 1), np.nan) for _ in range(2))
     length = np.ones(runs + 1)
     for start, end in zip(starts, [*starts[1:], runs], strict=True):
-        part = references(row[:, start:end], window=WINDOW, least=LEAST)
+        least = LEAST if start == 0 else RENEWED
+        part = references(row[:, start:end], window=WINDOW, least=least)
         level[:, start : end + 1], scale[:, start : end + 1] = part
         length[start : end + 1] = np.clip(np.arange(end - start + 1), 1, WINDOW)
     parts = {}

@@ -41,6 +41,7 @@ class Finding:
     """A change.
 
     Attributes:
+        node: where.
         time: of the event, or of the first run after the change.
         known: whether an environment change explains it.
         kind: what sort of change it is.
@@ -57,6 +58,7 @@ class Finding:
     """
 
     time: float
+    node: str
     known: bool
     kind: Kind
     group: Group | None
@@ -82,7 +84,7 @@ _Changed = tuple[Verdict, CaseStep]
 
 def find_changes(
     verdicts: Sequence[Verdict], shifts: Sequence[tuple[Event, str, EventShift]],
-    issues: Sequence[KnownIssue], *, accepted_until: Mapping[str, float],
+    issues: Sequence[KnownIssue], *, node: str, accepted_until: Mapping[str, float],
 ) -> tuple[Finding, ...]:  # fmt: skip
     """Return every confirmed change, the newest first.
 
@@ -103,7 +105,7 @@ def find_changes(
             _finding(time, event, group, members, verdicts, shifts, issues)
             for (group, _), members in _together(pairs, verdicts).items()
         ]
-    accepted = [_accepted(finding, accepted_until) for finding in found]
+    accepted = [replace(_accepted(one, accepted_until), node=node) for one in found]
     return tuple(
         sorted(accepted, key=lambda one: (-one.time, not one.regression, one.group is None))
     )
@@ -187,10 +189,10 @@ def _finding(
             [history.labels for history in histories.values()],
         )  # fmt: skip
     return Finding(
-        time=time, known=event is not None, kind=_kind(moves, suspicious=bool(suspicious)),
+        time=time, node="", known=event is not None, kind=_kind(moves, suspicious=bool(suspicious)),
         group=group, all_but=_all_but(time, group, shifts), cases=tuple(histories),
         names=tuple(history.name for history in histories.values()),
-        of=_sharing(group, verdicts), moves=moves,
+        of=_sharing(group, verdicts, moves[0].figure), moves=moves,
         differences=event.differences if event is not None else (),
         candidates=() if event is not None else _near(members[0], shifts),
         issues=matches, reason=suspicious[0] if suspicious else "",
@@ -252,8 +254,8 @@ def _all_but(
     )
 
 
-def _sharing(group: Group | None, verdicts: Sequence[Verdict]) -> int:
-    """Return how many judged cases have what a group shares."""
+def _sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Figure) -> int:
+    """Return how many cases with a verdict on a figure have what a group shares."""
     if group is None:
         return 0
     return len(
@@ -261,6 +263,7 @@ def _sharing(group: Group | None, verdicts: Sequence[Verdict]) -> int:
             verdict.history.of
             for verdict in verdicts
             if verdict.state.judged
+            and verdict.history.figure is figure
             and all(verdict.history.labels.get(key) == value for key, value in group)
         }
     )

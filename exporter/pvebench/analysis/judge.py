@@ -101,7 +101,8 @@ class Judge:
         return NodeReport(
             node=material.node, verdicts=tuple(verdicts), events=tuple(events),
             findings=find_changes(
-                verdicts, shifts, self._issues, accepted_until=material.accepted_until
+                verdicts, shifts, self._issues, node=material.node,
+                accepted_until=material.accepted_until,
             ),
             levels=performance_index(speeds),
             judged_until=material.timeline[-1][0] if material.timeline else 0.0,

@@ -32,8 +32,8 @@ OWN: Final = 1.0
 """A shift is new only if it is so many times the largest that the history has made by itself."""
 TO_SCORE: Final = 1.75
 """What that quantile is worth in standard deviations, for the p-value."""
-LOOKS: Final = 5.0
-"""Independent looks among the blocks of different lengths."""
+LOOKS: Final = 20.0
+"""What a score's p-value is multiplied by: measured on series that never change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PlaceboScan:
             the smallest that keeps `make bench-detection`'s aims for false alarms.
     """
 
-    threshold: float = 2.15
+    threshold: float = 2.25
 
     def newest(self, values: Sequence[float], starts: Sequence[int] = (0,)) -> Step | None:
         """Return the change that the newest run completes, or None.
@@ -55,7 +55,7 @@ class PlaceboScan:
             starts: where segments begin that are known already; the level before is taken
                 from the last one only, the placebos from all.
         """
-        if len(values) - starts[-1] < LEAST + BLOCKS[0]:
+        if len(values) < LEAST + BLOCKS[0]:
             return None
         cut = max(0, len(values) - MOST)
         inner = sorted({0, *(start - cut for start in starts if start > cut)})

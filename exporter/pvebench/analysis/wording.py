@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pvebench.analysis.attribution import WORDS, Difference, Match
+from pvebench.analysis.attribution import WORDS, Difference, Match, derived
 from pvebench.analysis.causes import Candidate
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.findings import Finding, Move
@@ -31,10 +31,7 @@ LISTED: Final = 3
 
 def sentence(finding: Finding) -> str:
     """Return what has happened, as one sentence."""
-    first = finding.moves[0]
-    named = finding.group is not None
-    who = subject(finding)
-    text = f"{who[0].upper() + who[1:] if named else who}{_verb(first)}{_since(finding)}"
+    text = f"{_beginning(finding)}{_since(finding)}"
     text += f" ({'; '.join(_details(finding))})"
     for match in finding.issues[:1]:
         text += f"; {issue_text(match)}"
@@ -43,6 +40,15 @@ def sentence(finding: Finding) -> str:
     if finding.accepted:
         text += " [accepted]"
     return text
+
+
+def _beginning(finding: Finding) -> str:
+    first, who = finding.moves[0], subject(finding)
+    if who == "everything" and first.figure.name != "throughput":
+        text = _verb(first).removeprefix(": ")
+    else:
+        text = who + _verb(first)
+    return text if finding.group is None else text[0].upper() + text[1:]
 
 
 def subject(finding: Finding) -> str:
@@ -115,7 +121,10 @@ def differences_text(found: Sequence[Difference]) -> str:
 
 def _details(finding: Finding) -> list[str]:
     first, *others = finding.moves
+    moved = {move.figure.name: move.effect for move in finding.moves}
+    others = [move for move in others if not derived(move.figure.name, moved)]
     found = [f"95 % interval {interval(first)}", _extent(finding, first)]
+    found += [f"on {finding.node}"] if finding.node else []
     found += [
         f"{move.figure.noun} {'down' if change_of(move.effect, move.figure) < 0 else 'up'} "
         f"{percent(move.effect, move.figure)}"

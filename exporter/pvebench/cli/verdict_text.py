@@ -22,9 +22,10 @@ def print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
     """Print verdicts for a terminal."""
     for line in _summary(verdicts):
         click.echo(line)
+    standing = verdicts.regressions
     for finding in verdicts.findings:
-        sign = "-" if finding.accepted else SIGNS[finding.regression]
-        click.echo(f"{sign} {sentence(finding)}")
+        over = finding.accepted or (finding.regression and finding not in standing)
+        click.echo(f"{'-' if over else SIGNS[finding.regression]} {sentence(finding)}")
     rows = list(_rows(verdicts, only_significant=only_significant))
     if rows:
         table = Table(*HEAD, box=None)

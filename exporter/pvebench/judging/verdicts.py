@@ -17,6 +17,9 @@ ORDER: Final = (
 )  # fmt: skip
 """In which verdicts are listed: what wants a look first."""
 
+LEFT: Final = 0.5
+"""Share of a change that must be left for it to be one still."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
@@ -45,13 +48,20 @@ class Verdicts:
     def regressions(self) -> tuple[Finding, ...]:
         """The changes that somebody should look at: worse or suspicious, and not accepted.
 
-        A change that a later one has taken back is none any more.
+        A change of which later ones have taken back the better half is none any more.
         """
-        bad = {
-            verdict.history.of for verdict in self.verdicts
-            if verdict.state in {State.SLOWER, State.SUSPICIOUS}
-        }  # fmt: skip
-        return tuple(one for one in self.findings if one.regression and bad.intersection(one.cases))
+        now = {
+            (verdict.history.of, verdict.history.figure.name): verdict.effect
+            for verdict in self.verdicts
+            if verdict.state.confirmed
+        }
+
+        def stands(one: Finding) -> bool:
+            first = one.moves[0]
+            effects = [now.get((case, first.figure.name), 0.0) for case in one.cases]
+            return any(effect / first.effect > LEFT for effect in effects)
+
+        return tuple(one for one in self.findings if one.regression and stands(one))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
