@@ -40,7 +40,8 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         if waited >= 0:
             samples.append(Sample("host_pressure", None, waited / seconds, Unit.RATIO, resource))
     switches = end.host.context_switches - start.host.context_switches
-    if end.host.context_switches and switches >= 0:
+    # No host has made none since it started: a zero is a counter that could not be read.
+    if start.host.context_switches and end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
     return samples + _block_samples(start.block, end.block)
 
