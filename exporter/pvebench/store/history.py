@@ -70,12 +70,14 @@ class History:
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
 
-    def failures(self, *, after: int = 0, limit: int) -> list[StoredRun]:
-        """Return the newest runs with a number above `after` that are not ok, without samples.
+    def failures(self, *, after: int = 0, upto: int | None = None, limit: int) -> list[StoredRun]:
+        """Return the newest runs above `after` and up to `upto` that are not ok, without samples.
 
         By number, not by time: that walks backwards and stops early, or reads only what is new.
         """
         query = select(runs).where(runs.c.id > after, runs.c.outcome != Outcome.OK)
+        if upto is not None:
+            query = query.where(runs.c.id <= upto)
         with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(runs.c.id.desc()).limit(limit)).all()
         return [stored_run(row) for row in rows]
