@@ -527,6 +527,9 @@ class Cluster:
             qemu, machine = vm.machine.versions()
             found |= {"running-qemu": qemu, "running-machine": machine,
                       "blockstat": vm.machine.blockstat()}  # fmt: skip
+            if self.major >= 9:
+                found |= {"pressurecpusome": 1.5, "pressureiosome": 2.5, "pressureiofull": 0.5,
+                          "pressurememorysome": 0, "pressurememoryfull": 0}  # fmt: skip
         return found
 
     def post_nodes_qemu_status_start(

@@ -37,6 +37,10 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         waited = after - start.host.pressure_seconds.get(resource, after + 1)
         if waited >= 0:
             samples.append(Sample("host_pressure", None, waited / seconds, Unit.RATIO, resource))
+    for name, value in end.host.averages.items():
+        pressure = name.startswith("vm_")
+        metric, unit = ("host_pressure", Unit.RATIO) if pressure else ("host_cpu", Unit.CORES)
+        samples.append(Sample(metric, None, value, unit, name))
     switches = end.host.context_switches - start.host.context_switches
     if end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
