@@ -63,7 +63,7 @@ screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulat
 	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
-	@shopt -s nullglob; found=(bench/*.py); \
+	@shopt -s nullglob; found=(bench/[a-z]*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 

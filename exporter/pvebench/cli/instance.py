@@ -14,7 +14,7 @@ from pvebench.config import Settings
 from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
-from pvebench.drivers.qemu.machine import prove_kvm
+from pvebench.drivers.qemu.proof import prove_kvm
 from pvebench.drivers.qemu.registry import STORAGES
 from pvebench.drivers.qemu.storages import StorageOptions
 from pvebench.drivers.simulated import (

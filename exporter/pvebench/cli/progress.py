@@ -102,8 +102,13 @@ def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text
 def numbers(samples: tuple[Sample, ...]) -> str:
     """Return the few numbers that people look at first, for each direction."""
     texts = []
+    counted = {one.direction for one in samples if one.metric == "iops"}
     for sample in samples:
-        if sample.metric != "iops" or sample.direction is None:
+        if sample.direction is None:
+            continue
+        if sample.metric == "bandwidth" and sample.direction not in counted:
+            texts.append(f"{sample.direction} {show_bytes(sample.value)}/s")
+        if sample.metric != "iops":
             continue
         same = {
             (other.metric, other.part): other.value

@@ -16,6 +16,7 @@ NODE: Final = ("node",)
 SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
 CASE: Final = (*SCENARIO, "workload")
 RESULT: Final = (*CASE, "direction")
+JUDGED: Final = (*RESULT, "metric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,10 @@ SCENARIO_INFO = _gauge(
 )  # fmt: skip
 WORKLOAD_INFO = _gauge(
     "workload_info",
-    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
-    "Definition of a workload, always 1.",
-)
+    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs",
+     "caveats"),
+    "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed.",
+)  # fmt: skip
 NODE_INFO = _gauge(
     "node_info",
     ("node", "cpu_model", "microcode", "cpus", "governor"),
@@ -160,6 +162,26 @@ GUEST_CPU = _gauge(
     (*CASE, "mode"),
     "CPU of the tool in the guest, user and system, as ratio of one CPU (fio usr_cpu, sys_cpu).",
 )
+DEVICE_SHARE = _gauge(
+    "device_share_ratio",
+    RESULT,
+    "Bytes that reached the backing device over bytes that the guest moved: 1 from disk, 0 from "
+    "a cache; above 1 with the format's own data or read-ahead.",
+)
+FLUSH_SHARE = _gauge(
+    "flush_share_ratio", CASE, "Flushes that QEMU saw over flushes that the guest's tool issued."
+)
+GUEST_TO_HOST = _gauge(
+    "guest_to_host_ratio",
+    RESULT,
+    "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
+    "that virtualisation costs nothing.",
+)
+GUEST_CPU_WAIT = _gauge(
+    "guest_cpu_wait_cores",
+    CASE,
+    "How many of the guest's CPUs, on average, were ready to run but waited for one of the host.",
+)
 # --- runs ---
 RUN_TIMESTAMP = _gauge(
     "run_timestamp_seconds", CASE, "End of the last good run, the one whose values are shown."
@@ -171,6 +193,12 @@ RUN_DURATION = _gauge(
     "run_duration_seconds", CASE, "Wall time of the last attempt, switching and settling included."
 )
 RUN_SUCCESS = _gauge("run_success", CASE, "Whether the last attempt gave a good run.")
+RUN_SUSPICION = _gauge(
+    "run_suspicion",
+    (*CASE, "reason"),
+    "1 for each reason why the last attempt is suspicious: rate, size, cpu, device_share, "
+    "flush_share, beats_host, guest_starved, not_filled.",
+)
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(
     "schedule_interval_seconds", CASE, "How often the pack wants this case to run."
@@ -182,6 +210,68 @@ MOVED_BYTES = _counter(
 )
 CYCLES = _counter("cycles", ("node", "tier"), "Cycles that went through to their end.")
 RESULTS = _gauge("results", (), "Runs in the database.")
+# --- verdicts ---
+# `metric` is what is judged: throughput, latency_p99, longest_stall, cpu_cost, idle_cost or
+# boot_time; `direction` is empty where the figure is not of one direction.
+CHANGE = _gauge(
+    "change_ratio",
+    JUDGED,
+    "How far the present level is from the baseline, as ratio of it; plus is better, whatever the "
+    "metric: 0.1 is a tenth faster, or a tenth less latency or CPU.",
+)
+CHANGE_THRESHOLD = _gauge(
+    "change_threshold_ratio",
+    JUDGED,
+    "Half width of the 95 % interval of the change: a smaller change is noise.",
+)
+CHANGE_STATE = _gauge(
+    "change_state",
+    JUDGED,
+    "Verdict against the baseline: -2 worse (confirmed), -1 maybe worse, 0 same, 1 maybe better, "
+    "2 better (confirmed); absent where there is none, see pvebench_verdict_cases.",
+)
+REGRESSION = _gauge(
+    "regression", JUDGED, "Whether the case is confirmed worse and nobody has acknowledged it."
+)
+SUSPICIOUS_GAIN = _gauge(
+    "suspicious_gain",
+    JUDGED,
+    "Whether a confirmed gain is too good to be true: an alarm, not a win, until acknowledged.",
+)
+BASELINE_IOPS = _gauge(
+    "baseline_iops", RESULT, "I/O operations per second that the case is compared with."
+)
+BASELINE_LATENCY = _gauge(
+    "baseline_latency_percentile_seconds",
+    (*RESULT, "percentile"),
+    "Completion latency percentile that the case is compared with.",
+)
+BASELINE_CPU = _gauge(
+    "baseline_cpu_seconds_per_operation",
+    CASE,
+    "Host CPU time per I/O operation that the case is compared with.",
+)
+BASELINE_RUNS = _gauge("baseline_runs", CASE, "Good runs that make the baseline.")
+BASELINE_START = _gauge(
+    "baseline_start_timestamp_seconds",
+    CASE,
+    "End of the first run of the baseline; an upgrade does not reset it, accepting one does.",
+)
+VERDICT_CASES = _gauge(
+    "verdict_cases",
+    ("node", "storage", "state"),
+    "Judged figures of cases by state: same, maybe_slower, slower, maybe_faster, faster, "
+    "suspicious, and without verdict no_baseline, too_noisy, not_comparable.",
+)
+VERDICT_TIMESTAMP = _gauge(
+    "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."
+)
+PERFORMANCE_INDEX = _gauge(
+    "performance_index_ratio",
+    ("node", "storage", "environment"),
+    "Geometric mean over the storage's cases of their throughput in this environment, as ratio of "
+    "the baseline: 1 is the baseline, 0.9 a tenth slower.",
+)
 # --- live ---
 BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")
 SCHEDULER_STATE = _gauge(

@@ -19,10 +19,14 @@ PER_DIRECTION: Final[dict[str, Metric]] = {
     "clat_max": catalog.LATENCY_MAX,
     "iops_variation": catalog.VARIATION,
     "iops_slope": catalog.SLOPE,
+    "device_share": catalog.DEVICE_SHARE,
+    "guest_to_host": catalog.GUEST_TO_HOST,
 }
 PER_CASE: Final[dict[str, Metric]] = {
     "steady_time": catalog.STEADY_TIME,
     "steady_slope": catalog.STEADY_SLOPE,
+    "flush_share": catalog.FLUSH_SHARE,
+    "guest_cpu_wait": catalog.GUEST_CPU_WAIT,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
@@ -108,6 +112,9 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
         for outcome in Outcome:
             count = record.outcomes.get(outcome, 0)
             families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
+        for sample in last.samples:
+            if sample.metric == "suspicion":
+                families.add(catalog.RUN_SUSPICION, {**labels, "reason": sample.part}, 1)
         interval = snapshot.intervals.get(last.case_key)
         if interval is not None:
             families.add(catalog.SCHEDULE_INTERVAL, labels, interval)
@@ -142,6 +149,7 @@ def _workload_labels(workload: Mapping[str, Any], direction: str) -> dict[str, s
         "block_size_bytes": str(parameters.get("bs", "")),
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
+        "caveats": ", ".join(workload.get("caveats", ())),
     }
 
 
@@ -222,3 +230,5 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "totals": collect_totals,
 }
 """What is shown once for all cases."""
+DEFINITION_COLLECTORS: Final = frozenset({"info"})
+"""Those of them that change only when cases come, go or mean something else."""

@@ -77,6 +77,8 @@ class Volume:
     Attributes:
         volid: the storage's name for it; for a lab directory, its path.
         complete: it came with data everywhere (a linked clone): filling would undo what it is.
+        local: whether it is a file or device of this machine, so that QEMU's I/O to it is block
+            I/O here; not so where QEMU itself speaks to a server.
     """
 
     storage: str
@@ -84,6 +86,7 @@ class Volume:
     format: str
     size_bytes: int
     complete: bool = False
+    local: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,8 @@ class HostSnapshot:
         monotonic: when, in seconds of the host probe's clock.
         cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
             idle and iowait), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
-            `iothread`, `other`.
+            `iothread`, `other`; and `vcpu_wait`, how long the vcpu threads were ready to run
+            but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
             `device_read`, `device_write` (the backing device, if it can be known).
         cpus: how many the host has.

@@ -68,7 +68,8 @@ class Worker:
         self._lock = threading.Lock()
         now = site.clock.now()
         self._status = WorkerStatus(node=site.node, state=State.IDLE, since=now, progressed=now)
-        self._runner = Runner(site, Observers([_StatusObserver(self), observer]))
+        observers = Observers([_StatusObserver(self), observer])
+        self._runner = Runner(site, observers, store.history.host_rates)
         self._retried: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
 

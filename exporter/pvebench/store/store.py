@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +14,14 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import OperationalError
 
 from pvebench.errors import StoreError, StoreMixed
-from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.run import Outcome, Run
 from pvebench.model.workload import Direction
+from pvebench.store.bulk import add_history
 from pvebench.store.engine import open_engine
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
-from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals, define
-from pvebench.store.rows import with_samples
+from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
+from pvebench.store.rows import run_row, sample_row, with_samples
 from pvebench.store.tables import (
     cycles,
     environments,
@@ -31,6 +31,7 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
+from pvebench.store.writing import add_totals, month, note_environment
 
 
 class Store:
@@ -106,9 +107,9 @@ class Store:
                 known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
                 if known is not None:
                     return int(known)
-                _note_environment(connection, run.environment, run.started, run.finished)
+                note_environment(connection, run.environment, run.started, run.finished)
                 number = _insert_run(connection, run)
-                _add_totals(connection, run)
+                add_totals(connection, run)
         except OperationalError as error:
             raise StoreError(
                 f"{self.path} does not take the run: {error.orig}",
@@ -116,6 +117,10 @@ class Store:
                 next_step="free space; the run is kept in memory and tried again",
             ) from error
         return number
+
+    def add_history(self, history: Iterable[Run]) -> int:
+        """Store many new runs in one transaction; return their number."""
+        return add_history(self._engine, history)
 
     # --- reading ---
 
@@ -182,7 +187,7 @@ class Store:
             node: from this node only; None: from all nodes together.
         """
         query = select(func.sum(totals.c.value)).where(
-            totals.c.storage == storage, totals.c.name == _month(at)
+            totals.c.storage == storage, totals.c.name == month(at)
         )
         if node is not None:
             query = query.where(totals.c.node == node)
@@ -248,42 +253,11 @@ class Store:
         )
 
 
-def _note_environment(
-    connection: Connection, environment: Environment, started: datetime, finished: datetime
-) -> None:
-    row = upsert(environments).values(
-        digest=environment.digest,
-        node=environment.node,
-        slug=environment.slug,
-        facts=json.dumps(dict(environment.facts), sort_keys=True),
-        first_seen=started.timestamp(),
-        last_seen=finished.timestamp(),
-    )
-    connection.execute(
-        row.on_conflict_do_update(
-            index_elements=["digest"], set_={"last_seen": row.excluded.last_seen}
-        )
-    )
-
-
 def _insert_run(connection: Connection, run: Run) -> int:
-    row = insert(runs).values(
-        uid=run.uid,
-        case_key=run.case.key,
-        node=run.case.scenario.node,
-        scenario=run.case.scenario.slug,
-        workload=run.case.workload.slug,
-        definition=json.dumps(define(run.case), sort_keys=True),
-        cycle=run.cycle,
-        environment=run.environment.digest,
-        started=run.started.timestamp(),
-        finished=run.finished.timestamp(),
-        outcome=str(run.outcome),
-        reason=run.reason,
-    )
+    row = insert(runs).values(**run_row(run))
     number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
     if run.samples:
-        connection.execute(insert(samples), [_sample_row(number, one) for one in run.samples])
+        connection.execute(insert(samples), [sample_row(number, one) for one in run.samples])
     if run.evidence:
         pieces = [
             {"run": number, "name": name, "content": zlib.compress(text.encode("utf-8"))}
@@ -293,40 +267,4 @@ def _insert_run(connection: Connection, run: Run) -> int:
     return number
 
 
-def _sample_row(number: int, sample: Sample) -> dict[str, Any]:
-    return {
-        "run": number,
-        "metric": sample.metric,
-        "direction": str(sample.direction or ""),
-        "part": sample.part,
-        "value": sample.value,
-        "unit": str(sample.unit),
-    }
-
-
 _DIRECTIONS: Final = frozenset(map(str, Direction))
-
-
-def _month(at: datetime) -> str:
-    return f"written {at.astimezone(UTC):%Y-%m}"
-
-
-def _add_totals(connection: Connection, run: Run) -> None:
-    """Count what the workload moved, and what was written in all, for wear book-keeping."""
-    amounts = {
-        str(sample.direction): sample.value
-        for sample in run.samples
-        if sample.metric == "bytes" and sample.direction is not None
-    }
-    if run.written_bytes:
-        amounts[_month(run.finished)] = float(run.written_bytes)
-    for name, value in amounts.items():
-        row = upsert(totals).values(
-            node=run.case.scenario.node, storage=run.case.scenario.storage, name=name, value=value
-        )
-        connection.execute(
-            row.on_conflict_do_update(
-                index_elements=["node", "storage", "name"],
-                set_={"value": totals.c.value + row.excluded.value},
-            )
-        )

@@ -54,6 +54,7 @@ def read_job(text: str, *, begun: float) -> SimulatedJob:
             "iodepth": int(options.get("iodepth", "1")),
             "numjobs": int(options.get("numjobs", "1")),
             "rwmixread": int(options.get("rwmixread", "50")),
+            "fsync": int(options.get("fsync", "0")),
         },
         directions=_directions(options["rw"]), ramp_seconds=ramp, runtime_seconds=runtime,
     )  # fmt: skip
