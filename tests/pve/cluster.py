@@ -389,26 +389,12 @@ class Cluster:
         self, who: str, node: str, vmid: str, pool: str = "", **options: Any
     ) -> str:
         number = int(vmid)
-        path = f"/pool/{pool}" if pool else f"/vms/{vmid}"
-        if pool and pool not in self.pools:
-            raise Refused(403, f"Permission check failed (pool '{pool}' does not exist)")
-        if "VM.Allocate" not in self.access.rights(who, path):
-            raise Refused(403, "Permission check failed")
+        path = self._place_of_new(who, vmid, pool)
         self._need_volumes(who, node, number, options)
         tags = options.pop("tags", None)
         starts = options.pop("start", "0") == "1"
         self._need_options(who, path, options, creating=True)
-        if number in self.vms:
-            where = self.vms[number].node
-            raise failure(
-                f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
-            )
-        place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
-        volumes = self.volumes_on[node]
-        machine = self.make_machine(number, place, volumes, lambda: self.all_nodes[node].qemu)
-        vm = Vm(number, node, machine, volumes)
-        vm.config["lock"] = "create"
-        self.vms[number] = vm
+        vm = self._reserve(node, number)
 
         def create(task: Task) -> None:
             try:
@@ -417,13 +403,11 @@ class Cluster:
                     self.access.need(who, f"/vms/{vmid}", ["VM.Config.Options"])
                 vm.update(options if tags is None else {**options, "tags": tags})
             except Refused as error:
-                vm.remove()
-                del self.vms[number]
+                undo()
                 code = f"{error.status} " if error.status != 500 else ""
                 raise failure(f"unable to create VM {vmid} - {code}{error.reason}") from error
             except BaseException:
-                vm.remove()
-                del self.vms[number]
+                undo()
                 raise
             del vm.config["lock"]
             if pool:
@@ -431,7 +415,33 @@ class Cluster:
             if starts:  # a task of its own, whose failure is only told in a log
                 self.post_nodes_qemu_status_start(who, node, vmid)
 
-        return self.tasks.run(node, "qmcreate", vmid, who, create)
+        def undo() -> None:
+            vm.remove()
+            del self.vms[number]
+
+        return self.tasks.run(node, "qmcreate", vmid, who, create, undo)
+
+    def _place_of_new(self, who: str, vmid: str, pool: str) -> str:
+        """Return the path on which rights for a new VM are checked."""
+        path = f"/pool/{pool}" if pool else f"/vms/{vmid}"
+        if pool and pool not in self.pools:
+            raise Refused(403, f"Permission check failed (pool '{pool}' does not exist)")
+        if "VM.Allocate" not in self.access.rights(who, path):
+            raise Refused(403, "Permission check failed")
+        return path
+
+    def _reserve(self, node: str, vmid: int) -> Vm:
+        if vmid in self.vms:
+            where = self.vms[vmid].node
+            raise failure(
+                f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
+            )
+        place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
+        volumes = self.volumes_on[node]
+        machine = self.make_machine(vmid, place, volumes, lambda: self.all_nodes[node].qemu)
+        self.vms[vmid] = Vm(vmid, node, machine, volumes)
+        self.vms[vmid].config["lock"] = "create"
+        return self.vms[vmid]
 
     def _need_volumes(self, who: str, node: str, vmid: int, options: Mapping[str, Any]) -> None:
         """Check the storages of new disks, and the owners of volumes that are there."""
