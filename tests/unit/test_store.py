@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import event
 
 from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed, StoreTooNew
 from pvebench.model.environment import Environment
@@ -184,3 +185,18 @@ def test_failures_are_what_is_not_ok_newest_first(store: Store) -> None:
 def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store) -> None:
     assert not store.simulated
     assert Store(tmp_path / "other.db", simulated=True).simulated
+
+
+def test_a_database_that_cannot_be_written_is_told_and_undoing_goes_on(store: Store) -> None:
+    number = store.journal.open("volume", {"path": "/nowhere"})
+    locker = sqlite3.connect(store.path, isolation_level=None)
+    store._engine.dispose()
+    event.listen(store._engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout=10"))
+    locker.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(StoreError, match="cannot be written: database is locked"):
+            store.begin_cycle("c2", node="lab", pack="p", tier="core", planned=1)
+        store.journal.close(number)  # says so, and goes on
+    finally:
+        locker.close()
+    assert [entry[0] for entry in store.journal.pending()] == [number]

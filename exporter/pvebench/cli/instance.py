@@ -120,11 +120,8 @@ def _lab_site(
         storages={one.name: STORAGES[one.kind](one, journal) for one in options},
         image=image, accelerator=accelerator, runtime=state.runtime, journal=journal, clock=clock,
     )  # fmt: skip
-    # One device is counted: that of the first storage; a later probe may tell storages apart.
-    first = Path(options[0].path or state.path)
-    return Site(
-        node=settings.node, hypervisor=lab, probe=ProcProbe(lambda: lab.pid, first), clock=clock
-    )
+    probe = ProcProbe(lambda: lab.pid, lambda: lab.volume_path)
+    return Site(node=settings.node, hypervisor=lab, probe=probe, clock=clock)
 
 
 def storage_options(settings: Settings, state: StateDirectory) -> list[StorageOptions]:

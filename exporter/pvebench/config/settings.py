@@ -142,13 +142,14 @@ class Settings(Strict):
             ConfigError: an option's value is not valid.
         """
         try:
-            return Settings.model_validate({**dict(self), **changes})
+            given = Settings.model_validate(changes)
         except ValidationError as error:
             problems = [
                 Problem("command line", 0, 0, f"--{fault['loc'][0]}: {fault['ctx']['error']}")
                 for fault in error.errors()
             ]
             raise ConfigError(problems) from error
+        return self.model_copy(update={key: getattr(given, key) for key in changes})
 
     def fixed_differences(self, other: Settings) -> list[str]:
         """Return the keys that differ and cannot be changed while running."""

@@ -36,7 +36,8 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         if moved >= 0:
             samples.append(Sample("host_bytes", None, float(moved), Unit.BYTES, name))
     switches = end.host.context_switches - start.host.context_switches
-    if end.host.context_switches and switches >= 0:
+    # No host has made none since it started: a zero is a counter that could not be read.
+    if start.host.context_switches and end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
     samples += _pressures(start.host, end.host, seconds)
     return samples + _block_samples(start.block, end.block)

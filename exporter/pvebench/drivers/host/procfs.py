@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,15 +28,17 @@ class ProcProbe:
 
     Args:
         pid: returns QEMU's process number, or None while there is no VM.
-        directory: where the test volumes are; its file system's device is counted.
+        volume: returns the file or device of the test volume, of which the backing device is
+            counted; None while there is none on this machine.
         root: `/`; tests give a tree of their own.
     """
 
     def __init__(
-        self, pid: Callable[[], int | None], directory: Path, root: Path = Path("/")
-    ) -> None:
+        self, pid: Callable[[], int | None], volume: Callable[[], Path | None],
+        root: Path = Path("/"),
+    ) -> None:  # fmt: skip
         self._pid = pid
-        self._directory = directory
+        self._volume = volume
         self._root = root
 
     def snapshot(self) -> HostSnapshot:
@@ -47,7 +50,9 @@ class ProcProbe:
         if pid is not None:
             seconds |= qemu_cpu(self._root, pid)
             counts |= _process_bytes(self._root, pid)
-        counts |= _device_bytes(self._root, self._directory)
+        volume = self._volume()
+        if volume is not None:
+            counts |= _device_bytes(self._root, volume)
         return HostSnapshot(
             monotonic=time.monotonic(),
             cpu_seconds=seconds,
@@ -130,9 +135,10 @@ def _process_bytes(root: Path, pid: int) -> dict[str, int]:
     }
 
 
-def _device_bytes(root: Path, directory: Path) -> dict[str, int]:
+def _device_bytes(root: Path, volume: Path) -> dict[str, int]:
     try:
-        device = directory.stat().st_dev
+        found = volume.stat()
+        device = found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
         name = f"{os.major(device)}:{os.minor(device)}"
         fields = (root / "sys/dev/block" / name / "stat").read_text("ascii").split()
     except OSError:

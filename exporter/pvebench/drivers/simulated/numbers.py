@@ -54,6 +54,11 @@ def level(disk: Disk, workload: Workload, direction: str) -> float:
     return min(BASE_IOPS * depth / (depth + 8), BASE_BYTES_PER_SECOND / block) * factor
 
 
+def flushes_per_second(disk: Disk, workload: Workload) -> float:
+    """Return the flushes that QEMU sees: every write is followed by one where syncs are asked."""
+    return level(disk, workload, "write") if workload.parameters.get("fsync") else 0.0
+
+
 def fio_document(
     disk: Disk, workload: Workload, rng: random.Random, *, shift: float = 1.0
 ) -> dict[str, Any]:
@@ -68,7 +73,8 @@ def fio_document(
         job[direction] = _direction(workload, iops, rng)
         if workload.parameters.get("fsync"):
             # A fifth of the time goes into the write itself.
-            job["sync"] = {"total_ios": round(iops), "lat_ns": _latency(0.8e9 / iops, rng)}
+            count = round(iops * workload.runtime_seconds)
+            job["sync"] = {"total_ios": count, "lat_ns": _latency(0.8e9 / iops, rng)}
     return {"fio version": "fio-simulated", "jobs": [job]}
 
 

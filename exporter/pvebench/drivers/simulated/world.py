@@ -10,7 +10,7 @@ from typing import Any, Final
 from pvebench.drivers.simulated.clock import SimulatedClock
 from pvebench.drivers.simulated.faults import Fault, Faults
 from pvebench.drivers.simulated.jobs import SimulatedJob, read_job
-from pvebench.drivers.simulated.numbers import fio_document, iops_log
+from pvebench.drivers.simulated.numbers import fio_document, flushes_per_second, iops_log
 from pvebench.drivers.simulated.reality import VM_KIND, VOLUME_KIND, Reality
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
@@ -147,9 +147,14 @@ class World:
         """Return counters that grow while a job runs. See the port."""
         self._alive()
         job = self.guest.job if self.guest else None
-        done = job.operations(self.clock.monotonic()) if job else 0
+        now = self.clock.monotonic()
+        done = job.operations(now) if job else 0
+        flushes = 0
+        if job and self.plugged:
+            rate = flushes_per_second(self.plugged.disk, job.workload)
+            flushes = job.operations(now, per_second=rate)
         return BlockCounters(
-            read_operations=done, write_operations=done, flush_operations=0,
+            read_operations=done, write_operations=done, flush_operations=flushes,
             read_bytes=done * 4096, write_bytes=done * 4096,
         )  # fmt: skip
 
