@@ -216,6 +216,8 @@ class HostSnapshot:
         context_switches: of the whole host so far.
         pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
             `io_some`, `io_full`, `memory_some`, `memory_full`.
+        averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
+            of the host; `vm_io_some` …, pressure of the VM alone.
     """
 
     monotonic: float
@@ -224,6 +226,7 @@ class HostSnapshot:
     cpus: int = 0
     context_switches: int = 0
     pressure_seconds: Mapping[str, float] = field(default_factory=dict)
+    averages: Mapping[str, float] = field(default_factory=dict)
 
 
 class HostProbe(Protocol):
