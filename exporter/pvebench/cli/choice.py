@@ -28,7 +28,10 @@ def assignments(
     found: list[tuple[Pack, Matrix]] = []
     for path in settings.packs:
         pack = load_pack(path, scale=scale)
-        matrix = expand(pack, node=settings.node, storages=storage_kinds(settings))
+        matrix = expand(
+            pack, node=settings.node, storages=storage_kinds(settings),
+            vm=settings.driver != "host",
+        )  # fmt: skip
         found.append((pack, select(matrix, only=only, skip=skip)))
     check_slugs(found)
     found = [(pack, matrix) for pack, matrix in found if matrix.cases]

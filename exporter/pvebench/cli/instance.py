@@ -11,6 +11,9 @@ from pathlib import Path
 
 from pvebench.config import Settings
 from pvebench.drivers.host import ProcProbe, SystemClock
+from pvebench.drivers.host.beside import Beside
+from pvebench.drivers.host.disk import KIND as SCRATCH_KIND
+from pvebench.drivers.host.disk import HostDisk, undo_scratch
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.machine import prove_kvm
@@ -77,7 +80,7 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
     """Undo what a killed process left open in the journal; return a line about each thing."""
     if settings.driver == "simulated":
         return undo_simulated(journal, Reality())
-    return undo_pending(journal)
+    return undo_pending(journal, {SCRATCH_KIND: undo_scratch})
 
 
 def make_site(
@@ -89,22 +92,27 @@ def make_site(
     if isinstance(clock, SimulatedClock):
         seed = settings.simulation.seed
         return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
+    options = storage_options(settings, state)
+    storages = {one.name: STORAGES[one.kind](one, journal) for one in options}
+    # One device is counted: that of the first storage; a later probe may tell storages apart.
+    first = Path(options[0].path or state.path)
+    host = HostDisk(node=settings.node, storages=storages, runtime=state.runtime, journal=journal)
+    if settings.driver == "host":
+        probe = ProcProbe(lambda: None, first)
+        return Site(node=settings.node, hypervisor=host, probe=probe, clock=clock)
     image = build_image(settings.guest_image or default_directory(), say=say)
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(
         settings.accelerator, memory=kvm_memory(), prove=proof, say=say
     )
-    options = storage_options(settings, state)
     lab = QemuLab(
-        node=settings.node,
-        storages={one.name: STORAGES[one.kind](one, journal) for one in options},
-        image=image, accelerator=accelerator, runtime=state.runtime, journal=journal, clock=clock,
+        node=settings.node, storages=storages, image=image, accelerator=accelerator,
+        runtime=state.runtime, journal=journal, clock=clock,
     )  # fmt: skip
-    # One device is counted: that of the first storage; a later probe may tell storages apart.
-    first = Path(options[0].path or state.path)
-    return Site(
-        node=settings.node, hypervisor=lab, probe=ProcProbe(lambda: lab.pid, first), clock=clock
-    )
+    both = Beside(lab, host)
+    # While the host measures, the idle VM's counters have nothing to do with it.
+    probe = ProcProbe(lambda: None if both.on_host else lab.pid, first)
+    return Site(node=settings.node, hypervisor=both, probe=probe, clock=clock)
 
 
 def storage_options(settings: Settings, state: StateDirectory) -> list[StorageOptions]:

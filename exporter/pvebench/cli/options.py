@@ -25,7 +25,9 @@ _SETTINGS = (
         "--pack", "packs", type=PATH, multiple=True,
         help="Pack to use instead of those of the settings; may be repeated.",
     ),
-    click.option("--driver", type=click.Choice(["qemu", "simulated"]), help="What runs the guest."),
+    click.option(
+        "--driver", type=click.Choice(["qemu", "host", "simulated"]), help="What runs the guest."
+    ),
     click.option("--node", help="Label 'node' of the results."),
     click.option(
         "--state", type=PATH, envvar="PVEBENCH_STATE",

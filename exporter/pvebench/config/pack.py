@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from pvebench.config.document import Document, read_document, unknown_key, validate
 from pvebench.config.fields import Duration, Ratio, Scale, Size, Slug, Strict
@@ -111,6 +111,7 @@ class PackFile(Strict):
         axes: swept in full: every value with every other.
         exclude: combinations to leave out.
         variants: options to try one entry at a time, over the first value of each axis.
+        host: whether the host itself runs the workloads too, without a VM, on each storage.
     """
 
     pack: Slug
@@ -122,6 +123,7 @@ class PackFile(Strict):
     fixed: Options = Options()
     exclude: tuple[Options, ...] = ()
     variants: tuple[Options, ...] = ()
+    host: StrictBool = False
     volume: VolumeOptions
     guest: GuestOptions = GuestOptions()
     measure: MeasureOptions = MeasureOptions()
@@ -151,6 +153,7 @@ class Pack:
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
         excludes: combinations that the pack leaves out on purpose.
         variants: options put over the first value of each axis; one more scenario each.
+        host: whether each storage has a row of the host itself.
         every_seconds: how often each case is due.
         file_name, file_bytes: the test file of scenarios with a filesystem.
     """
@@ -164,6 +167,7 @@ class Pack:
     axes: Mapping[str, tuple[OptionValue, ...]]
     excludes: tuple[Mapping[str, OptionValue], ...]
     variants: tuple[Mapping[str, OptionValue], ...]
+    host: bool
     volume_bytes: int
     machine: Machine
     file_name: str
@@ -196,6 +200,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         axes=axes,
         excludes=tuple(exclude.given() for exclude in file.exclude),
         variants=tuple(variant.given() for variant in file.variants),
+        host=file.host,
         volume_bytes=volume_bytes,
         machine=Machine(memory_bytes=file.guest.memory // KIB * KIB, cpus=file.guest.cpus),
         file_name=file.volume.file_name,

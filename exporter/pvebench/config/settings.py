@@ -96,7 +96,8 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here, or a simulation.
+        driver: what runs the guest: real QEMU here; `host`: no guest, only the host's own rows;
+            or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
@@ -107,7 +108,7 @@ class Settings(Strict):
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "simulated"] = "qemu"
+    driver: Literal["qemu", "host", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"

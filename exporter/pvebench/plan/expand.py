@@ -6,16 +6,19 @@ import fnmatch
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pvebench.config import Pack
 from pvebench.config.options import LAYOUT_OPTIONS
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.disk import Disk, option_text
+from pvebench.model.disk import Bus, Cache, Disk, Format, option_text
 from pvebench.model.layout import Layout
 from pvebench.model.rules import StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case
+
+HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
+"""Options of the row that the host itself measures, without a VM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,12 @@ class Assignment:
     matrix: Matrix
 
 
-def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Matrix:
+def expand(
+    pack: Pack, *, node: str, storages: Mapping[str, StorageKind], vm: bool = True
+) -> Matrix:
     """Return every case of `pack` on `node`.
+
+    Without `vm` only the host's own rows can run; each pack has them then.
 
     Raises:
         ConfigError: a storage is not configured, or nothing at all is left to run.
@@ -56,14 +63,17 @@ def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Mat
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for scenario in _scenarios(pack, node):
+    for scenario in _scenarios(pack, node, host=pack.host or not vm):
         reason = _excluded(pack, scenario) or why_not(scenario, storages[scenario.storage])
+        if not vm and not scenario.disk.on_host:
+            reason = "this instance measures the host only (driver: host)"
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
             continue
         for workload in pack.workloads:
             case = Case(scenario=scenario, workload=workload)
-            if reason := why_not_run(scenario, workload):
+            kind = storages[scenario.storage]
+            if reason := why_not_run(scenario, workload, kind):
                 left_out.append(LeftOut(case.slug, reason))
             else:
                 cases.append(case)
@@ -74,15 +84,16 @@ def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Mat
     return Matrix(cases=tuple(cases), left_out=tuple(left_out))
 
 
-def _scenarios(pack: Pack, node: str) -> Iterable[Scenario]:
-    """Yield every combination of the axes, then the variants, each scenario once."""
+def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
+    """Yield the host's rows, every combination of the axes, then the variants, each once."""
     names = list(pack.axes)
     combined = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*pack.axes.values())
     ]
     first = {name: values[0] for name, values in pack.axes.items()}
     seen = set()
-    for options in [*combined, *({**first, **variant} for variant in pack.variants)]:
+    own = [{**HOST_ROW, "storage": name} for name in pack.axes["storage"]] if host else []
+    for options in [*own, *combined, *({**first, **variant} for variant in pack.variants)]:
         scenario = _scenario(pack, node, options)
         if scenario.slug not in seen:
             seen.add(scenario.slug)

@@ -15,6 +15,7 @@ from pvebench.model.status import Phase
 from pvebench.runner.measure import finish_job, start_job, wait_for_end
 from pvebench.runner.verify import mismatch
 from pvebench.workloads import Target
+from pvebench.workloads.base import WORK_DIR
 from pvebench.workloads.fio import check_fill, fill_job
 
 FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
@@ -215,4 +216,8 @@ def _target(scenario: Scenario, attachment: Attachment) -> Target:
     if layout.on_filesystem:
         path = f"{MOUNT_POINT}/{layout.file_name}"
         return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
-    return Target(device=attachment.device, size_bytes=scenario.volume_bytes)
+    return Target(
+        device=attachment.device, size_bytes=scenario.volume_bytes,
+        offset_bytes=attachment.offset_bytes, scratch=attachment.scratch,
+        work=attachment.work or WORK_DIR,
+    )  # fmt: skip

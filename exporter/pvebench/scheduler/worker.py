@@ -62,7 +62,9 @@ class Worker:
         now = site.clock.now()
         self._status = WorkerStatus(node=site.node, state=State.IDLE, since=now, progressed=now)
         observers = Observers([_StatusObserver(self), observer])
-        self._runner = Runner(site, observers, store.history.host_rates)
+        self._runner = Runner(
+            site, observers, lambda case: store.history.host_rates(case, site.clock.now())
+        )
         self._retried: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
 

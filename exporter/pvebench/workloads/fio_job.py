@@ -103,6 +103,7 @@ def _job_file(name: str, lines: _Lines) -> bytes:
 
 def _global(target: Target) -> _Lines:
     return {
+        **({"offset": target.offset_bytes} if target.offset_bytes else {}),
         "filename": target.device.replace(":", "\\:"),
         "allow_file_create": 0,
         "direct": 1,
