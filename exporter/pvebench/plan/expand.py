@@ -115,7 +115,7 @@ def _scenario(pack: Pack, node: str, given: Mapping[str, Any]) -> Scenario:
 
 
 def _layout(pack: Pack, options: Mapping[str, Any]) -> Layout:
-    layout = Layout(**options)
+    layout = Layout(**options, fill_passes=pack.fill_passes, fill_compress=pack.fill_compress)
     if not layout.on_filesystem:
         return layout
     return replace(layout, file_name=pack.file_name, file_bytes=pack.file_bytes)

@@ -97,7 +97,8 @@ def _fills(cases: Iterable[Case]) -> list[int]:
         wanted = scenario.layout.content
         if not scenario.disk.backing and content.get(scenario.volume) != wanted:
             content[scenario.volume] = wanted
-            filled.append(scenario.layout.file_bytes or scenario.volume_bytes)
+            size = scenario.layout.file_bytes or scenario.volume_bytes
+            filled.append(size * scenario.layout.fill_passes)
         if Direction.TRIM in case.workload.directions:
             del content[scenario.volume]
     return filled

@@ -144,12 +144,14 @@ class Setup:
         self._content[volume.volid] = layout.content
 
     def _fill(self, ready: Ready) -> None:
-        """Write random data once everywhere: holes and zeros read too fast."""
-        job = fill_job(ready.target, seed=1)
-        pid = start_job(ready.guest, job)
-        deadline = self._site.clock.monotonic() + job.deadline_seconds
-        ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
-        check_fill(finish_job(ready.guest, job, ended), ready.target)
+        """Write random data everywhere: holes and zeros read too fast."""
+        layout = ready.scenario.layout
+        for number in range(layout.fill_passes):
+            job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
+            pid = start_job(ready.guest, job)
+            deadline = self._site.clock.monotonic() + job.deadline_seconds
+            ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
+            check_fill(finish_job(ready.guest, job, ended), ready.target)
 
     def _filesystem(self, *arguments: str) -> None:
         if self._guest is None:

@@ -82,8 +82,8 @@ class History:
     def host_rates(self, case: Case, now: datetime) -> dict[Direction, float]:
         """Return what the host itself reached with the case's workload on its storage.
 
-        From the newest good run within the week before `now`; I/O per second, or bytes per second where the
-        tool gives no other rate. Empty if there is none.
+        From the newest good run within the week before `now`; I/O per second, or bytes per
+        second where the tool gives no other rate. Empty if there is none.
         """
         scenario = case.scenario
         first = f"{scenario.node}/{scenario.storage}.host.raw.none/{case.workload.slug}/"
