@@ -26,7 +26,7 @@ BROKEN = {
     ),
     "unknown key without a near name": (
         SMALL.replace("  size: 64M", "  size: 64M\n  colour: red"),
-        "pack.yaml:10:3: unknown key 'colour'; known keys: file, file_name, size",
+        "pack.yaml:10:3: unknown key 'colour'; known keys: compress, file, file_name, fill, size",
     ),
     "missing key": (
         SMALL.replace("title: Two scenarios\n", ""),

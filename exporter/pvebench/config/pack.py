@@ -116,11 +116,15 @@ class PackFile(Strict):
         axes: swept in full: every value with every other.
         exclude: combinations to leave out.
         variants: options to try one entry at a time, over the first value of each axis.
+        source: where the set-up comes from, for packs that reproduce somebody's.
+        published: name of the published table that the results can be shown beside.
         host: whether the host itself runs the workloads too, without a VM, on each storage.
     """
 
     pack: Slug
     title: StrictStr
+    source: StrictStr = ""
+    published: Slug | None = None
     tier: Literal["wall", "core", "full"] = "core"
     every: Duration
     seed: StrictInt = 1
@@ -155,6 +159,7 @@ class Pack:
     """A pack, resolved: what is measured, how, and how often.
 
     Attributes:
+        source, published: of a pack that reproduces a published test; else empty.
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
         excludes: combinations that the pack leaves out on purpose.
         variants: options put over the first value of each axis; one more scenario each.
@@ -166,6 +171,8 @@ class Pack:
 
     name: str
     title: str
+    source: str
+    published: str
     tier: str
     path: Path
     every_seconds: float
@@ -201,6 +208,8 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     return Pack(
         name=file.pack,
         title=file.title,
+        source=" ".join(file.source.split()),
+        published=file.published or "",
         tier=file.tier,
         path=path,
         every_seconds=file.every,

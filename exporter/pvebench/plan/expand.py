@@ -53,18 +53,23 @@ def expand(
     Without `vm` only the host's own rows can run; each pack has them then.
 
     Raises:
-        ConfigError: a storage is not configured, or nothing at all is left to run.
+        ConfigError: none of its storages is configured, or nothing at all is left to run.
     """
     wanted = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
     missing = [str(name) for name in wanted if name not in storages]
-    if missing:
+    if len(missing) == len(wanted):
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     cases: list[Case] = []
     left_out: list[LeftOut] = []
     for scenario in _scenarios(pack, node, host=pack.host or not vm):
-        reason = _excluded(pack, scenario) or why_not(scenario, storages[scenario.storage])
+        kind = storages.get(scenario.storage)
+        if kind is None:
+            known = f"storage {scenario.storage} is not configured on {node}"
+            left_out.append(LeftOut(scenario.slug, known))
+            continue
+        reason = _excluded(pack, scenario) or why_not(scenario, kind)
         if not vm and not scenario.disk.on_host:
             reason = "this instance measures the host only (driver: host)"
         if reason:
@@ -72,7 +77,6 @@ def expand(
             continue
         for workload in pack.workloads:
             case = Case(scenario=scenario, workload=workload)
-            kind = storages[scenario.storage]
             if reason := why_not_run(scenario, workload, kind):
                 left_out.append(LeftOut(case.slug, reason))
             else:
