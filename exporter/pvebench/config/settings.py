@@ -99,7 +99,8 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here, a Proxmox VE cluster, or a simulation.
+        driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
+            only the host's own rows; or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
@@ -116,7 +117,7 @@ class Settings(Strict):
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "proxmox", "simulated"] = "qemu"
+    driver: Literal["qemu", "proxmox", "host", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"

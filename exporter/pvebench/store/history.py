@@ -82,15 +82,15 @@ class History:
             rows = connection.execute(query.order_by(runs.c.id.desc()).limit(limit)).all()
         return [stored_run(row) for row in rows]
 
-    def host_rates(self, case: Case) -> dict[Direction, float]:
+    def host_rates(self, case: Case, now: datetime) -> dict[Direction, float]:
         """Return what the host itself reached with the case's workload on its storage.
 
-        From the newest good run within a week; I/O per second, or bytes per second where the
-        tool gives no other rate. Empty if there is none.
+        From the newest good run within the week before `now`; I/O per second, or bytes per
+        second where the tool gives no other rate. Empty if there is none.
         """
         scenario = case.scenario
         first = f"{scenario.node}/{scenario.storage}.host.raw.none/{case.workload.slug}/"
-        week_ago = (datetime.now(UTC) - HOST_ROW_AGE).timestamp()
+        week_ago = (now - HOST_ROW_AGE).timestamp()
         query = (
             select(runs)
             .where(runs.c.case_key.between(first, f"{first}~"), runs.c.outcome.in_(GOOD))
