@@ -81,6 +81,7 @@ def test_packs_lists_what_is_there(capsys: Captured) -> None:
     assert run_cli(["packs", str(QUICK.parent), "--json"]) == 0
     assert [row["pack"] for row in json.loads(capsys.readouterr().out)] == [
         "cache-matrix",
+        "demo",
         "lab-all-options",
         "quick",
         "upgrade-watch",

@@ -81,7 +81,7 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
-_RELOADABLE: Final = ("packs", "max_age")
+_RELOADABLE: Final = ("packs", "max_age", "wall")
 """Settings that a running instance takes over when their file changes."""
 
 
@@ -89,6 +89,15 @@ class SimulationSettings(Strict):
     """The simulated driver. `seed` decides every number it invents."""
 
     seed: StrictInt = 1
+
+
+class WallSettings(Strict):
+    """One of the four places of the wall dashboard; see `model.wall.WallSlot`."""
+
+    scenario: StrictStr
+    workload: StrictStr
+    direction: Literal["read", "write", "trim"]
+    title: StrictStr = ""
 
 
 class Settings(Strict):
@@ -104,6 +113,7 @@ class Settings(Strict):
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         max_age: results older than this (seconds) leave /metrics.
+        wall: up to four cases for the wall dashboard. Empty: chosen from the results.
     """
 
     node: Slug = Field(default_factory=default_node)
@@ -115,6 +125,7 @@ class Settings(Strict):
     guest_image: FilePath | None = None
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     max_age: Duration = 14 * 86400.0
+    wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     simulation: SimulationSettings = SimulationSettings()
 
     @field_validator("packs")

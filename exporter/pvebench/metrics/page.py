@@ -23,6 +23,7 @@ from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS, Collec
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
+from pvebench.metrics.wall import collect_wall
 from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
@@ -91,7 +92,9 @@ class Page:
             key = record.last.case_key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
-        self._summary = render(self._gather(SUMMARY_COLLECTORS, snapshot, ""))
+        self._summary = render(
+            self._gather(SUMMARY_COLLECTORS | {"wall": collect_wall}, snapshot, "")
+        )
         self._deflated_summary = self._summary.deflated()
         ages = [moment for record in self._records.values() for moment in _moments(record)]
         now = snapshot.now.timestamp()
