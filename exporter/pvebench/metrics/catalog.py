@@ -137,14 +137,16 @@ BOOT_TIME = _gauge(
 HOST_CPU = _gauge(
     "host_cpu_usage_cores",
     (*CASE, "component"),
-    "Host CPU in use during the measured window, in cores: total of the host, the qemu process, "
-    "and of qemu its vcpu, iothread and other threads.",
+    "Host CPU in use during the measured window, in cores: total of the host, its modes where "
+    "node_exporter tells them, the qemu process, and of qemu its vcpu, iothread and other threads; "
+    "total_coarse is the Proxmox API's own figure for nodes without node_exporter.",
 )
 HOST_PRESSURE = _gauge(
     "host_pressure_ratio",
     (*CASE, "resource"),
     "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
-    "io_some, io_full, memory_some, memory_full; nodes with node_exporter only.",
+    "io_some, io_full, memory_some, memory_full of nodes with node_exporter; vm_io_some … of the "
+    "VM alone at the window's end (Proxmox VE 9).",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
@@ -269,6 +271,11 @@ PERFORMANCE_INDEX = _gauge(
     ("node", "storage", "environment"),
     "Geometric mean over the storage's cases of their throughput in this environment, as ratio of "
     "the baseline: 1 is the baseline, 0.9 a tenth slower.",
+)
+WALL_SLOT = _gauge(
+    "wall_slot_info",
+    ("slot", "title", "node", "scenario", "workload", "direction", "figure"),
+    "Which results the wall dashboard shows, always 1; figure is iops or bandwidth.",
 )
 # --- live ---
 BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")

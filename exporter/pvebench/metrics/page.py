@@ -30,6 +30,7 @@ from pvebench.metrics.results import (
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
+from pvebench.metrics.wall import collect_wall
 from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
@@ -62,6 +63,7 @@ class Page:
         self._live = dict(live)
         self._now = now
         self._process = ProcessCollector(registry=None)
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
         self._shards = Shards()
         self._records: dict[str, CaseRecord] = {}
@@ -73,12 +75,17 @@ class Page:
 
     def refresh(self, case_key: str | None = None) -> None:
         """Show the results anew, of one case or of all; a fault leaves the old ones in place."""
-        try:
-            snapshot = self._source.snapshot(case_key)
-        except Exception:
-            # Whatever ails the store, the measuring goes on and the page keeps what it has.
-            log.exception("the results could not be read for the metrics page")
-            return
+        # One reading at a time: an older one put over a newer one would set counters back.
+        with self._reading:
+            try:
+                snapshot = self._source.snapshot(case_key)
+            except Exception:
+                # Whatever ails the store, the measuring goes on and the page keeps what it has.
+                log.exception("the results could not be read for the metrics page")
+                return
+            self._take(snapshot, case_key)
+
+    def _take(self, snapshot: Snapshot, case_key: str | None) -> None:
         with self._lock:
             gone = set(self._records) if case_key is None else {case_key}
             fresh = {record.last.case_key: record for record in snapshot.records}
@@ -121,7 +128,7 @@ class Page:
             key = record.last.case_key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
-        for name, collect in SUMMARY_COLLECTORS.items():
+        for name, collect in (SUMMARY_COLLECTORS | {"wall": collect_wall}).items():
             if not (known and name in DEFINITION_COLLECTORS):
                 text = render(self._gather({name: collect}, snapshot, ""))
                 self._summary[name] = text, text.deflated()
