@@ -17,8 +17,10 @@ from pvebench.errors import PvebenchError
 COMMANDS: Final = {
     "check": "check:check",
     "guest": "guest:guest",
+    "import": "importing:import_series",
     "packs": "planning:packs",
     "plan": "planning:plan",
+    "report": "reporting:report",
     "results": "results:results",
     "run": "running:run",
     "schema": "schema:schema",
