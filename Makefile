@@ -12,6 +12,7 @@ ALL ?=
 MOMENTS ?= 50
 SEEDS ?= 1000
 SEED ?=
+RECORDINGS ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,7 +22,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run test check format generate screenshot bench crash sim e2e guest lock clean venv
+.PHONY: help run test check format generate screenshot bench crash sim e2e pve-replay guest lock clean venv
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -62,7 +63,7 @@ screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulat
 	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
-	@shopt -s nullglob; found=(bench/*.py); \
+	@shopt -s nullglob; found=(bench/[a-z]*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 
@@ -72,8 +73,11 @@ crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random mom
 sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
-e2e: packages-run venv ## one cycle of every option of the lab (needs what run needs)
-	@tests/e2e/lab-all-options $(ARGS)
+e2e: packages-run venv ## every option of the lab, and a test cluster of Proxmox VE 8 and 9 (needs what run needs)
+	@for script in lab-all-options proxmox; do tests/e2e/$$script $(ARGS); done
+
+pve-replay: venv ## play recorded requests of a real Proxmox API against the tests' API; RECORDINGS= (needs openssl)
+	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),tests/pve/recordings-8.jsonl tests/pve/recordings-9.jsonl)
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

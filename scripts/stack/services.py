@@ -180,8 +180,7 @@ def write_prometheus_config(layout: Layout, exporter: Service, node: Service) ->
 
 def announce(exporter: Service, services: Sequence[Service]) -> None:
     """Say where everything can be seen."""
-    print(f"{exporter.name:14} http://{HOST}:{exporter.port}/metrics")
-    for service in services:
+    for service in (exporter, *services):
         print(f"{service.name:14} http://{HOST}:{service.port}")
     if not any(service.name == "Grafana" for service in services):
         print("Grafana        not installed; to see the dashboards install it and start again,")

@@ -42,22 +42,22 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(directory: Path, exporter: str) -> Iterator[Prometheus]:
+def prometheus(directory: Path, exporter: str, *options: str) -> Iterator[Prometheus]:
     """Run Debian's Prometheus with the repository's configuration, scraping every second."""
     config = directory / "config"
-    shutil.copytree(ROOT / "prometheus" / "rules", config / "rules")
+    shutil.copytree(ROOT / "prometheus" / "rules", config / "rules", dirs_exist_ok=True)
     text = (ROOT / "prometheus" / "prometheus.yml").read_text("utf-8")
     fast = text.replace("_interval: 15s", "_interval: 1s")
     assert fast != text
     (config / "prometheus.yml").write_text(fast, "utf-8")
-    (config / "targets").mkdir()
+    (config / "targets").mkdir(exist_ok=True)
     (config / "targets" / "pvebench.yml").write_text(json.dumps([{"targets": [exporter]}]))
     (config / "targets" / "node.yml").write_text("[]")
     address = f"127.0.0.1:{free_port()}"
     command = [
         "prometheus", f"--config.file={config}/prometheus.yml",
         f"--storage.tsdb.path={directory}/data", f"--web.listen-address={address}",
-        "--log.level=warn",
+        "--storage.tsdb.retention.time=2y", "--log.level=warn", *options,
     ]  # fmt: skip
     with subprocess.Popen(command) as process:
         try:
@@ -65,6 +65,17 @@ def prometheus(directory: Path, exporter: str) -> Iterator[Prometheus]:
             yield Prometheus(f"http://{address}")
         finally:
             process.terminate()
+
+
+def backfill(path: Path, data: Path) -> None:
+    """Put an OpenMetrics file into the data directory of a Prometheus that is not running."""
+    subprocess.run(
+        [
+            "promtool", "tsdb", "create-blocks-from", "--max-block-duration=486h", "openmetrics",
+            str(path), str(data),
+        ],
+        check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
 
 
 def _wait_until_ready(address: str) -> None:

@@ -113,3 +113,9 @@ def test_a_selection_that_matches_nothing_is_told(tmp_path: Path, capsys: Captur
 def test_a_scale_that_is_none_is_refused(capsys: Captured) -> None:
     assert run_cli(["plan", "--pack", str(QUICK), "--scale", "0"]) == 2
     assert "--scale" in capsys.readouterr().err
+
+
+def test_check_makes_nothing(tmp_path: Path, capsys: Captured) -> None:
+    run_cli(["check", "--driver", "simulated", "--state", str(tmp_path / "state")])
+    assert "(will be made)" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +25,11 @@ from pvebench.web import listen
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
 from support.site import app_of, served
+
+
+def _is_verdict(name: str) -> bool:
+    words = ("change", "regression", "suspicious", "baseline", "verdict", "performance")
+    return name.removeprefix("pvebench_").startswith(words)
 
 
 class FixedSource:
@@ -101,6 +107,14 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_steady_seconds", "pvebench_steady_slope_ratio", "pvebench_guest_boot_seconds",
         "pvebench_config_info", "pvebench_config_last_reload_successful",
         "pvebench_config_last_reload_success_timestamp_seconds",
+        # Nothing feeds verdicts to the page yet.
+        *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
+        # Nothing holds the worker, no upgrade waits, no storage has a limit, no node_exporter.
+        "pvebench_scheduler_hold", "pvebench_environment_pending_info",
+        "pvebench_environment_change_info",
+        "pvebench_month_written_bytes", "pvebench_write_budget_bytes",
+        "pvebench_storage_free_bytes", "pvebench_storage_free_floor_bytes",
+        "pvebench_host_pressure_ratio",
         # The simulated device counts no bytes, has no host row, and nothing is doubtful.
         "pvebench_device_share_ratio", "pvebench_flush_share_ratio", "pvebench_guest_to_host_ratio",
         "pvebench_guest_cpu_wait_cores", "pvebench_run_suspicion",
@@ -318,3 +332,45 @@ def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
     health = {one.labels["collector"]: one.value for one in found["pvebench_collector_success"]}
     assert health["results"] == 0
     assert len(found["pvebench_iops"]) == 11
+
+
+def test_a_case_that_means_something_else_now_is_told_by_its_next_result(
+    simulation: Simulation,
+) -> None:
+    snapshot = snapshot_of(simulation)
+    source = FixedSource(snapshot)
+    page = Page(source, {}, now=lambda: snapshot.now)
+    page.refresh()
+    *others, first = snapshot.records  # of several cases of one workload the last is heard
+    workload = {**first.last.definition["workload"], "title": "Told anew"}
+    last = replace(first.last, definition={**first.last.definition, "workload": workload})
+    source._snapshot = replace(snapshot, records=[*others, replace(first, last=last)])
+    assert 'title="Told anew"' not in page.render()[0].decode()
+    page.refresh(first.last.case_key)
+    assert 'title="Told anew"' in page.render()[0].decode()
+
+
+def test_an_older_reading_never_replaces_a_newer_one(simulation: Simulation) -> None:
+    newest = snapshot_of(simulation)
+    older = replace(newest, totals=replace(newest.totals, runs=1))
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def snapshot(self, case_key: str | None = None) -> Snapshot:
+            if threading.current_thread().name == "slow":
+                begun.set()
+                go_on.wait(10)
+                return older
+            return newest
+
+    page = Page(Slow(), {}, now=lambda: newest.now)
+    slow = threading.Thread(target=page.refresh, name="slow")
+    quick = threading.Thread(target=page.refresh)
+    slow.start()
+    assert begun.wait(10)
+    quick.start()
+    quick.join(0.2)  # it has to wait for the older reading
+    go_on.set()
+    slow.join()
+    quick.join()
+    assert f"pvebench_results {float(newest.totals.runs)}" in page.render()[0].decode()

@@ -110,6 +110,32 @@ def test_one_scale_makes_size_and_time_smaller() -> None:
     assert quarter.workloads[0].runtime_seconds * 4 == whole.workloads[0].runtime_seconds
 
 
+def fills_of(directory: Path, text: str) -> int:
+    matrix = expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+    return make_plan(matrix, seed=1).fills
+
+
+def test_what_leaves_zeros_is_followed_by_a_fill(tmp_path: Path) -> None:
+    assert fills_of(tmp_path, SMALL) == 1
+    assert fills_of(tmp_path, SMALL + "  - dd: {rw: write, input: zero, direct: true}\n") >= 2
+    assert fills_of(tmp_path, SMALL + "  - dd: {rw: write, direct: true}\n") == 1
+
+
+def test_a_clone_that_is_trimmed_is_never_filled(tmp_path: Path) -> None:
+    text = SMALL.replace("axes:", "fixed: {backing: true, discard: true}\naxes:")
+    text = text.replace("format: [raw]", "format: [qcow2]")
+    assert fills_of(tmp_path, text + "  - fio: {rw: randtrim, bs: 64k}\n") == 0
+
+
+def test_the_default_cluster_size_has_one_name_only(tmp_path: Path) -> None:
+    text = SMALL.replace("format: [raw]", "format: [qcow2]\n  cluster_size: [64k, 128k]")
+    matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+    assert {case.scenario.slug for case in matrix.cases} == {
+        f"local.{bus}.qcow2.none{tail}"
+        for bus in ("virtio", "scsi") for tail in ("", ".cluster_size-128k")
+    }  # fmt: skip
+
+
 def test_a_list_of_values_sweeps_an_option_of_a_workload(tmp_path: Path) -> None:
     text = SMALL.replace("iodepth: 8", "iodepth: [1, 4], numjobs: [1, 2]")
     pack = load_pack(write_pack(tmp_path, text))

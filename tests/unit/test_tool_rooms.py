@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -344,3 +345,12 @@ def test_every_tool_runs_in_the_simulation_too(tmp_path: Path) -> None:
         "fio", "ioping", "dd", "hdparm", "bonnie++", "sysbench",
     }  # fmt: skip
     assert all(any(s.metric == "bandwidth" for s in run.samples) for run in runs)
+
+
+@pytest.mark.parametrize("name", ["count", "size", "time", "iops", "bps"])
+def test_an_ioping_summary_without_a_number_is_unreadable(name: str) -> None:
+    text = (GOLDEN / "ioping" / "read.json").read_text("utf-8")
+    entries = json.loads(text)
+    del entries[-1]["stat"][name]
+    with pytest.raises(OutputUnreadable, match=f"no usable number {name}"):
+        ROOMS["ioping"].parse(resolve("ioping", count=101, interval=0), json.dumps(entries), {})

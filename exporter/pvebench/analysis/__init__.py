@@ -1,1 +1,1 @@
-"""Pure judging of numbers: steadiness, spread. No I/O."""
+"""Judging numbers: steadiness, what is normal for a case, what moved, by how much. No I/O."""

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,13 +16,13 @@ from pvebench.cli.choice import assignments
 from pvebench.cli.instance import kvm_memory
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
+from pvebench.drivers.host import SystemClock
 from pvebench.drivers.qemu.accel import remembered_fault
 from pvebench.drivers.qemu.volumes import RESERVE_BYTES
-from pvebench.errors import MachineError, PvebenchError
+from pvebench.errors import MachineError, NotWritable, PvebenchError
 from pvebench.guest import default_directory, load_image
 from pvebench.model.units import show_bytes
 from pvebench.plan import Assignment, make_plan
-from pvebench.store import StateDirectory
 
 TOOLS: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -60,6 +61,9 @@ def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
         made = make_plan(entry.matrix, seed=entry.pack.seed)
         yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases"
     yield _attempt("state", lambda: _state(settings))
+    if settings.driver == "proxmox":
+        # Imported only when it is used: the library behind it takes its time.
+        yield from import_module("pvebench.cli.cluster").check_cluster(settings, SystemClock())
     if settings.driver == "qemu":
         yield from _tools()
         yield from _space(settings, given)
@@ -76,8 +80,14 @@ def _attempt(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _state(settings: Settings) -> str:
-    StateDirectory(settings.state, exclusive=False)
-    return str(settings.state)
+    # Looked at, not made: as root it would then belong to root.
+    there = _existing(settings.state)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise NotWritable(
+            f"state directory {settings.state}: {there} cannot be written",
+            next_step="mend its permissions, or name another one with --state",
+        )
+    return str(settings.state) + ("" if there == settings.state else " (will be made)")
 
 
 def _tools() -> Iterator[Finding]:

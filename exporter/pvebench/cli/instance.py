@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 from pvebench.config import Settings
@@ -16,9 +17,9 @@ from pvebench.drivers.host.disk import KIND as SCRATCH_KIND
 from pvebench.drivers.host.disk import HostDisk, undo_scratch
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
-from pvebench.drivers.qemu.machine import prove_kvm
+from pvebench.drivers.qemu.proof import prove_kvm
 from pvebench.drivers.qemu.registry import STORAGES
-from pvebench.drivers.qemu.storages import StorageOptions
+from pvebench.drivers.qemu.storages import Storage, StorageOptions
 from pvebench.drivers.simulated import (
     Reality,
     SimulatedClock,
@@ -26,7 +27,7 @@ from pvebench.drivers.simulated import (
     simulated_site,
     undo_simulated,
 )
-from pvebench.guest import build_image, default_directory
+from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
 from pvebench.store import StateDirectory, Store
@@ -52,12 +53,13 @@ class StoreSource:
     def snapshot(self, case_key: str | None = None) -> Snapshot:
         """Read the present results, of one case or of all."""
         intervals, settings = self.intervals(), self.settings()
+        nodes = settings.nodes_in_force()
         keys = [case_key] if case_key in intervals else [] if case_key else list(intervals)
         records = [self.store.case(key) for key in keys]
         return Snapshot(
             now=self.now(),
             records=[record for record in records if record is not None],
-            environments=self.store.environments(settings.node),
+            environments=[entry for node in nodes for entry in self.store.environments(node)],
             intervals=intervals,
             totals=self.store.totals(),
             max_age_seconds=settings.max_age,
@@ -80,39 +82,66 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
     """Undo what a killed process left open in the journal; return a line about each thing."""
     if settings.driver == "simulated":
         return undo_simulated(journal, Reality())
+    if settings.driver == "proxmox":
+        # Imported only when it is used: the library behind it takes its time.
+        cluster = import_module("pvebench.cli.cluster")
+        lines: list[str] = cluster.undo_on_cluster(settings, journal, SystemClock())
+        return lines
     return undo_pending(journal, {SCRATCH_KIND: undo_scratch})
 
 
-def make_site(
+def make_sites(
     settings: Settings, state: StateDirectory, journal: Journal, clock: StopClock, say: Say
-) -> Site:
-    """Return the node that the settings name, with everything of a crashed run undone."""
+) -> list[Site]:
+    """Return the nodes that the settings name, with everything of a crashed run undone."""
     for line in undo_everything(settings, journal):
         say(f"after an unclean end: {line}")
     if isinstance(clock, SimulatedClock):
         seed = settings.simulation.seed
-        return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
-    options = storage_options(settings, state)
-    storages = {one.name: STORAGES[one.kind](one, journal) for one in options}
-    # One device is counted: that of the first storage; a later probe may tell storages apart.
-    first = Path(options[0].path or state.path)
-    host = HostDisk(node=settings.node, storages=storages, runtime=state.runtime, journal=journal)
+        return [simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))]
     if settings.driver == "host":
-        probe = ProcProbe(lambda: None, first)
-        return Site(node=settings.node, hypervisor=host, probe=probe, clock=clock)
+        storages = _storages(settings, state, journal)
+        host = HostDisk(
+            node=settings.node, storages=storages, runtime=state.runtime, journal=journal
+        )
+        probe = ProcProbe(lambda: None, lambda: host.volume_path)
+        return [Site(node=settings.node, hypervisor=host, probe=probe, clock=clock)]
     image = build_image(settings.guest_image or default_directory(), say=say)
+    if settings.driver == "proxmox":
+        cluster = import_module("pvebench.cli.cluster")
+        return [
+            cluster.cluster_site(settings, node, image, journal, clock)
+            for node in settings.nodes_in_force()
+        ]
+    return [_lab_site(settings, state, image, journal, clock, say)]
+
+
+def _lab_site(
+    settings: Settings, state: StateDirectory, image: GuestImage, journal: Journal,
+    clock: SystemClock, say: Say,
+) -> Site:  # fmt: skip
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(
         settings.accelerator, memory=kvm_memory(), prove=proof, say=say
     )
+    storages = _storages(settings, state, journal)
     lab = QemuLab(
         node=settings.node, storages=storages, image=image, accelerator=accelerator,
         runtime=state.runtime, journal=journal, clock=clock,
     )  # fmt: skip
+    host = HostDisk(node=settings.node, storages=storages, runtime=state.runtime, journal=journal)
     both = Beside(lab, host)
     # While the host measures, the idle VM's counters have nothing to do with it.
-    probe = ProcProbe(lambda: None if both.on_host else lab.pid, first)
+    probe = ProcProbe(
+        lambda: None if both.on_host else lab.pid,
+        lambda: (host if both.on_host else lab).volume_path,
+    )
     return Site(node=settings.node, hypervisor=both, probe=probe, clock=clock)
+
+
+def _storages(settings: Settings, state: StateDirectory, journal: Journal) -> dict[str, Storage]:
+    options = storage_options(settings, state)
+    return {one.name: STORAGES[one.kind](one, journal) for one in options}
 
 
 def storage_options(settings: Settings, state: StateDirectory) -> list[StorageOptions]:

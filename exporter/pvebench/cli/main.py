@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from importlib import import_module
 from typing import Final
 
 import click
-import structlog
 
 from pvebench import __version__
 from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
+    "abort": "steering:abort",
     "check": "check:check",
+    "demo": "demo:demo",
+    "export": "export:export",
     "guest": "guest:guest",
     "import": "importing:import_series",
     "packs": "planning:packs",
+    "pause": "steering:pause",
     "plan": "planning:plan",
+    "proxmox": "proxmox:proxmox",
     "report": "reporting:report",
     "results": "results:results",
+    "resume": "steering:resume",
     "run": "running:run",
     "schema": "schema:schema",
     "serve": "running:serve",
     "storage": "tending:storage",
+    "sweep": "steering:sweep",
     "undo": "tending:undo",
 }
 """Command -> where it is, imported only when it is used: a quick command must start quickly."""
+
+
+QUIET: Final = frozenset({"packs", "plan", "schema"})
+"""Commands that log nothing: they are waited for, and need not load the logging."""
 
 
 class _Commands(click.Group):
@@ -55,28 +64,11 @@ class _Commands(click.Group):
     "--log.format", "log_format", default="logfmt", type=click.Choice(["logfmt", "json"]),
     help="Form of the log on stderr.",
 )  # fmt: skip
-def cli(log_level: str, log_format: str) -> None:
+@click.pass_context
+def cli(context: click.Context, log_level: str, log_format: str) -> None:
     """Measure what virtual disks deliver on this storage, again and again."""
-    _configure_logging(log_level, log_format)
-
-
-def _configure_logging(level: str, form: str) -> None:
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        # Looked up for every message: stderr may be another one by then, in tests it is.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-    )
+    if context.invoked_subcommand not in QUIET:
+        import_module("pvebench.cli.logs").configure_logging(log_level, log_format)
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ _SETTINGS = (
         help="Pack to use instead of those of the settings; may be repeated.",
     ),
     click.option(
-        "--driver", type=click.Choice(["qemu", "host", "simulated"]), help="What runs the guest."
+        "--driver", type=click.Choice(["qemu", "proxmox", "host", "simulated"]),
+        help="What runs the workloads.",
     ),
     click.option("--node", help="Label 'node' of the results."),
     click.option(
@@ -68,11 +69,13 @@ def read_settings(
         ConfigError: the file or an option is wrong.
     """
     settings = load_settings(config)
-    given = {
+    given: dict[str, Any] = {
         "state": state.absolute() if state else None,
         "node": node, "driver": driver, "listen": listen, "packs": packs or None,
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
+    if node is not None and settings.proxmox is not None:
+        changes["proxmox"] = settings.proxmox.model_copy(update={"nodes": ()})
     if not settings.packs and "packs" not in changes:
         changes["packs"] = (DEFAULT_PACK,)
     return settings.with_changes(changes)

@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     Field,
@@ -17,8 +18,10 @@ from pydantic import (
 )
 
 from pvebench.config.document import read_document, validate
-from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict
+from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict, TimeWindow, Zone
+from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.errors import ConfigError, Problem
+from pvebench.model.quiet import QuietHours, parse_window
 
 
 def default_state() -> Path:
@@ -81,7 +84,7 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
-_RELOADABLE: Final = ("packs", "max_age")
+_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs")
 """Settings that a running instance takes over when their file changes."""
 
 
@@ -96,8 +99,8 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here; `host`: no guest, only the host's own rows;
-            or a simulation.
+        driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
+            only the host's own rows; or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
@@ -105,10 +108,16 @@ class Settings(Strict):
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         max_age: results older than this (seconds) leave /metrics.
+        keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
+            (seconds) are removed; each case keeps its newest.
+        quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
+        time_zone: zone of the quiet hours, such as `Europe/Vienna`.
+        proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
+            section names several.
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "host", "simulated"] = "qemu"
+    driver: Literal["qemu", "proxmox", "host", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
@@ -116,7 +125,12 @@ class Settings(Strict):
     guest_image: FilePath | None = None
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     max_age: Duration = 14 * 86400.0
+    keep_evidence: Duration = 90 * 86400.0
+    keep_runs: Duration = 3 * 365 * 86400.0
     simulation: SimulationSettings = SimulationSettings()
+    quiet_hours: tuple[TimeWindow, ...] = ()
+    time_zone: Zone = "UTC"
+    proxmox: ProxmoxSettings | None = None
 
     @field_validator("packs")
     @classmethod
@@ -133,18 +147,31 @@ class Settings(Strict):
             ConfigError: an option's value is not valid.
         """
         try:
-            return Settings.model_validate({**dict(self), **changes})
+            given = Settings.model_validate(changes)
         except ValidationError as error:
             problems = [
                 Problem("command line", 0, 0, f"--{fault['loc'][0]}: {fault['ctx']['error']}")
                 for fault in error.errors()
             ]
             raise ConfigError(problems) from error
+        return self.model_copy(update={key: getattr(given, key) for key in changes})
 
     def fixed_differences(self, other: Settings) -> list[str]:
         """Return the keys that differ and cannot be changed while running."""
         mine, others = dict(self), dict(other)
         return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
+
+    def quiet(self) -> QuietHours | None:
+        """Return the quiet hours; None: there are none."""
+        if not self.quiet_hours:
+            return None
+        windows = tuple(parse_window(text) for text in self.quiet_hours)
+        return QuietHours(windows, ZoneInfo(self.time_zone))
+
+    def nodes_in_force(self) -> tuple[str, ...]:
+        """Return the nodes that are measured, each by a worker of its own."""
+        several = self.proxmox.nodes if self.driver == "proxmox" and self.proxmox else ()
+        return several or (self.node,)
 
     def storages_in_force(self) -> dict[str, StorageSettings]:
         """Return the storages in force, with the default one if none is configured."""
@@ -174,5 +201,6 @@ def load_settings(path: Path | None) -> Settings:
             "packs": tuple(base / pack for pack in settings.packs),
             "storages": storages,
             "guest_image": base / image if image else None,
+            "proxmox": settings.proxmox.below(base) if settings.proxmox else None,
         }
     )

@@ -16,6 +16,7 @@ NODE: Final = ("node",)
 SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
 CASE: Final = (*SCENARIO, "workload")
 RESULT: Final = (*CASE, "direction")
+JUDGED: Final = (*RESULT, "metric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,12 @@ ENVIRONMENT_END = _gauge(
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
     "End of the last run in an environment.",
 )
+ENVIRONMENT_CHANGE = _gauge(
+    "environment_change_info",
+    ("node", "environment", "fact", "before", "after"),
+    "What was another one in an environment than before it, always 1; the last 20 environments "
+    "of each node. When it began is in pvebench_environment_start_timestamp_seconds.",
+)
 # --- results ---
 IOPS = _gauge("iops", RESULT, "I/O operations per second, mean of the last good run (fio iops).")
 BANDWIDTH = _gauge(
@@ -130,8 +137,16 @@ BOOT_TIME = _gauge(
 HOST_CPU = _gauge(
     "host_cpu_usage_cores",
     (*CASE, "component"),
-    "Host CPU in use during the measured window, in cores: total of the host, the qemu process, "
-    "and of qemu its vcpu, iothread and other threads.",
+    "Host CPU in use during the measured window, in cores: total of the host, its modes where "
+    "node_exporter tells them, the qemu process, and of qemu its vcpu, iothread and other threads; "
+    "total_coarse is the Proxmox API's own figure for nodes without node_exporter.",
+)
+HOST_PRESSURE = _gauge(
+    "host_pressure_ratio",
+    (*CASE, "resource"),
+    "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
+    "io_some, io_full, memory_some, memory_full of nodes with node_exporter; vm_io_some … of the "
+    "VM alone at the window's end (Proxmox VE 9).",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
@@ -195,6 +210,68 @@ MOVED_BYTES = _counter(
 )
 CYCLES = _counter("cycles", ("node", "tier"), "Cycles that went through to their end.")
 RESULTS = _gauge("results", (), "Runs in the database.")
+# --- verdicts ---
+# `metric` is what is judged: throughput, latency_p99, longest_stall, cpu_cost, idle_cost or
+# boot_time; `direction` is empty where the figure is not of one direction.
+CHANGE = _gauge(
+    "change_ratio",
+    JUDGED,
+    "How far the present level is from the baseline, as ratio of it; plus is better, whatever the "
+    "metric: 0.1 is a tenth faster, or a tenth less latency or CPU.",
+)
+CHANGE_THRESHOLD = _gauge(
+    "change_threshold_ratio",
+    JUDGED,
+    "Half width of the 95 % interval of the change: a smaller change is noise.",
+)
+CHANGE_STATE = _gauge(
+    "change_state",
+    JUDGED,
+    "Verdict against the baseline: -2 worse (confirmed), -1 maybe worse, 0 same, 1 maybe better, "
+    "2 better (confirmed); absent where there is none, see pvebench_verdict_cases.",
+)
+REGRESSION = _gauge(
+    "regression", JUDGED, "Whether the case is confirmed worse and nobody has acknowledged it."
+)
+SUSPICIOUS_GAIN = _gauge(
+    "suspicious_gain",
+    JUDGED,
+    "Whether a confirmed gain is too good to be true: an alarm, not a win, until acknowledged.",
+)
+BASELINE_IOPS = _gauge(
+    "baseline_iops", RESULT, "I/O operations per second that the case is compared with."
+)
+BASELINE_LATENCY = _gauge(
+    "baseline_latency_percentile_seconds",
+    (*RESULT, "percentile"),
+    "Completion latency percentile that the case is compared with.",
+)
+BASELINE_CPU = _gauge(
+    "baseline_cpu_seconds_per_operation",
+    CASE,
+    "Host CPU time per I/O operation that the case is compared with.",
+)
+BASELINE_RUNS = _gauge("baseline_runs", CASE, "Good runs that make the baseline.")
+BASELINE_START = _gauge(
+    "baseline_start_timestamp_seconds",
+    CASE,
+    "End of the first run of the baseline; an upgrade does not reset it, accepting one does.",
+)
+VERDICT_CASES = _gauge(
+    "verdict_cases",
+    ("node", "storage", "state"),
+    "Judged figures of cases by state: same, maybe_slower, slower, maybe_faster, faster, "
+    "suspicious, and without verdict no_baseline, too_noisy, not_comparable.",
+)
+VERDICT_TIMESTAMP = _gauge(
+    "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."
+)
+PERFORMANCE_INDEX = _gauge(
+    "performance_index_ratio",
+    ("node", "storage", "environment"),
+    "Geometric mean over the storage's cases of their throughput in this environment, as ratio of "
+    "the baseline: 1 is the baseline, 0.9 a tenth slower.",
+)
 # --- live ---
 BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")
 SCHEDULER_STATE = _gauge(
@@ -216,6 +293,31 @@ NEXT_RUN = _gauge(
     "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
 )
 CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+HOLD = _gauge(
+    "scheduler_hold",
+    ("node", "reason"),
+    "What the next case waits for, always 1: paused, quiet_hours, busy, load or turn; absent while "
+    "nothing holds it.",
+)
+PENDING_INFO = _gauge(
+    "environment_pending_info",
+    ("node", "fact", "version"),
+    "Software that is installed on the node but does not run yet, always 1.",
+)
+MONTH_WRITTEN = _gauge(
+    "month_written_bytes",
+    ("node", "storage"),
+    "Bytes written to test disks from the node in this calendar month (UTC), fills included.",
+)
+WRITE_BUDGET = _gauge(
+    "write_budget_bytes", ("node", "storage"), "Bytes that may be written to the storage a month."
+)
+STORAGE_FREE = _gauge(
+    "storage_free_bytes", ("node", "storage"), "Free bytes when the storage was last looked at."
+)
+STORAGE_FLOOR = _gauge(
+    "storage_free_floor_bytes", ("node", "storage"), "Bytes that must stay free on the storage."
+)
 CONFIG_INFO = _gauge(
     "config_info",
     ("digest", "packs"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pvebench.metrics import catalog
@@ -53,6 +53,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
             if sample.metric == "boot_time" and run.definition["workload"]["tool"] == "boot":
                 families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
+        _add_pressure(families, labels, run.samples)
         families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
 
@@ -79,6 +80,14 @@ def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -
         metric, name = PER_PART[sample.metric]
         extra = {name: sample.part, "direction": str(sample.direction or "")}
         families.add(metric, {**labels, **extra}, sample.value)
+
+
+def _add_pressure(
+    families: Families, labels: Mapping[str, str], samples: tuple[Sample, ...]
+) -> None:
+    for sample in samples:
+        if sample.metric == "host_pressure":
+            families.add(catalog.HOST_PRESSURE, {**labels, "resource": sample.part}, sample.value)
 
 
 def _add_switches(
@@ -155,9 +164,32 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
             labels = _environment_labels(entry, simulated=snapshot.simulated)
             families.add(catalog.ENVIRONMENT_START, labels, entry["first_seen"])
             families.add(catalog.ENVIRONMENT_END, labels, entry["last_seen"])
+        for labels in _changes(sorted(entries, key=lambda entry: float(entry["first_seen"]))):
+            families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
         newest = _environment_labels(entries[-1], simulated=snapshot.simulated)
         families.add(catalog.ENVIRONMENT_INFO, newest, 1)
         families.add(catalog.NODE_INFO, newest, 1)
+
+
+def _changes(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return what changed with each of the last environments, oldest first.
+
+    A fact that is unknown in one of them (its VM did not start) is compared over it.
+    """
+    known: dict[str, str] = {}
+    found: list[list[dict[str, str]]] = []
+    for entry in entries:
+        facts: Mapping[str, str] = entry["facts"]
+        about = {"node": entry["node"], "environment": entry["slug"]}
+        found.append(
+            [
+                {**about, "fact": name, "before": known[name], "after": value}
+                for name, value in facts.items()
+                if known.get(name, value) != value
+            ]
+        )
+        known |= facts
+    return [labels for changes in found[-ENVIRONMENTS_SHOWN:] for labels in changes]
 
 
 def _environment_labels(entry: Mapping[str, Any], *, simulated: bool) -> dict[str, str]:
@@ -198,3 +230,5 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "totals": collect_totals,
 }
 """What is shown once for all cases."""
+DEFINITION_COLLECTORS: Final = frozenset({"info"})
+"""Those of them that change only when cases come, go or mean something else."""

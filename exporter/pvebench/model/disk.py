@@ -136,13 +136,14 @@ class Disk:
         """
         wanted = set(names)
         pairs = []
-        for field in fields(self)[3:]:
-            value = getattr(self, field.name)
-            if value != field.default and (not wanted or field.name in wanted):
-                pairs.append((field.name, option_text(value, size=field.name == "cluster_size")))
+        for name, default in _DEFAULTS:
+            value = getattr(self, name)
+            if value != default and (not wanted or name in wanted):
+                pairs.append((name, option_text(value, size=name == "cluster_size")))
         return pairs
 
 
+_DEFAULTS: Final = tuple((field.name, field.default) for field in fields(Disk)[3:])
 VOLUME_OPTIONS: Final = ("cluster_size", "preallocation", "extended_l2", "backing")
 """Options that are the volume's own: another value needs another volume."""
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.scenario import Machine, Scenario
 
 
@@ -198,6 +198,12 @@ class Hypervisor(Protocol):
     def host_environment(self) -> Environment:
         """Return what is known without a VM. Never raises."""
 
+    def upkeep(self) -> Upkeep:
+        """Return what was installed since the VM was started. Never raises DriverError.
+
+        Cheap enough to be asked before every run; what it tells may be half a minute old.
+        """
+
     def shutdown(self) -> None:
         """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""
 
@@ -209,12 +215,17 @@ class HostSnapshot:
     Attributes:
         monotonic: when, in seconds of the host probe's clock.
         cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
-            idle and iowait), `qemu`, and of it `vcpu`, `iothread`, `other`; and `vcpu_wait`, how
-            long the vcpu threads were ready to run but had no CPU.
+            idle and iowait), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
+            `iothread`, `other`; and `vcpu_wait`, how long the vcpu threads were ready to run
+            but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
             `device_read`, `device_write` (the backing device, if it can be known).
         cpus: how many the host has.
         context_switches: of the whole host so far.
+        pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
+            `io_some`, `io_full`, `memory_some`, `memory_full`.
+        averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
+            of the host; `vm_io_some` …, pressure of the VM alone.
     """
 
     monotonic: float
@@ -222,6 +233,8 @@ class HostSnapshot:
     bytes: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 0
     context_switches: int = 0
+    pressure_seconds: Mapping[str, float] = field(default_factory=dict)
+    averages: Mapping[str, float] = field(default_factory=dict)
 
 
 class HostProbe(Protocol):

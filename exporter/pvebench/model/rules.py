@@ -27,12 +27,14 @@ class StorageKind:
         formats: the volume formats it can hold.
         files: whether volumes are files here: only those can be preallocated, or overlay another.
         network: whether QEMU itself speaks the storage's protocol; then there is no aio.
+        tuned: whether we make the volumes ourselves, and so decide on qcow2's own options.
     """
 
     name: str
     formats: frozenset[Format]
     files: bool = False
     network: bool = False
+    tuned: bool = True
 
 
 STORAGE_KINDS: dict[str, StorageKind] = {
@@ -109,6 +111,10 @@ RULES: tuple[Rule, ...] = (
         lambda disk, storage: (
             not storage.files and (disk.backing or disk.preallocation is not Preallocation.METADATA)
         ),
+    ),
+    Rule(
+        "Proxmox's API makes qcow2 volumes with its own options only",
+        lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.tuned,
     ),
     Rule(
         "a linked clone is never preallocated",

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -37,9 +38,9 @@ class Caveat(StrEnum):
     ZEROES = "measures zero handling"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is run against the disk.
+    """What is run against the disk. What follows from it is worked out once.
 
     Attributes:
         slug: stable name; ends in `@n` from the second definition on.
@@ -69,6 +70,15 @@ class Workload:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
 
     @property
+    def spoils(self) -> bool:
+        """Whether it leaves less than random data everywhere: the next case fills first.
+
+        A tool with files of its own leaves the volume's data, or the test file, alone.
+        """
+        zeroes = Caveat.ZEROES in self.caveats and self.place is Place.ANY
+        return Direction.TRIM in self.directions or zeroes
+
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of the definition; the same slug with another one is an error."""
         meaning: list[Any] = [
@@ -80,19 +90,19 @@ class Workload:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """Scenario × workload: the thing that has a history."""
 
     scenario: Scenario
     workload: Workload
 
-    @property
+    @cached_property
     def slug(self) -> str:
         """`scenario/workload`, as selectors and progress lines spell it."""
         return f"{self.scenario.slug}/{self.workload.slug}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identity of the history: node, scenario, workload and both definitions."""
         scenario, workload = self.scenario, self.workload

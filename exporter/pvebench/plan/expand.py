@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from pvebench.config import Pack
@@ -39,53 +40,75 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A pack and its cases on one node."""
+    """A pack and its cases on one node; there is at least one case."""
 
     pack: Pack
     matrix: Matrix
 
+    @property
+    def node(self) -> str:
+        """The node that all its cases are for."""
+        return self.matrix.cases[0].scenario.node
+
+
+class Rows(StrEnum):
+    """Which rows of a pack an instance can run: those of VMs, the host's own, or both."""
+
+    VM = "vm"
+    HOST = "host"
+    BOTH = "both"
+
 
 def expand(
-    pack: Pack, *, node: str, storages: Mapping[str, StorageKind], vm: bool = True
-) -> Matrix:
+    pack: Pack, *, node: str, storages: Mapping[str, StorageKind],
+    elsewhere: Collection[str] = (), rows: Rows = Rows.BOTH,
+) -> Matrix:  # fmt: skip
     """Return every case of `pack` on `node`.
 
-    Without `vm` only the host's own rows can run; each pack has them then.
+    Where only the host's own rows can run, each pack has them.
+
+    Args:
+        storages: those that the node has.
+        elsewhere: storages that are configured, but not on this node.
 
     Raises:
-        ConfigError: none of its storages is configured, or nothing at all is left to run.
+        ConfigError: none of its storages is configured, or nothing at all is left to run although
+            the node has a storage that is asked for.
     """
     wanted = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
-    missing = [str(name) for name in wanted if name not in storages]
+    missing = [str(name) for name in wanted if name not in {*storages, *elsewhere}]
     if len(missing) == len(wanted):
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for scenario in _scenarios(pack, node, host=pack.host or not vm):
-        kind = storages.get(scenario.storage)
-        if kind is None:
-            known = f"storage {scenario.storage} is not configured on {node}"
-            left_out.append(LeftOut(scenario.slug, known))
-            continue
-        reason = _excluded(pack, scenario) or why_not(scenario, kind)
-        if not vm and not scenario.disk.on_host:
-            reason = "this instance measures the host only (driver: host)"
+    for scenario in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
+        reason = _excluded(pack, scenario) or _impossible(scenario, storages, rows)
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
             continue
         for workload in pack.workloads:
             case = Case(scenario=scenario, workload=workload)
-            if reason := why_not_run(scenario, workload, kind):
+            if reason := why_not_run(scenario, workload, storages[scenario.storage]):
                 left_out.append(LeftOut(case.slug, reason))
             else:
                 cases.append(case)
-    if not cases:
+    if not cases and any(name in storages for name in wanted):
         reasons = "; ".join(sorted({entry.reason for entry in left_out}))
         message = f"empty matrix: every combination is left out ({reasons})"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     return Matrix(cases=tuple(cases), left_out=tuple(left_out))
+
+
+def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: Rows) -> str | None:
+    if scenario.storage not in storages:
+        return f"storage {scenario.storage} is not configured on {scenario.node}"
+    if rows is Rows.HOST and not scenario.disk.on_host:
+        return "this instance measures the host only (driver: host)"
+    if rows is Rows.VM and scenario.disk.on_host:
+        return "the host itself can be measured only where pvebench runs on it"
+    return why_not(scenario, storages[scenario.storage])
 
 
 def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:

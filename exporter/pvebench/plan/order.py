@@ -11,7 +11,7 @@ from typing import Final
 from pvebench.model.conduct import Conduct
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case, Direction
+from pvebench.model.workload import Case
 from pvebench.plan.expand import LeftOut, Matrix
 from pvebench.workloads import ROOMS
 
@@ -99,8 +99,8 @@ def _fills(cases: Iterable[Case]) -> list[int]:
             content[scenario.volume] = wanted
             size = scenario.layout.file_bytes or scenario.volume_bytes
             filled.append(size * scenario.layout.fill_passes)
-        if Direction.TRIM in case.workload.directions:
-            del content[scenario.volume]
+        if case.workload.spoils:
+            content.pop(scenario.volume, None)
     return filled
 
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import traceback
 import uuid
 from collections.abc import Callable
 from typing import Final
+
+import structlog
 
 from pvebench.analysis.steady import steadiness
 from pvebench.errors import DriverError, Interrupted, PvebenchError
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Site, Volume
+from pvebench.model.ports import Attachment, Site, Volume
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Direction
 from pvebench.runner.honesty import Circumstances, HostRates, judge
 from pvebench.runner.measure import Measured, run_job
 from pvebench.runner.observer import Observer
-from pvebench.runner.setup import Evidence, Invalid, Ready, Setup
+from pvebench.runner.setup import Evidence, Ready, Setup
 from pvebench.runner.steady import Settled, settle
+from pvebench.runner.verify import Invalid
 from pvebench.runner.window import window_samples
 from pvebench.workloads import ROOMS, Parsed
+
+log = structlog.get_logger()
 
 CACHED_LIMIT: Final = 0.01
 """Share of the volume that may stay in the host's page cache before a run."""
@@ -37,8 +43,10 @@ class _Result:
     outcome: Outcome = Outcome.OK
     reason: str = ""
     retryable: bool = False
+    filled: bool = True
     samples: list[Sample] = dataclasses.field(default_factory=list)
     evidence: Evidence = dataclasses.field(default_factory=dict)
+    written_bytes: int = 0
 
     def demote(self, outcome: Outcome, reason: str) -> None:
         """Lower a good outcome; the first reason stays, unless the new one ends being good."""
@@ -66,6 +74,8 @@ class Runner:
         self._observer = observer
         self._host_rates = host_rates
         self._setup = Setup(site)
+        self._counted: tuple[Attachment | None, int] = None, 0
+        """An attachment, and how much written to it belongs to runs that have ended."""
 
     def run(self, case: Case, *, cycle: str, conduct: Conduct) -> Run:
         """Return the finished run of `case`, whatever came of it.
@@ -76,7 +86,10 @@ class Runner:
         started = self._site.clock.now()
         result = _Result()
         try:
-            self._measure(case, conduct, result)
+            try:
+                self._measure(case, conduct, result)
+            finally:
+                result.written_bytes = self._count_written(case)
         except Interrupted:
             raise
         except Invalid as error:
@@ -92,6 +105,13 @@ class Runner:
             self._fail(result, Outcome.FAILED, f"{type(error).__name__}: {error}")
             result.evidence["error"] = result.reason
             self._setup.distrust()
+        except Exception as error:
+            # Our own mistake, such as an output that no parser expected: one case pays for it,
+            # with all that is needed to mend it, and the others go on.
+            log.exception("a run failed by a fault of pvebench", case=case.slug)
+            self._fail(result, Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
+            result.evidence["error"] = traceback.format_exc()
+            self._setup.distrust()
         return Run(
             uid=uuid.uuid4().hex,
             case=case,
@@ -103,8 +123,40 @@ class Runner:
             reason=result.reason,
             samples=tuple(result.samples),
             evidence=dict(result.evidence),
+            written_bytes=result.written_bytes,
             retryable=result.retryable,
         )
+
+    def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
+        """Return a run of `case` that was not made, with the reason."""
+        now = self._site.clock.now()
+        return Run(
+            uid=uuid.uuid4().hex, case=case, environment=self._known_environment(), cycle=cycle,
+            started=now, finished=now, outcome=Outcome.SKIPPED, reason=reason,
+        )  # fmt: skip
+
+    def renew(self) -> None:
+        """End the VM, so that the next run is made with what is installed by then.
+
+        Raises:
+            DriverError: it does not end; the next run tries again.
+        """
+        self._setup.renew()
+
+    def _count_written(self, case: Case) -> int:
+        """Return the bytes that this run wrote; where QEMU cannot tell, the most it may have."""
+        attached = self._setup.attachment
+        if attached is None:
+            return 0
+        before = self._counted[1] if self._counted[0] is attached else 0
+        try:
+            total = self._site.hypervisor.counters().write_bytes
+        except DriverError:
+            room = ROOMS[case.workload.tool]
+            estimate = room.estimate(case.workload, case.scenario.volume_bytes)
+            total = before + estimate.bytes_written
+        self._counted = attached, total
+        return max(0, total - before)
 
     @staticmethod
     def _fail(result: _Result, outcome: Outcome, reason: str) -> None:
@@ -123,8 +175,11 @@ class Runner:
         ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
         tell(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
-        self._check_cache(ready.volume, result.evidence)
+        result.filled = self._setup.filled(ready)
+        if case.workload.spoils:
+            self._setup.spoil(ready.volume)
         if case.workload.steady is not None:
+            self._check_cache(ready.volume, result.evidence)
             tell(Phase.SETTLE, case.workload.steady.limit_seconds)
             rule = case.workload.steady
             settled = settle(self._site, ready.guest, case.workload, ready.target, rule)
@@ -148,12 +203,11 @@ class Runner:
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
-        if Direction.TRIM in workload.directions:
-            self._setup.spoil(ready.volume)  # holes again: the next case fills first
         measured = run_job(
             self._site, ready.guest, job,
             ramp_seconds=workload.ramp_seconds, runtime_seconds=workload.runtime_seconds,
             tell=lambda phase, seconds: self._observer.phase(case, phase, seconds),
+            prepared=lambda: self._check_cache(ready.volume, result.evidence),
         )  # fmt: skip
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
@@ -172,8 +226,7 @@ class Runner:
         around = Circumstances(
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,
-            # A trim run makes its own holes, and reads nothing.
-            filled=Direction.TRIM in case.workload.directions or self._setup.filled(ready),
+            filled=result.filled,
             host=self._host_rates(case),
         )
         judgement = judge(case, result.samples, around)

@@ -13,7 +13,7 @@ from pvebench.model.ports import Attachment, Guest, Plug, Site, Volume
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.runner.measure import finish_job, start_job, wait_for_end
-from pvebench.runner.verify import mismatch
+from pvebench.runner.verify import Invalid, mismatch
 from pvebench.workloads import Target
 from pvebench.workloads.base import WORK_DIR
 from pvebench.workloads.fio import check_fill, fill_job
@@ -24,10 +24,6 @@ _FILESYSTEM_SECONDS: Final = 120.0
 
 Tell = Callable[[Phase], None]
 Evidence = MutableMapping[str, str]
-
-
-class Invalid(Exception):  # not an error: a run that does not count
-    """The run is not what was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +55,11 @@ class Setup:
         self._suspect = False
         self.environment: Environment | None = None
 
+    @property
+    def attachment(self) -> Attachment | None:
+        """The disk that is plugged in for the present case; None: none is."""
+        return self._ready.attachment if self._ready else None
+
     def ready(self, scenario: Scenario, tell: Tell, evidence: Evidence, *, fresh: bool) -> Ready:
         """Return everything in place for `scenario`.
 
@@ -80,6 +81,7 @@ class Setup:
             dict(ready.attachment.effective), indent=1, sort_keys=True
         )
         evidence["hypervisor"] = ready.attachment.raw
+        evidence["unverified"] = "\n".join(ready.attachment.unverified)
         wrong = mismatch(scenario, ready.attachment)
         if wrong:
             raise Invalid(f"the disk is not what was asked for: {wrong}")
@@ -128,12 +130,15 @@ class Setup:
     def _prepare(self, ready: Ready, tell: Tell) -> None:
         """Put on the volume what the scenario wants: data everywhere, or a file full of it."""
         layout, volume = ready.scenario.layout, ready.volume
-        there = volume.complete or self._content.get(volume.volid) == layout.content
+        there = self.filled(ready)
+        if not there:
+            self._content.pop(
+                volume.volid, None
+            )  # from here on it is neither the one nor the other
         if layout.on_filesystem and not self._mounted:
             device = ready.attachment.device
             if not there:
                 tell(Phase.FILL)
-                self._content.pop(volume.volid, None)
                 self._filesystem("make", device, str(layout.filesystem))
             self._filesystem("mount", device, str(layout.filesystem), layout.mount_options)
             self._mounted = True
@@ -204,6 +209,11 @@ class Setup:
         except DriverError:
             self._mounted = False
             self._site.hypervisor.power_off()
+
+    def renew(self) -> None:
+        """End the VM, so that the next case starts it with what is installed by then."""
+        self._leave()
+        self._site.hypervisor.power_off()
 
     def close(self) -> None:
         """End the VM and remove the volumes."""

@@ -1,4 +1,4 @@
-"""From rows to values, shared by everything that reads runs."""
+"""Between rows and values, shared by everything that reads or writes runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
 
-from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store.records import StoredRun
+from pvebench.store.records import StoredRun, define
 from pvebench.store.tables import samples
 
 
@@ -51,3 +51,33 @@ def stored_run(row: Row[Any], found: Iterable[Sample] = ()) -> StoredRun:
         reason=row.reason,
         samples=tuple(found),
     )
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """Return a run as a row of `runs`, without its number."""
+    return {
+        "uid": run.uid,
+        "case_key": run.case.key,
+        "node": run.case.scenario.node,
+        "scenario": run.case.scenario.slug,
+        "workload": run.case.workload.slug,
+        "definition": json.dumps(define(run.case), sort_keys=True),
+        "cycle": run.cycle,
+        "environment": run.environment.digest,
+        "started": run.started.timestamp(),
+        "finished": run.finished.timestamp(),
+        "outcome": str(run.outcome),
+        "reason": run.reason,
+    }
+
+
+def sample_row(number: int, sample: Sample) -> dict[str, Any]:
+    """Return a sample of the run with this number as a row of `samples`."""
+    return {
+        "run": number,
+        "metric": sample.metric,
+        "direction": str(sample.direction or ""),
+        "part": sample.part,
+        "value": sample.value,
+        "unit": str(sample.unit),
+    }

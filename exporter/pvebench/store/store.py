@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.exc import OperationalError
 
-from pvebench.errors import StoreError, StoreMixed
-from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run, Sample
-from pvebench.store.engine import open_engine
+from pvebench.errors import StoreMixed
+from pvebench.model.run import Outcome, Run
+from pvebench.model.workload import Direction
+from pvebench.store.bulk import add_history
+from pvebench.store.engine import open_engine, reading, writing
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
-from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals, define
-from pvebench.store.rows import with_samples
+from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
+from pvebench.store.retention import prune
+from pvebench.store.rows import run_row, sample_row, with_samples
 from pvebench.store.tables import (
     cycles,
     environments,
@@ -30,6 +31,7 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
+from pvebench.store.writing import add_totals, month, note_environment
 
 
 class Store:
@@ -55,7 +57,7 @@ class Store:
     @property
     def simulated(self) -> bool:
         """Whether the results in it are invented by the simulation."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
         return kind == "simulated"
 
@@ -64,7 +66,7 @@ class Store:
         self._engine.dispose()
 
     def _claim(self, kind: str) -> None:
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
             connection.execute(row)
             held = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
@@ -83,13 +85,13 @@ class Store:
             uid=uid, node=node, pack=pack, tier=tier, planned=planned,
             started=datetime.now(UTC).timestamp(),
         )  # fmt: skip
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             connection.execute(row)
 
     def end_cycle(self, uid: str) -> None:
         """Record that a cycle went through to its end."""
         now = datetime.now(UTC).timestamp()
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             connection.execute(update(cycles).where(cycles.c.uid == uid).values(finished=now))
 
     def add_run(self, run: Run) -> int:
@@ -100,21 +102,26 @@ class Store:
         Raises:
             StoreError: the database cannot be written now; the same call may work later.
         """
-        try:
-            with self._engine.begin() as connection:
-                known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
-                if known is not None:
-                    return int(known)
-                _note_environment(connection, run.environment, run.started, run.finished)
-                number = _insert_run(connection, run)
-                _add_totals(connection, run)
-        except OperationalError as error:
-            raise StoreError(
-                f"{self.path} does not take the run: {error.orig}",
-                cause="the file system is full or read-only, or another program locks the file",
-                next_step="free space; the run is kept in memory and tried again",
-            ) from error
+        with writing(self._engine) as connection:
+            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
+            if known is not None:
+                return int(known)
+            note_environment(connection, run.environment, run.started, run.finished)
+            number = _insert_run(connection, run)
+            add_totals(connection, run)
         return number
+
+    def add_history(self, history: Iterable[Run]) -> int:
+        """Store many new runs in one transaction; return their number."""
+        return add_history(self._engine, history)
+
+    def prune(
+        self, now: datetime, *, evidence_seconds: float, runs_seconds: float
+    ) -> tuple[int, int]:
+        """Remove what is older; return how many runs lost their evidence, and were removed."""
+        return prune(
+            self._engine, now=now, evidence_seconds=evidence_seconds, runs_seconds=runs_seconds
+        )
 
     # --- reading ---
 
@@ -123,7 +130,7 @@ class Store:
         query = select(environments).order_by(environments.c.first_seen)
         if node is not None:
             query = query.where(environments.c.node == node)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
         return [{**row, "facts": json.loads(row["facts"])} for row in rows]
 
@@ -136,19 +143,19 @@ class Store:
             query = query.where(runs.c.case_key == case_key)
         if not_ok:
             query = query.where(runs.c.outcome != Outcome.OK)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return with_samples(connection, query)
 
     def run(self, number: int) -> StoredRun | None:
         """Return one run by its number, with its samples."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             found = with_samples(connection, select(runs).where(runs.c.id == number))
         return found[0] if found else None
 
     def evidence(self, number: int) -> dict[str, str]:
         """Return the raw evidence of a run: name -> text."""
         query = select(evidence.c.name, evidence.c.content).where(evidence.c.run == number)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(evidence.c.name)).all()
         return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
 
@@ -160,7 +167,7 @@ class Store:
         )
         good = newest.where(runs.c.outcome.in_(GOOD))
         counts = select(runs.c.outcome, func.count()).where(mine).group_by(runs.c.outcome)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             last = with_samples(connection, newest)
             if not last:
                 return None
@@ -174,9 +181,58 @@ class Store:
             failures_in_row=failures,
         )  # fmt: skip
 
+    def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
+        """Return what was written to a storage in the calendar month (UTC) of `at`.
+
+        Args:
+            node: from this node only; None: from all nodes together.
+        """
+        query = select(func.sum(totals.c.value)).where(
+            totals.c.storage == storage, totals.c.name == month(at)
+        )
+        if node is not None:
+            query = query.where(totals.c.node == node)
+        with reading(self._engine) as connection:
+            return int(connection.scalar(query) or 0)
+
+    def present_environment(self, node: str) -> tuple[str, datetime | None]:
+        """Return the digest of the newest good run's environment on a node, and since when.
+
+        The moment is None if no other environment came before it; the digest is empty if there
+        is no good run.
+        """
+        good = (runs.c.node == node) & runs.c.outcome.in_(GOOD)
+        newest = select(runs.c.environment).where(good).order_by(runs.c.id.desc()).limit(1)
+        with reading(self._engine) as connection:
+            digest = connection.scalar(newest)
+            other = connection.scalar(
+                select(runs.c.id)
+                .where(good, runs.c.environment != digest)
+                .order_by(runs.c.id.desc())
+                .limit(1)
+            )
+            if digest is None or other is None:
+                return digest or "", None
+            first = select(func.min(runs.c.started)).where(good, runs.c.id > other)
+            since = float(connection.scalar(first) or 0.0)
+        return str(digest), datetime.fromtimestamp(since, UTC)
+
+    def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
+        """Return case key -> number of good runs on a node that started at `moment` or later."""
+        query = (
+            select(runs.c.case_key, func.count())
+            .where(
+                runs.c.node == node, runs.c.outcome.in_(GOOD),
+                runs.c.started >= moment.timestamp(), runs.c.finished >= moment.timestamp(),
+            )
+            .group_by(runs.c.case_key)
+        )  # fmt: skip
+        with reading(self._engine) as connection:
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
     def case_keys(self) -> list[str]:
         """Return the keys of all cases that were ever tried."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return list(connection.scalars(select(runs.c.case_key).distinct()))
 
     def totals(self) -> Totals:
@@ -186,53 +242,23 @@ class Store:
             .where(cycles.c.finished.is_not(None))
             .group_by(cycles.c.node, cycles.c.tier)
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             amounts = connection.execute(select(totals)).all()
             counts = connection.execute(ended).all()
             number = connection.scalar(select(func.count()).select_from(runs))
+        moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
-            bytes={(row.node, row.storage, row.name): row.value for row in amounts},
+            bytes={key: value for key, value in moved.items() if key[2] in _DIRECTIONS},
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )
 
 
-def _note_environment(
-    connection: Connection, environment: Environment, started: datetime, finished: datetime
-) -> None:
-    row = upsert(environments).values(
-        digest=environment.digest,
-        node=environment.node,
-        slug=environment.slug,
-        facts=json.dumps(dict(environment.facts), sort_keys=True),
-        first_seen=started.timestamp(),
-        last_seen=finished.timestamp(),
-    )
-    connection.execute(
-        row.on_conflict_do_update(
-            index_elements=["digest"], set_={"last_seen": row.excluded.last_seen}
-        )
-    )
-
-
 def _insert_run(connection: Connection, run: Run) -> int:
-    row = insert(runs).values(
-        uid=run.uid,
-        case_key=run.case.key,
-        node=run.case.scenario.node,
-        scenario=run.case.scenario.slug,
-        workload=run.case.workload.slug,
-        definition=json.dumps(define(run.case), sort_keys=True),
-        cycle=run.cycle,
-        environment=run.environment.digest,
-        started=run.started.timestamp(),
-        finished=run.finished.timestamp(),
-        outcome=str(run.outcome),
-        reason=run.reason,
-    )
+    row = insert(runs).values(**run_row(run))
     number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
     if run.samples:
-        connection.execute(insert(samples), [_sample_row(number, one) for one in run.samples])
+        connection.execute(insert(samples), [sample_row(number, one) for one in run.samples])
     if run.evidence:
         pieces = [
             {"run": number, "name": name, "content": zlib.compress(text.encode("utf-8"))}
@@ -242,30 +268,4 @@ def _insert_run(connection: Connection, run: Run) -> int:
     return number
 
 
-def _sample_row(number: int, sample: Sample) -> dict[str, Any]:
-    return {
-        "run": number,
-        "metric": sample.metric,
-        "direction": str(sample.direction or ""),
-        "part": sample.part,
-        "value": sample.value,
-        "unit": str(sample.unit),
-    }
-
-
-def _add_totals(connection: Connection, run: Run) -> None:
-    """Count the bytes that the guest moved, for wear book-keeping."""
-    for sample in run.samples:
-        if sample.metric == "bytes" and sample.direction is not None:
-            row = upsert(totals).values(
-                node=run.case.scenario.node,
-                storage=run.case.scenario.storage,
-                name=str(sample.direction),
-                value=sample.value,
-            )
-            connection.execute(
-                row.on_conflict_do_update(
-                    index_elements=["node", "storage", "name"],
-                    set_={"value": totals.c.value + row.excluded.value},
-                )
-            )
+_DIRECTIONS: Final = frozenset(map(str, Direction))

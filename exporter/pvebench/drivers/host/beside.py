@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pvebench.drivers.host.disk import HostDisk, tool_version
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import Attachment, BlockCounters, Guest, Hypervisor, Plug, Volume
 from pvebench.model.scenario import Machine, Scenario
 
@@ -78,6 +78,10 @@ class Beside:
         if not self._host_fio:
             return environment
         return replace(environment, facts={**environment.facts, "host_fio": self._host_fio})
+
+    def upkeep(self) -> Upkeep:
+        """Return what the VM waits for. See the port."""
+        return self._vm.upkeep()
 
     def shutdown(self) -> None:
         """Leave nothing. See the port."""

@@ -20,7 +20,7 @@ from pvebench.drivers.host.tools import HostTools
 from pvebench.drivers.qemu.storages import MARK, Storage
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import Attachment, BlockCounters, Guest, Journal, Plug, Volume
 from pvebench.model.scenario import Machine, Scenario
 
@@ -51,6 +51,13 @@ class HostDisk:
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return this machine. See the port."""
         return self._tools
+
+    @property
+    def volume_path(self) -> Path | None:
+        """The file or device of the volume in use."""
+        if self._attached is None:
+            return None
+        return Path(self._storages[self._attached.storage].opened(self._attached))
 
     @property
     def boot_seconds(self) -> float:
@@ -127,6 +134,10 @@ class HostDisk:
     def host_environment(self) -> Environment:
         """The same. See the port."""
         return self.environment()
+
+    def upkeep(self) -> Upkeep:
+        """Return nothing: what runs here is what is installed. See the port."""
+        return Upkeep()
 
     def shutdown(self) -> None:
         """Leave nothing. See the port."""

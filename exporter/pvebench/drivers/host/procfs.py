@@ -28,15 +28,17 @@ class ProcProbe:
 
     Args:
         pid: returns QEMU's process number, or None while there is no VM.
-        directory: where the test volumes are; its file system's device is counted.
+        volume: returns the file or device of the test volume, of which the backing device is
+            counted; None while there is none on this machine.
         root: `/`; tests give a tree of their own.
     """
 
     def __init__(
-        self, pid: Callable[[], int | None], directory: Path, root: Path = Path("/")
-    ) -> None:
+        self, pid: Callable[[], int | None], volume: Callable[[], Path | None],
+        root: Path = Path("/"),
+    ) -> None:  # fmt: skip
         self._pid = pid
-        self._directory = directory
+        self._volume = volume
         self._root = root
 
     def snapshot(self) -> HostSnapshot:
@@ -48,7 +50,9 @@ class ProcProbe:
         if pid is not None:
             seconds |= qemu_cpu(self._root, pid)
             counts |= _process_bytes(self._root, pid)
-        counts |= _device_bytes(self._root, self._directory)
+        volume = self._volume()
+        if volume is not None:
+            counts |= _device_bytes(self._root, volume)
         return HostSnapshot(
             monotonic=time.monotonic(),
             cpu_seconds=seconds,
@@ -131,9 +135,9 @@ def _process_bytes(root: Path, pid: int) -> dict[str, int]:
     }
 
 
-def _device_bytes(root: Path, directory: Path) -> dict[str, int]:
+def _device_bytes(root: Path, volume: Path) -> dict[str, int]:
     try:
-        fields = _device_stat(root, directory)
+        fields = _device_stat(root, volume)
     except OSError:
         return {}  # an overlay, ZFS or network file system has no block device of its own
     return {"device_read": fields[2] * _SECTOR, "device_write": fields[6] * _SECTOR}

@@ -12,6 +12,8 @@ from pvebench.model.workload import Workload
 
 BASE_IOPS: Final = 40_000.0
 BASE_BYTES_PER_SECOND: Final = 900e6
+SYNC_SECONDS: Final = 0.0006
+"""What one sync costs on the simulated disk: an SSD with power loss protection behind a network."""
 NOISE: Final = 0.03
 
 _BUS_FACTOR: Final = {
@@ -46,7 +48,15 @@ def level(disk: Disk, workload: Workload, direction: str) -> float:
     factor = _BUS_FACTOR[disk.bus] * _FORMAT_FACTOR[disk.format]
     factor *= (_READ_FACTOR if direction == "read" else _WRITE_FACTOR)[disk.cache]
     factor *= 1.05 if disk.iothread else 1.0
+    if workload.parameters.get("fsync"):
+        # Every write waits for its sync, except where the host throws syncs away.
+        return factor / (SYNC_SECONDS if disk.cache is not Cache.UNSAFE else SYNC_SECONDS / 20)
     return min(BASE_IOPS * depth / (depth + 8), BASE_BYTES_PER_SECOND / block) * factor
+
+
+def flushes_per_second(disk: Disk, workload: Workload) -> float:
+    """Return the flushes that QEMU sees: every write is followed by one where syncs are asked."""
+    return level(disk, workload, "write") if workload.parameters.get("fsync") else 0.0
 
 
 def fio_document(
@@ -61,6 +71,10 @@ def fio_document(
         noise = math.exp(rng.gauss(0.0, NOISE))
         iops = level(disk, workload, direction) * share * noise * shift
         job[direction] = _direction(workload, iops, rng)
+        if workload.parameters.get("fsync"):
+            # A fifth of the time goes into the write itself.
+            count = round(iops * workload.runtime_seconds)
+            job["sync"] = {"total_ios": count, "lat_ns": _latency(0.8e9 / iops, rng)}
     return {"fio version": "fio-simulated", "jobs": [job]}
 
 
@@ -80,28 +94,35 @@ def _direction(workload: Workload, iops: float, rng: random.Random) -> dict[str,
     block = int(workload.parameters.get("bs", 4096))
     count = max(1, round(iops * workload.runtime_seconds))
     depth = float(workload.parameters.get("iodepth", 1))
-    mean = depth / iops * 1e9
-    tail = math.exp(rng.gauss(0.0, 2 * NOISE))
-    percentiles = {"50": 0.9, "90": 1.4, "95": 1.7, "99": 2.6, "99.9": 6.0, "99.99": 15.0}
-    latency = {
-        "min": round(mean * 0.2), "max": round(mean * 40 * tail), "mean": mean,
-        "stddev": mean * 0.5, "N": count,
-    }  # fmt: skip
+    depth *= float(workload.parameters.get("numjobs", 1))
+    share = 0.2 if workload.parameters.get("fsync") else 1.0
+    latency = _latency(share * depth / iops * 1e9, rng, count)
     return {
         "io_bytes": count * block, "bw_bytes": round(iops * block),
         "bw": round(iops * block / 1024),
         "iops": iops, "runtime": round(workload.runtime_seconds * 1000), "total_ios": count,
         "iops_mean": iops, "iops_stddev": iops * NOISE,
-        "slat_ns": _scaled(latency, 0.05), "lat_ns": _scaled(latency, 1.05),
-        "clat_ns": {
-            **latency,
-            "percentile": {
-                f"{float(key):.6f}": round(mean * factor * tail)
-                for key, factor in percentiles.items()
-            },
+        "slat_ns": _scaled(latency, 0.05), "lat_ns": _scaled(latency, 1.05), "clat_ns": latency,
+    }  # fmt: skip
+
+
+def _latency(mean: float, rng: random.Random, count: int = 1) -> dict[str, Any]:
+    """Return a block of latencies in ns, as fio spells it, around a mean."""
+    tail = math.exp(rng.gauss(0.0, 2 * NOISE))
+    percentiles = {"50": 0.9, "90": 1.4, "95": 1.7, "99": 2.6, "99.9": 6.0, "99.99": 15.0}
+    return {
+        "min": round(mean * 0.2), "max": round(mean * 40 * tail), "mean": mean,
+        "stddev": mean * 0.5, "N": count,
+        "percentile": {
+            f"{float(key):.6f}": round(mean * factor * tail) for key, factor in percentiles.items()
         },
     }  # fmt: skip
 
 
-def _scaled(latency: Mapping[str, float], factor: float) -> dict[str, float]:
-    return {key: value if key == "N" else value * factor for key, value in latency.items()}
+def _scaled(latency: Mapping[str, Any], factor: float) -> dict[str, float]:
+    """Return the summary of a block of latencies times a factor, without percentiles."""
+    return {
+        key: value if key == "N" else value * factor
+        for key, value in latency.items()
+        if key != "percentile"
+    }

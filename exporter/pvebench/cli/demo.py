@@ -1,0 +1,235 @@
+"""`pvebench demo`: a year of simulated history, and an exporter that shows it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+
+from pvebench.cli.choice import intervals_of
+from pvebench.cli.export import first_moment, write_past
+from pvebench.cli.options import PATH
+from pvebench.cli.planned import planned_cases
+from pvebench.config import Pack, Settings, load_pack
+from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
+from pvebench.drivers.simulated.story import YEAR, Story
+from pvebench.drivers.simulated.year import history
+from pvebench.errors import StoreError
+from pvebench.metrics import Page, Snapshot
+from pvebench.metrics.history import STEP_SECONDS, Window
+from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.model.rules import STORAGE_KINDS
+from pvebench.model.run import Run
+from pvebench.model.status import Phase, State, WorkerStatus
+from pvebench.model.workload import Case
+from pvebench.plan import Assignment, expand
+from pvebench.plan.expand import Matrix
+from pvebench.scheduler import Worker
+from pvebench.store import StateDirectory, Store
+from pvebench.web import Board, WebServer
+from pvebench.web import listen as open_socket
+from pvebench.web.app import make_app
+
+NODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "pve1": {"local-zfs": "block", "ceph": "block"},
+    "pve2": {"local-nvme": "dir"},
+}
+"""Node -> storage -> its kind: two of them hold block volumes, so raw only."""
+PACK: Final = Path("scenarios/demo.yaml")
+BLOCK_SECONDS: Final = 486 * 3600.0
+"""The longest blocks that Prometheus makes by itself are 2 h times a power of three."""
+
+
+@click.group()
+def demo() -> None:
+    """Look at a year of simulated history: nothing is measured, every number is invented."""
+
+
+@demo.command()
+@click.option("--state", type=PATH, required=True, help="Directory for the simulated results.")
+@click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the invented numbers.")
+def fill(state: Path, pack: Path, seed: int) -> None:
+    """Fill an empty state directory with a year of simulated runs that ends now."""
+    given = demo_assignments(load_pack(pack))
+    with StateDirectory(state.absolute(), exclusive=True) as directory:
+        store = Store(directory.database, simulated=True)
+        try:
+            if store.totals().runs:
+                raise StoreError(
+                    f"{directory.database} has results already",
+                    next_step="name an empty state directory",
+                )
+            count = fill_store(store, given, end=datetime.now(UTC), seed=seed)
+        finally:
+            store.close()
+    click.echo(f"{count} simulated runs of {sum(len(one.matrix.cases) for one in given)} cases")
+
+
+@demo.command()
+@click.option("--state", type=PATH, required=True, help="Directory of the simulated results.")
+@click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
+@click.option("--directory", type=PATH, required=True, help="Where the files go.")
+@click.option(
+    "--instance", default="127.0.0.1:9620", show_default=True, help="Label of the target."
+)
+@click.option(
+    "--step", type=click.FloatRange(min=1), default=STEP_SECONDS, show_default=True,
+    help="Seconds between samples of a held value.",
+)  # fmt: skip
+def export(state: Path, pack: Path, directory: Path, instance: str, step: float) -> None:
+    """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks."""
+    given = demo_assignments(load_pack(pack))
+    directory.mkdir(parents=True, exist_ok=True)
+    store = Store(state / "pvebench.db", simulated=True)
+    try:
+        now = datetime.now(UTC).timestamp()
+        start = first_moment(store)
+        while start < now:
+            end = min(now, start - start % BLOCK_SECONDS + BLOCK_SECONDS)
+            window = Window(
+                start=start, end=end, step=step, labels={"job": "pvebench", "instance": instance}
+            )
+            # A name that promtool's caller can see only when the file is complete.
+            part = directory / "part"
+            with part.open("w", encoding="utf-8") as file:
+                write_past(store, intervals_of(given), Settings(), window, file)
+            part.rename(directory / f"{start:.0f}.om")
+            start = end
+    finally:
+        store.close()
+
+
+@demo.command()
+@click.option("--state", type=PATH, required=True, help="Directory of the simulated results.")
+@click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
+@click.option("--listen", default="127.0.0.1:9620", show_default=True)
+def show(state: Path, pack: Path, listen: str) -> None:
+    """Serve the simulated results until Ctrl-C: the pages and /metrics, as `serve` would."""
+    listen = Settings().with_changes({"listen": listen}).listen
+    given = demo_assignments(load_pack(pack))
+    with StateDirectory(state.absolute(), exclusive=True) as directory:
+        store = Store(directory.database, simulated=True)
+        board = Board(store, planned_cases(given))
+        app = make_app(
+            page=demo_page(store, intervals_of(given)), statuses=demo_statuses,
+            ready=lambda: True, board=board,
+        )  # fmt: skip
+        with WebServer(app, open_socket(listen)):
+            click.echo(f"simulated results on http://{listen}/")
+            threading.Event().wait()
+
+
+def demo_assignments(pack: Pack) -> list[Assignment]:
+    """Return the pack's cases on every storage of the demo's nodes."""
+    found = []
+    for node, storages in NODES.items():
+        kinds = {name: STORAGE_KINDS[kind] for name, kind in storages.items()}
+        cases: list[Case] = []
+        for storage in storages:
+            # One storage at a time: variants go over the first value of each axis only.
+            local = replace(pack, axes={**pack.axes, "storage": (storage,)})
+            cases += expand(local, node=node, storages=kinds).cases
+        found.append(Assignment(pack, Matrix(cases=tuple(cases), left_out=())))
+    return found
+
+
+def fill_store(
+    store: Store, given: Sequence[Assignment], *, end: datetime, seed: int, story: Story = YEAR
+) -> int:
+    """Write the story into an empty store; return the number of runs."""
+    templates: list[Run] = []
+    for node, assignment in zip(NODES, given, strict=True):
+        templates += simulated_runs(node, assignment, seed=seed)
+        store.begin_cycle(
+            f"demo-{node}", node=node, pack=assignment.pack.name, tier=assignment.pack.tier,
+            planned=len(assignment.matrix.cases),
+        )  # fmt: skip
+    prepared = [replace(run, cycle=f"demo-{run.case.scenario.node}") for run in templates]
+    count = store.add_history(history(prepared, story, end=end, seed=seed))
+    for node in NODES:
+        store.end_cycle(f"demo-{node}")
+    return count
+
+
+class _Collector:
+    """An observer that keeps the good runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        pass
+
+    def finished(self, run: Run) -> None:
+        if run.outcome.good:
+            self.runs.append(run)
+
+
+def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]:
+    """Return a good simulated run of each case, from one simulated cycle."""
+    observer = _Collector()
+    with tempfile.TemporaryDirectory() as directory:
+        store = Store(Path(directory) / "pvebench.db", simulated=True)
+        try:
+            world = World(
+                node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC)), journal=store.journal
+            )
+            Worker(
+                site=simulated_site(world), assignments=[assignment], store=store,
+                observer=observer, cycles=1,
+            ).run()  # fmt: skip
+        finally:
+            store.close()
+    return observer.runs
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSource:
+    """`metrics.ResultSource` over all nodes of the demo's store."""
+
+    store: Store
+    intervals: Mapping[str, float]
+
+    def snapshot(self, case_key: str | None = None) -> Snapshot:
+        """Read the present results, of one case or of all."""
+        keys = [case_key] if case_key else list(self.intervals)
+        records = [self.store.case(key) for key in keys]
+        return Snapshot(
+            now=datetime.now(UTC),
+            records=[record for record in records if record is not None],
+            environments=self.store.environments(),
+            intervals=self.intervals,
+            totals=self.store.totals(),
+            simulated=True,
+        )
+
+
+def demo_page(store: Store, intervals: Mapping[str, float]) -> Page:
+    """Return the metrics page of the demo."""
+    page = Page(
+        DemoSource(store, intervals),
+        live={
+            "build": collect_build,
+            "scheduler": lambda families: collect_scheduler(demo_statuses(), families),
+            "database": lambda families: collect_database(store.path, families),
+        },
+    )
+    page.refresh()
+    return page
+
+
+def demo_statuses() -> list[WorkerStatus]:
+    """Return what the demo's nodes do: nothing, until tomorrow."""
+    now = datetime.now(UTC)
+    tomorrow = now.replace(hour=1, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return [
+        WorkerStatus(node=node, state=State.IDLE, since=now, progressed=now, next_due=tomorrow)
+        for node in NODES
+    ]

@@ -1,0 +1,34 @@
+"""A short version of the demo's year: the same cases and story, its last days only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pvebench.cli.demo import demo_assignments, fill_store
+from pvebench.config import load_pack
+from pvebench.drivers.simulated.story import YEAR, Story
+from pvebench.plan import Assignment
+from pvebench.store import Store
+from support.packs import ROOT
+
+DEMO = ROOT / "scenarios" / "demo.yaml"
+
+
+def last_days(days: float) -> Story:
+    return replace(YEAR, days=days)
+
+
+def assignments() -> list[Assignment]:
+    return demo_assignments(load_pack(DEMO))
+
+
+def filled_store(
+    directory: Path, *, days: float, end: datetime | None = None, story: Story | None = None
+) -> Store:
+    """Return a store with the last days of the story, ending now or at `end`."""
+    store = Store(directory / "pvebench.db", simulated=True)
+    chosen = story or last_days(days)
+    fill_store(store, assignments(), end=end or datetime.now(UTC), seed=1, story=chosen)
+    return store
