@@ -84,7 +84,7 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
-_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs")
+_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs", "wall")
 """Settings that a running instance takes over when their file changes."""
 
 
@@ -92,6 +92,15 @@ class SimulationSettings(Strict):
     """The simulated driver. `seed` decides every number it invents."""
 
     seed: StrictInt = 1
+
+
+class WallSettings(Strict):
+    """One of the four places of the wall dashboard; see `model.wall.WallSlot`."""
+
+    scenario: StrictStr
+    workload: StrictStr
+    direction: Literal["read", "write", "trim"]
+    title: StrictStr = ""
 
 
 class Settings(Strict):
@@ -114,6 +123,7 @@ class Settings(Strict):
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
         proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
             section names several.
+        wall: up to four cases for the wall dashboard. Empty: chosen from the results.
     """
 
     node: Slug = Field(default_factory=default_node)
@@ -127,6 +137,7 @@ class Settings(Strict):
     max_age: Duration = 14 * 86400.0
     keep_evidence: Duration = 90 * 86400.0
     keep_runs: Duration = 3 * 365 * 86400.0
+    wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     simulation: SimulationSettings = SimulationSettings()
     quiet_hours: tuple[TimeWindow, ...] = ()
     time_zone: Zone = "UTC"

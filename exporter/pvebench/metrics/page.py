@@ -28,6 +28,7 @@ from pvebench.metrics.results import (
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
+from pvebench.metrics.wall import collect_wall
 from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
@@ -115,7 +116,7 @@ class Page:
             key = record.last.case_key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
-        for name, collect in SUMMARY_COLLECTORS.items():
+        for name, collect in (SUMMARY_COLLECTORS | {"wall": collect_wall}).items():
             if not (known and name in DEFINITION_COLLECTORS):
                 text = render(self._gather({name: collect}, snapshot, ""))
                 self._summary[name] = text, text.deflated()
