@@ -14,11 +14,13 @@ from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
     "abort": "steering:abort",
+    "baseline": "baseline:baseline",
     "check": "check:check",
     "demo": "demo:demo",
     "export": "export:export",
     "guest": "guest:guest",
     "import": "importing:import_series",
+    "judge": "verdict:judge",
     "packs": "planning:packs",
     "pause": "steering:pause",
     "plan": "planning:plan",
@@ -32,6 +34,7 @@ COMMANDS: Final = {
     "storage": "tending:storage",
     "sweep": "steering:sweep",
     "undo": "tending:undo",
+    "verdict": "verdict:verdict",
 }
 """Command -> where it is, imported only when it is used: a quick command must start quickly."""
 
@@ -79,7 +82,8 @@ def main() -> None:
 def run_cli(arguments: list[str]) -> int:
     """Return the exit code for `arguments`; print errors on stderr."""
     try:
-        cli.main(arguments, prog_name="pvebench", standalone_mode=False)
+        # A command that has an answer beside its output gives it as the exit code.
+        answer = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
     except PvebenchError as error:
         click.echo(f"pvebench: {error}", err=True)
         return error.exit_code
@@ -92,4 +96,4 @@ def run_cli(arguments: list[str]) -> int:
         # The reader of a pipe has gone; nobody is left to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return 0
+    return answer if isinstance(answer, int) else 0

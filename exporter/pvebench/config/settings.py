@@ -116,6 +116,7 @@ class Settings(Strict):
         storages: id -> storage. Empty: one directory storage `local` below `state`.
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
+        known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
         keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
             (seconds) are removed; each case keeps its newest.
@@ -134,6 +135,7 @@ class Settings(Strict):
     storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
     guest_image: FilePath | None = None
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
     keep_evidence: Duration = 90 * 86400.0
     keep_runs: Duration = 3 * 365 * 86400.0
@@ -210,6 +212,7 @@ def load_settings(path: Path | None) -> Settings:
         update={
             "state": base / settings.state,
             "packs": tuple(base / pack for pack in settings.packs),
+            "known_issues": tuple(base / path for path in settings.known_issues),
             "storages": storages,
             "guest_image": base / image if image else None,
             "proxmox": settings.proxmox.below(base) if settings.proxmox else None,

@@ -17,8 +17,10 @@ import structlog
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
+from pvebench.metrics.judged import collect_verdicts
 from pvebench.metrics.results import (
     CASE_COLLECTORS,
     DEFINITION_COLLECTORS,
@@ -94,6 +96,16 @@ class Page:
             self._records |= fresh
             self._latest = snapshot
             self._show(fresh.values(), known=known)
+
+    def judged(self, verdicts: Verdicts) -> None:
+        """Show new verdicts; a fault leaves the old ones in place."""
+        made, health = _gather({"verdicts": lambda families: collect_verdicts(verdicts, families)})
+        text = render(made)
+        deflated = text.deflated()
+        with self._lock:
+            self._health |= health
+            if health["verdicts"][0]:
+                self._summary["verdicts"] = text, deflated
 
     def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:
         """Whether these cases mean what they meant before."""
