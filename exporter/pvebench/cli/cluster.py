@@ -13,8 +13,9 @@ from pvebench.drivers.proxmox.connection import Connection, Server, read_token
 from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
 from pvebench.drivers.proxmox.manners import NodeGuard
-from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
+from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.probe import NodeProbe
+from pvebench.drivers.proxmox.shape import VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage
 from pvebench.drivers.proxmox.stray import Stray, choose, find_strays
 from pvebench.drivers.proxmox.stray import remove_stray as remove_found
