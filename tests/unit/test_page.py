@@ -146,7 +146,7 @@ def test_a_suspicious_run_names_its_reason_and_does_not_replace_the_last_good_on
     ]
     assert [one.labels["reason"] for one in suspicions] == ["beats_host"]
     assert suspicions[0].labels["scenario"] == good.case.scenario.slug
-    assert " 1e+09" not in shown
+    assert " 1e+09\n" not in shown
 
 
 def test_promtool_finds_nothing_to_complain_about(simulation: Simulation) -> None:

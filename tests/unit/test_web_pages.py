@@ -484,3 +484,13 @@ def test_reading_many_cases_takes_as_many_questions_as_reading_few(
         return len(asked)
 
     assert questions(measured.store) == questions(few.store) <= 8
+
+
+def test_boots_and_idle_vms_show_what_was_measured(tmp_path: Path) -> None:
+    text = SMALL.replace("workloads:", "workloads:\n  - boot: {}\n  - idle: {}")
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
+    simulation.worker.run()
+    shown = said(index(simulation))
+    assert "no result" not in shown
+    assert re.search(r"Boot of the guest.*\d ms|Boot of the guest.*\d s", shown)
+    assert "cores" in shown

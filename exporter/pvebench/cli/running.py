@@ -24,6 +24,7 @@ from pvebench.cli.instance import (
     make_sites,
     opened_store,
 )
+from pvebench.cli.keeping import Keeper
 from pvebench.cli.options import read_settings, selection_options, settings_options
 from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
@@ -107,7 +108,13 @@ def _measure(
         board = Board(store, planned_cases(first.given))
         reloader = Reloader(config, first, load=load, apply=relay.reload)
         # A counted cycle is what was asked for when it was started, to its end.
-        between = reloader.check if cycles is None else _nothing
+        keeper = Keeper(store, lambda: reloader.current.settings, clock.now)
+
+        def look_after() -> None:
+            reloader.check()
+            keeper.check()
+
+        between = look_after if cycles is None else _nothing
         stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
         sites = make_sites(settings, state, store.journal, clock, console.print)
         manners = Manners(settings, state, store, clock, Turns(clock.monotonic))

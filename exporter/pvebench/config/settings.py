@@ -84,7 +84,7 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
-_RELOADABLE: Final = ("packs", "max_age")
+_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs")
 """Settings that a running instance takes over when their file changes."""
 
 
@@ -99,7 +99,8 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here, a Proxmox VE cluster, or a simulation.
+        driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
+            only the host's own rows; or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
@@ -107,6 +108,8 @@ class Settings(Strict):
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         max_age: results older than this (seconds) leave /metrics.
+        keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
+            (seconds) are removed; each case keeps its newest.
         quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
         proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
@@ -114,7 +117,7 @@ class Settings(Strict):
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "proxmox", "simulated"] = "qemu"
+    driver: Literal["qemu", "proxmox", "host", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
@@ -122,6 +125,8 @@ class Settings(Strict):
     guest_image: FilePath | None = None
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     max_age: Duration = 14 * 86400.0
+    keep_evidence: Duration = 90 * 86400.0
+    keep_runs: Duration = 3 * 365 * 86400.0
     simulation: SimulationSettings = SimulationSettings()
     quiet_hours: tuple[TimeWindow, ...] = ()
     time_zone: Zone = "UTC"

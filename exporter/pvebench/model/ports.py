@@ -79,6 +79,7 @@ class Volume:
         complete: it came with data everywhere (a linked clone): filling would undo what it is.
         local: whether it is a file or device of this machine, so that QEMU's I/O to it is block
             I/O here; not so where QEMU itself speaks to a server.
+        offset_bytes: where it begins in what its `volid` names.
     """
 
     storage: str
@@ -87,6 +88,7 @@ class Volume:
     size_bytes: int
     complete: bool = False
     local: bool = True
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,18 @@ class Attachment:
         effective: option -> value as read back, in the words of `Disk` (`bus`, `cache` …).
         unverified: options that nothing outside can confirm.
         raw: hypervisor's own answers, for the evidence.
+        offset_bytes: where on the device the volume begins.
+        scratch: directory on the storage for tools that make files of their own; empty: none.
+        work: directory for jobs and their output; empty: the guest's usual one.
     """
 
     device: str
     effective: Mapping[str, str]
     unverified: tuple[str, ...] = ()
     raw: str = ""
+    offset_bytes: int = 0
+    scratch: str = ""
+    work: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -146,7 +147,8 @@ def start_job(guest: Guest, job: Job) -> int:
 
 def write_files(guest: Guest, job: Job) -> None:
     """Write the job's files into an empty work directory."""
-    guest.run(["/bin/sh", "-c", f"rm -rf {job.work} && mkdir -p {job.work}"])
+    work = shlex.quote(job.work)
+    guest.run(["/bin/sh", "-c", f"rm -rf {work} && mkdir -p {work}"])
     for path, content in job.files.items():
         guest.write_file(path, content)
 
@@ -203,6 +205,6 @@ def read_logs(guest: Guest, job: Job) -> dict[str, str]:
     """Return the job's logs by file name; those that the tool did not write are absent."""
     logs = {}
     for path in job.logs:
-        if guest.run(["/bin/sh", "-c", f"test -f {path}"]).exit_code == 0:
+        if guest.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0:
             logs[path.rpartition("/")[2]] = guest.read_file(path).decode("utf-8", "replace")
     return logs

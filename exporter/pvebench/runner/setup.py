@@ -15,6 +15,7 @@ from pvebench.model.status import Phase
 from pvebench.runner.measure import finish_job, start_job, wait_for_end
 from pvebench.runner.verify import Invalid, mismatch
 from pvebench.workloads import Target
+from pvebench.workloads.base import WORK_DIR
 from pvebench.workloads.fio import check_fill, fill_job
 
 FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
@@ -148,12 +149,14 @@ class Setup:
         self._content[volume.volid] = layout.content
 
     def _fill(self, ready: Ready) -> None:
-        """Write random data once everywhere: holes and zeros read too fast."""
-        job = fill_job(ready.target, seed=1)
-        pid = start_job(ready.guest, job)
-        deadline = self._site.clock.monotonic() + job.deadline_seconds
-        ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
-        check_fill(finish_job(ready.guest, job, ended), ready.target)
+        """Write random data everywhere: holes and zeros read too fast."""
+        layout = ready.scenario.layout
+        for number in range(layout.fill_passes):
+            job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
+            pid = start_job(ready.guest, job)
+            deadline = self._site.clock.monotonic() + job.deadline_seconds
+            ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
+            check_fill(finish_job(ready.guest, job, ended), ready.target)
 
     def _filesystem(self, *arguments: str) -> None:
         if self._guest is None:
@@ -225,4 +228,8 @@ def _target(scenario: Scenario, attachment: Attachment) -> Target:
     if layout.on_filesystem:
         path = f"{MOUNT_POINT}/{layout.file_name}"
         return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
-    return Target(device=attachment.device, size_bytes=scenario.volume_bytes)
+    return Target(
+        device=attachment.device, size_bytes=scenario.volume_bytes,
+        offset_bytes=attachment.offset_bytes, scratch=attachment.scratch,
+        work=attachment.work or WORK_DIR,
+    )  # fmt: skip

@@ -57,7 +57,9 @@ class Worker:
         self._agenda = Agenda(store, site.node, assignments, counted=cycles is not None)
         self._present = Present(site.node, site.clock.now)
         observers = Observers([self._present, observer])
-        self._runner = Runner(site, observers, store.history.host_rates)
+        self._runner = Runner(
+            site, observers, lambda case: store.history.host_rates(case, site.clock.now())
+        )
         self._queue: list[Case] = []
         self._conduct = Conduct()
         self._cycles_done = 0

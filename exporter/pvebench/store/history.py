@@ -70,25 +70,27 @@ class History:
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
 
-    def failures(self, *, after: int = 0, limit: int) -> list[StoredRun]:
-        """Return the newest runs with a number above `after` that are not ok, without samples.
+    def failures(self, *, after: int = 0, upto: int | None = None, limit: int) -> list[StoredRun]:
+        """Return the newest runs above `after` and up to `upto` that are not ok, without samples.
 
         By number, not by time: that walks backwards and stops early, or reads only what is new.
         """
         query = select(runs).where(runs.c.id > after, runs.c.outcome != Outcome.OK)
+        if upto is not None:
+            query = query.where(runs.c.id <= upto)
         with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(runs.c.id.desc()).limit(limit)).all()
         return [stored_run(row) for row in rows]
 
-    def host_rates(self, case: Case) -> dict[Direction, float]:
+    def host_rates(self, case: Case, now: datetime) -> dict[Direction, float]:
         """Return what the host itself reached with the case's workload on its storage.
 
-        From the newest good run within a week; I/O per second, or bytes per second where the
-        tool gives no other rate. Empty if there is none.
+        From the newest good run within the week before `now`; I/O per second, or bytes per
+        second where the tool gives no other rate. Empty if there is none.
         """
         scenario = case.scenario
         first = f"{scenario.node}/{scenario.storage}.host.raw.none/{case.workload.slug}/"
-        week_ago = (datetime.now(UTC) - HOST_ROW_AGE).timestamp()
+        week_ago = (now - HOST_ROW_AGE).timestamp()
         query = (
             select(runs)
             .where(runs.c.case_key.between(first, f"{first}~"), runs.c.outcome.in_(GOOD))

@@ -20,6 +20,7 @@ from pvebench.store.engine import open_engine, reading, writing
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
 from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
+from pvebench.store.retention import prune
 from pvebench.store.rows import run_row, sample_row, with_samples
 from pvebench.store.tables import (
     cycles,
@@ -113,6 +114,14 @@ class Store:
     def add_history(self, history: Iterable[Run]) -> int:
         """Store many new runs in one transaction; return their number."""
         return add_history(self._engine, history)
+
+    def prune(
+        self, now: datetime, *, evidence_seconds: float, runs_seconds: float
+    ) -> tuple[int, int]:
+        """Remove what is older; return how many runs lost their evidence, and were removed."""
+        return prune(
+            self._engine, now=now, evidence_seconds=evidence_seconds, runs_seconds=runs_seconds
+        )
 
     # --- reading ---
 

@@ -79,11 +79,12 @@ class Ioping:
             "-i", f"{round(float(parameters['interval_seconds']) * 1e6)}us",
             "-C" if parameters["cached"] else "-D",
         ]  # fmt: skip
-        if parameters["size"]:
-            argv += ["-S", str(min(int(parameters["size"]), target.size_bytes))]
+        if parameters["size"] or target.offset_bytes:
+            size = int(parameters["size"]) or target.size_bytes
+            argv += ["-S", str(min(size, target.size_bytes)), "-o", str(target.offset_bytes)]
         if parameters["rw"] == "write":
             argv.append("-WWW")
-        command = f"exec {shlex.join([*argv, target.device])} >{output}"
+        command = f"exec {shlex.join([*argv, target.device])} >{shlex.quote(output)}"
         return Job(
             argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
             deadline_seconds=2 * self.estimate(workload, target.size_bytes).seconds + 60,
