@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from pvebench.cli.choice import section
+from pvebench.cli.choice import section, volume_bytes
 from pvebench.config import Settings
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
@@ -25,6 +25,7 @@ from pvebench.errors import PvebenchError
 from pvebench.guest import GuestImage, default_directory, load_image
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, Journal, Site
+from pvebench.plan import Assignment
 
 
 def server_of(given: ProxmoxSettings, node: str) -> Server:
@@ -116,15 +117,20 @@ def undo_on_cluster(settings: Settings, journal: Journal, clock: Clock) -> list[
     return lines
 
 
-def check_cluster(settings: Settings, clock: Clock) -> Iterator[Finding]:
+def check_cluster(
+    settings: Settings, given: Sequence[Assignment], clock: Clock
+) -> Iterator[Finding]:
     """Yield what is found on each node of the cluster, and at its node_exporter."""
     nodes = settings.nodes_in_force()
     for node in nodes:
-        for name, good, text in _check_node(settings, node, clock):
+        mine = [entry for entry in given if entry.node == node]
+        for name, good, text in _check_node(settings, node, volume_bytes(mine), clock):
             yield (f"{node}: {name}" if len(nodes) > 1 else name), good, text
 
 
-def _check_node(settings: Settings, node: str, clock: Clock) -> Iterator[Finding]:
+def _check_node(
+    settings: Settings, node: str, needs: Mapping[str, int], clock: Clock
+) -> Iterator[Finding]:
     given = section(settings)
     try:
         api = connect(settings, node, clock)
@@ -133,7 +139,7 @@ def _check_node(settings: Settings, node: str, clock: Clock) -> Iterator[Finding
         return
     yield from inspect(
         api, place=place_of(settings, node), storages=storages_of(given, node),
-        iso_storage=given.iso_storage, major=given.version,
+        iso_storage=given.iso_storage, major=given.version, needs=needs,
     )  # fmt: skip
     yield _image(settings, node, api, given.iso_storage)
     yield _exporter(probe_of(settings, node))
