@@ -21,7 +21,7 @@ from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.plan import expand, make_plan
+from pvebench.plan import Rows, expand, make_plan
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.packs import SMALL, Recorder, simulate, write_pack
@@ -138,7 +138,7 @@ def test_a_pack_with_host_has_that_row_first_on_its_volume(tmp_path: Path) -> No
 
 def test_without_a_vm_only_the_hosts_rows_are_left(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, vm=False)
+    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
     assert [case.scenario.slug for case in matrix.cases] == ["local.host.raw.none"]
     assert {left.reason for left in matrix.left_out} == {
         "this instance measures the host only (driver: host)"
@@ -166,7 +166,7 @@ def real_site(host: HostDisk, folder: Path) -> Site:
 def test_a_workload_measures_on_the_host_for_real(tmp_path: Path, host: HostDisk) -> None:
     text = HOSTED.replace("size: 64M", "size: 16M").replace("ramp: 1s", "ramp: 200ms")
     pack = load_pack(write_pack(tmp_path, text))
-    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, vm=False)
+    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
     runner = Runner(real_site(host, tmp_path), Recorder())
     run = runner.run(matrix.cases[0], cycle="", conduct=pack.conduct)
     runner.close()

@@ -103,7 +103,7 @@ def expand(
 
 def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: Rows) -> str | None:
     if scenario.storage not in storages:
-        return f"storage {scenario.storage} is not on {scenario.node}"
+        return f"storage {scenario.storage} is not configured on {scenario.node}"
     if rows is Rows.HOST and not scenario.disk.on_host:
         return "this instance measures the host only (driver: host)"
     if rows is Rows.VM and scenario.disk.on_host:
