@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from pvebench.cli.choice import section, volume_bytes
 from pvebench.config import Settings
@@ -26,6 +27,9 @@ from pvebench.guest import GuestImage, default_directory, load_image
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.plan import Assignment
+
+_POLL_SECONDS: Final = 0.3
+"""Each call holds one of the few workers of the node's API; the job's start is seen soon enough."""
 
 
 def server_of(given: ProxmoxSettings, node: str) -> Server:
@@ -76,7 +80,9 @@ def cluster_site(
     )  # fmt: skip
     url = probe_of(settings, node)
     probe = NodeProbe(hypervisor, NodeExporterProbe(url) if url else None)
-    return Site(node=node, hypervisor=hypervisor, probe=probe, clock=clock)
+    return Site(
+        node=node, hypervisor=hypervisor, probe=probe, clock=clock, poll_seconds=_POLL_SECONDS
+    )
 
 
 def cluster_guards(
