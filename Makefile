@@ -22,13 +22,14 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run test check format generate screenshot bench crash sim e2e pve-replay guest lock clean venv
+.PHONY: help run test check format generate screenshot bench bench-detection crash sim e2e pve-replay guest lock
+.PHONY: clean venv
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables of run: CYCLES=  PACK=$(PACK)  STATE=$(STATE)  ARGS=  EXPORTER_PORT=$(EXPORTER_PORT)'
 	@echo '  PROMETHEUS_PORT=$(PROMETHEUS_PORT)  NODE_EXPORTER_PORT=$(NODE_EXPORTER_PORT)  GRAFANA_PORT=$(GRAFANA_PORT)'
@@ -49,6 +50,7 @@ check: venv ## format, lint, types, import rules, generated files (needs Python 
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	MYPYPATH=scripts/stack $(BIN)/mypy scripts/stack/*.py
+	MYPYPATH=exporter:grafana $(BIN)/mypy grafana/builder/*.py
 	$(BIN)/lint-imports
 	scripts/generate --check
 
@@ -66,6 +68,9 @@ bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run 
 	@shopt -s nullglob; found=(bench/[a-z]*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+bench-detection: venv ## measure how well changes are found, beside other methods; SEED= ARGS= (needs Python, for the others the index)
+	@$(BIN)/python bench/detection.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random moments of real cycles (needs what run needs)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED)

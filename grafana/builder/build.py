@@ -15,12 +15,39 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from builder import matrix
+from builder import (
+    case,
+    compare,
+    cpu,
+    diskmark,
+    latency,
+    matrix,
+    operations,
+    overview,
+    regressions,
+    trends,
+    upgrades,
+    wall,
+)
 
 OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
 SCHEMA_VERSION: Final = 37
 """What Grafana 9.4 writes; every later version migrates it when it loads the file."""
-DASHBOARDS: Final = {"configuration-matrix": matrix.build}
+DASHBOARDS: Final = {
+    "overview": overview.build,
+    "wall": wall.build,
+    "wall-720": wall.build_small,
+    "configuration-matrix": matrix.build,
+    "before-after-upgrade": upgrades.build,
+    "case-detail": case.build,
+    "trends": trends.build,
+    "regressions": regressions.build,
+    "compare": compare.build,
+    "latency": latency.build,
+    "cpu-cost": cpu.build,
+    "diskmark": diskmark.build,
+    "operations": operations.build,
+}
 
 
 def render(built: dashboard.Dashboard) -> str:
@@ -28,10 +55,21 @@ def render(built: dashboard.Dashboard) -> str:
     data: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
-    for number, panel in enumerate(data["panels"], start=1):
+    # The SDK leaves out empty lists; Grafana's older versions expect them.
+    data.setdefault("templating", {}).setdefault("list", [])
+    data.setdefault("annotations", {}).setdefault("list", [])
+    for number, panel in enumerate(all_panels(data), start=1):
         panel["id"] = number
         _make_classic(panel)
-    return json.dumps(data, indent=2, sort_keys=True) + "\n"
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def all_panels(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the panels of a dashboard, those in collapsed rows included."""
+    found = []
+    for panel in data["panels"]:
+        found += [panel, *panel.get("panels", [])]
+    return found
 
 
 def _make_classic(panel: dict[str, Any]) -> None:
@@ -55,6 +93,7 @@ def main() -> int:
             path.write_text(text, "utf-8")
         elif not path.exists() or path.read_text("utf-8") != text:
             differing.append(path.name)
+    differing += sorted({path.stem for path in OUTPUT.glob("*.json")} - set(DASHBOARDS))
     if differing:
         print(f"dashboards differ from their source: {', '.join(differing)}; run make generate")
     return 1 if differing else 0

@@ -1,243 +1,226 @@
-"""Configuration matrix: which setting is best for this workload, what do others lose?"""
+"""Configuration matrix: which setting is best for this workload, what do the others lose?"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import bargauge, common, dashboard, table, text, timeseries
-from grafana_foundation_sdk.models import common as common_models
-from grafana_foundation_sdk.models import dashboard as models
-from grafana_foundation_sdk.models import text as text_models
+from grafana_foundation_sdk.builders import barchart, bargauge, dashboard, table, timeseries
+from grafana_foundation_sdk.models import common as models
 
+from builder.looks import by_steps, change_steps, prop
+from builder.panels import Column, bars, grid, intro, lines, ranking, rows
 from builder.parts import (
-    DATASOURCE,
     base,
-    instant,
+    environment_changes,
     label_variable,
+    node_variable,
     place,
     query,
-    series,
+    storage_variable,
     table_query,
     transformation,
+    workload_variable,
 )
-from pvebench.metrics.catalog import HOST_CPU, IOPS, LATENCY_PERCENTILE, RUN_TIMESTAMP, Metric
+from builder.promql import SAME_CASE, recorded, series
+from pvebench.metrics.catalog import (
+    CHANGE,
+    CHANGE_THRESHOLD,
+    IOPS,
+    LATENCY_PERCENTILE,
+    RUN_SUCCESS,
+    RUN_TIMESTAMP,
+)
 
-UID: Final = "pvebench-matrix"
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
 RESULT: Final = {**CASE, "direction": "$direction"}
 INTRO: Final = (
     "**Which setting is best for this workload, and what do the others lose?** Every cell is the "
-    "last good run of one scenario: the disk on one bus, in one cache mode, in one format. The "
-    "value stays until the scenario is measured again; its age is in the table below. An empty "
-    "cell was never measured. **Nothing at all?** The exporter has no results yet, or Prometheus "
-    "does not scrape it: see its page at port 9620."
+    "last good run of one scenario: the disk on one bus, in one cache mode, in one format; where "
+    "several scenarios share a cell (other aio, I/O thread …) the fastest is shown. A cell that "
+    "says *not measured* was never run: the plan left it out, or it failed."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
+    directions = label_variable(
+        "direction", "Direction", among='node=~"$node",workload=~"$workload"', multi=True
+    )
     return (
         base(
-            "Storage benchmark / Configuration matrix",
-            UID,
-            "Bus by cache mode for each format: last values, share of the best, ranking, latency.",
+            "Configuration matrix",
+            "pvebench-matrix",
+            "Bus by cache mode for each format: values, share of the best, change, ranking.",
         )
-        .with_variable(label_variable("node", "Node"))
-        .with_variable(label_variable("storage", "Storage", among='node=~"$node"'))
-        .with_variable(
-            label_variable("workload", "Workload", among='node=~"$node",storage=~"$storage"')
-        )
-        .with_variable(
-            label_variable(
-                "direction", "Direction", among='node=~"$node",workload=~"$workload"', multi=True
-            )
-        )
-        .with_panel(
-            text.Panel()
-            .title("What this shows")
-            .description("Question answered, data flow, meaning of an empty cell.")
-            .mode(text_models.TextMode.MARKDOWN)
-            .content(INTRO)
-            .grid_pos(place(0, 0, 24, 4))
-        )
-        .with_panel(_matrix("raw", "iops").grid_pos(place(0, 4, 12, 7)))
-        .with_panel(_matrix("qcow2", "iops").grid_pos(place(12, 4, 12, 7)))
-        .with_panel(_share("raw").grid_pos(place(0, 11, 12, 7)))
-        .with_panel(_share("qcow2").grid_pos(place(12, 11, 12, 7)))
-        .with_panel(_ranking().grid_pos(place(0, 18, 12, 12)))
-        .with_panel(_details().grid_pos(place(12, 18, 12, 12)))
-        .with_panel(_history().grid_pos(place(0, 30, 12, 9)))
-        .with_panel(_latency().grid_pos(place(12, 30, 12, 9)))
-        .with_panel(_cpu().grid_pos(place(0, 39, 24, 8)))
+        .annotation(environment_changes())
+        .with_variable(node_variable())
+        .with_variable(storage_variable())
+        .with_variable(workload_variable())
+        .with_variable(directions)
+        .with_panel(intro(INTRO))
+        .with_panel(_values("raw").grid_pos(place(0, 3, 8, 7)))
+        .with_panel(_share("raw").grid_pos(place(8, 3, 8, 7)))
+        .with_panel(_change("raw").grid_pos(place(16, 3, 8, 7)))
+        .with_panel(_values("qcow2").grid_pos(place(0, 10, 8, 7)))
+        .with_panel(_share("qcow2").grid_pos(place(8, 10, 8, 7)))
+        .with_panel(_change("qcow2").grid_pos(place(16, 10, 8, 7)))
+        .with_panel(_ranking().grid_pos(place(0, 17, 12, 12)))
+        .with_panel(_details().grid_pos(place(12, 17, 12, 12)))
+        .with_panel(_by_cache().grid_pos(place(0, 29, 12, 9)))
+        .with_panel(_history().grid_pos(place(12, 29, 12, 9)))
+        .with_panel(_not_ok().grid_pos(place(0, 38, 24, 6)))
     )
 
 
-def _matrix(kind: str, unit: str) -> table.Panel:
-    return (
-        _grid(f"max by (bus, cache) ({series(IOPS, **RESULT, format=kind)})")
-        .title(f"IOPS, {kind}")
-        .description(
-            f"I/O per second of the last good run, {kind} volume. Darker is more; the colour "
-            f"says how it ranks in this table, not whether it is good."
-        )
-        .unit(unit)
-        .decimals(0)
-        .color_scheme(_sequential())
-        .display_mode(common_models.TableCellDisplayMode.COLOR_BACKGROUND)
-    )
+def _values(kind: str) -> table.Panel:
+    return grid(
+        f"IOPS, {kind}",
+        f"I/O per second of the last good run, {kind} volume. The colour says how it ranks in "
+        f"this table, not whether it is good.",
+        f"max by (bus, cache) ({series(IOPS, **RESULT, format=kind)})",
+        unit="iops",
+    ).decimals(0)
 
 
 def _share(kind: str) -> table.Panel:
-    mine = f"max by (bus, cache) ({series(IOPS, **RESULT, format=kind)})"
-    best = f"scalar(max({series(IOPS, **RESULT)}))"
+    name = "scenario_workload_direction:pvebench_iops:ratio_of_best"
     return (
-        _grid(f"{mine} / {best}")
-        .title(f"Share of the best, {kind}")
-        .description("Value divided by the best of all formats, buses and cache modes shown.")
-        .unit("percentunit")
+        grid(
+            f"Share of the best, {kind}",
+            "Value divided by the best of all formats, buses and cache modes of the same storage.",
+            f"max by (bus, cache) ({recorded(name, **RESULT, format=kind)})",
+            unit="percentunit",
+        )
         .decimals(0)
         .min(0)
         .max(1)
-        .color_scheme(_sequential())
-        .display_mode(common_models.TableCellDisplayMode.COLOR_BACKGROUND)
     )
 
 
-def _grid(expression: str) -> table.Panel:
-    """Return a table of bus by cache mode."""
+def _change(kind: str) -> table.Panel:
+    throughput = series(CHANGE, **RESULT, format=kind, metric="throughput")
     return (
-        table.Panel()
-        .datasource(DATASOURCE)
-        .with_target(table_query(expression))
-        .align(common_models.FieldTextAlignment.AUTO)
-        .no_value("not measured")
-        .transformations(
-            [
-                transformation(
-                    "groupingToMatrix", rowField="bus", columnField="cache", valueField="Value"
-                )
-            ]
+        grid(
+            f"Change of throughput, {kind}",
+            "Against each case's own baseline; plus is better, grey is within a few percent.",
+            f"min by (bus, cache) ({throughput})",
+            unit="percentunit",
         )
+        .decimals(1)
+        .color_scheme(by_steps())
+        .thresholds(change_steps())
+        .display_mode(models.TableCellDisplayMode.COLOR_TEXT)
+        .no_value("no baseline")
     )
-
-
-def _sequential() -> dashboard.FieldColor:
-    return dashboard.FieldColor().mode(models.FieldColorModeId.CONTINUOUS_BLUES)
 
 
 def _ranking() -> bargauge.Panel:
-    return (
-        bargauge.Panel()
-        .datasource(DATASOURCE)
-        .with_target(
-            instant(
-                f"sort_desc(topk(20, {series(IOPS, **RESULT)}))",
-                legend="{{scenario}} {{direction}}",
-            )
-        )
-        .title("Ranking")
-        .description(
-            "The 20 fastest scenarios. Differences of a few percent are noise: see trends."
-        )
-        .unit("iops")
-        .min(0)
-        .orientation(common_models.VizOrientation.HORIZONTAL)
-        .display_mode(common_models.BarGaugeDisplayMode.BASIC)
-        .value_mode(common_models.BarGaugeValueMode.TEXT)
-        .color_scheme(_sequential())
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+    return ranking(
+        "Ranking",
+        "The 20 fastest scenarios. What is within its noise of the first is a tie with "
+        "it: the table beside says so.",
+        f"sort_desc(topk(20, {series(IOPS, **RESULT)}))",
+        unit="iops",
+        legend="{{storage}} {{scenario}} {{direction}}",
     )
 
 
 def _details() -> table.Panel:
-    hidden = dict.fromkeys(("Time", "__name__", "job", "instance", "node", "storage"), True)
-    hidden |= {"workload": True, "bus": True, "cache": True, "format": True}
+    keys = "node, storage, scenario, workload, direction"
+    result = series(IOPS, **RESULT)
     percentile = series(LATENCY_PERCENTILE, **RESULT, percentile="99")
-    age = f"time() - max by (scenario) ({series(RUN_TIMESTAMP, **CASE)})"
-    keep = "scenario, direction"
+    noise = f"max by ({keys}) ({series(CHANGE_THRESHOLD, **RESULT, metric='throughput')})"
+    share = f"max by ({keys}) ({result}) / scalar(max({result}))"
+    age = f"(time() - {series(RUN_TIMESTAMP, **CASE)})"
+    by_direction = f"max by ({keys}) (0 * {result} + on ({SAME_CASE}) group_left () {age})"
     return (
-        table.Panel()
-        .datasource(DATASOURCE)
-        .with_target(table_query(f"max by ({keep}) ({series(IOPS, **RESULT)})", ref="A"))
-        .with_target(table_query(f"max by ({keep}) ({percentile})", ref="B"))
-        .with_target(table_query(_by_direction(age), ref="C"))
-        .title("All scenarios")
-        .description("Last good run of each: IOPS, 99th percentile of completion latency, age.")
-        .align(common_models.FieldTextAlignment.AUTO)
-        .display_mode(common_models.TableCellDisplayMode.AUTO)
-        .unit("short")
-        .transformations(
-            [
-                transformation("merge"),
-                transformation(
-                    "organize",
-                    excludeByName=hidden,
-                    renameByName={"Value #A": "IOPS", "Value #B": "p99", "Value #C": "age"},
+        rows(
+            "All scenarios",
+            "Last good run of each: IOPS, share of the best shown, whether that is a tie with it "
+            "(within its own noise), 99th percentile of completion latency, age.",
+            ("scenario", "direction"),
+            (
+                Column(
+                    title="IOPS",
+                    expression=f"max by ({keys}) ({result})",
+                    unit="iops",
+                    gauge=True,
+                    decimals=0,
                 ),
-                transformation("sortBy", fields={}, sort=[{"field": "IOPS", "desc": True}]),
-            ]
+                Column(title="of the best", expression=share, unit="percentunit", decimals=0),
+                Column(title="tie", expression=f"{share} >= bool 1 - {noise}"),
+                Column(
+                    title="p99", expression=f"max by ({keys}) ({percentile})", unit="s", decimals=2
+                ),
+                Column(title="age", expression=by_direction, unit="dtdurations", decimals=0),
+            ),
+            sort="IOPS",
         )
-        .override_by_name("IOPS", [_property("unit", "iops")])
-        .override_by_name("p99", [_property("unit", "s")])
-        .override_by_name("age", [_property("unit", "dtdurations"), _property("decimals", 0)])
+        .override_by_name(
+            "tie",
+            [
+                prop(
+                    "mappings",
+                    [
+                        {
+                            "type": "value",
+                            "options": {
+                                "1": {"text": "tie with the best", "index": 0},
+                                "0": {"text": "", "index": 1},
+                            },
+                        }
+                    ],
+                )
+            ],
+        )
+        .override_by_name("workload", [prop("custom.hidden", True)])
+        .override_by_name("node", [prop("custom.hidden", True)])
+        .override_by_name("storage", [prop("custom.hidden", True)])
     )
 
 
-def _by_direction(expression: str) -> str:
-    """Give a per-case value the direction label of the results, so that both can be joined."""
-    return (
-        f"max by (scenario, direction) ({series(IOPS, **RESULT)}) * 0 "
-        f"+ on (scenario) group_left () ({expression})"
+def _by_cache() -> barchart.Panel:
+    best = f"max by (cache, direction) ({series(IOPS, **CASE, direction='.*')})"
+    return bars(
+        "Reads and writes by cache mode",
+        "The fastest scenario of each cache mode. `unsafe` "
+        "ignores the guest's flushes: its writes are promises.",
+        [table_query(best)],
+        unit="iops",
+        x="cache\\direction",
+        transformations=[
+            transformation(
+                "groupingToMatrix", rowField="cache", columnField="direction", valueField="Value"
+            )
+        ],
     )
-
-
-def _property(name: str, value: object) -> models.DynamicConfigValue:
-    return models.DynamicConfigValue(id_val=name, value=value)
 
 
 def _history() -> timeseries.Panel:
-    return (
-        _lines(IOPS, series(IOPS, **RESULT), "iops")
-        .title("IOPS over time")
-        .description("The held value of each scenario; a step is a new run.")
+    return lines(
+        "IOPS over time",
+        "The held value of the eight fastest scenarios; a step is a new run.",
+        [
+            query(
+                f"topk(8, {series(IOPS, **RESULT)} @ end()) * 0 + {series(IOPS, **RESULT)}",
+                legend="{{scenario}} {{direction}}",
+            )
+        ],
+        unit="iops",
     )
 
 
-def _latency() -> timeseries.Panel:
-    expression = series(LATENCY_PERCENTILE, **RESULT, percentile="99")
-    return (
-        _lines(LATENCY_PERCENTILE, expression, "s")
-        .title("99th percentile of completion latency over time")
-        .description("Logarithmic: latencies differ by orders of magnitude. Lower is better.")
-        .scale_distribution(
-            common.ScaleDistributionConfig().type(common_models.ScaleDistribution.LOG).log(10)
-        )
-    )
-
-
-def _cpu() -> timeseries.Panel:
-    expression = series(HOST_CPU, **CASE, component="qemu")
-    return (
-        _lines(HOST_CPU, expression, "none")
-        .title("Host CPU of the QEMU process while measuring, cores")
-        .description("What the workload costs the host; measured outside the guest.")
-    )
-
-
-def _lines(metric: Metric, expression: str, unit: str) -> timeseries.Panel:
-    legend = "{{scenario}} {{direction}}" if "direction" in metric.labels else "{{scenario}}"
-    return (
-        timeseries.Panel()
-        .datasource(DATASOURCE)
-        .with_target(query(expression, legend=legend))
-        .unit(unit)
-        .line_interpolation(common_models.LineInterpolation.STEP_AFTER)
-        .line_width(1)
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(common_models.LegendDisplayMode.TABLE)
-            .placement(common_models.LegendPlacement.RIGHT)
-            .calcs(["lastNotNull", "mean"])
-            .show_legend(True)
-        )
+def _not_ok() -> table.Panel:
+    keys = "node, storage, scenario, workload"
+    tried = f"max by ({keys}) ({series(RUN_SUCCESS, **CASE)} == 0)"
+    return rows(
+        "Holes explained",
+        "Cases of this workload whose last attempt was not good; the "
+        "exporter's page leads to the evidence.",
+        ("node", "storage", "scenario", "workload"),
+        (Column(title="last attempt", expression=tried),),
+        missing="no case failed",
+    ).override_by_name(
+        "last attempt",
+        [prop("mappings", [{"type": "value", "options": {"0": {"text": "FAILED", "index": 0}}}])],
     )

@@ -1,4 +1,4 @@
-"""Pieces that all dashboards share: data source, variables, queries, colours, links."""
+"""What all dashboards have in common: data source, variables, annotations, links, queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from pvebench.metrics.catalog import CATALOG, IOPS, Metric
+from builder.promql import series
+from pvebench.metrics.catalog import ENVIRONMENT_START, IOPS, RUN_ATTEMPT_TIMESTAMP, Metric
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG: Final = "pvebench"
@@ -34,72 +35,142 @@ def table_query(expression: str, *, ref: str = "A") -> prometheus.Dataquery:
     )
 
 
-def instant(expression: str, *, legend: str, ref: str = "A") -> prometheus.Dataquery:
+def instant(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Dataquery:
     """Return an instant query with one value for each series."""
-    return (
-        prometheus.Dataquery()
-        .expr(expression)
-        .ref_id(ref)
-        .datasource(DATASOURCE)
-        .instant()
-        .legend_format(legend)
-    )
+    built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(DATASOURCE).instant()
+    return built.legend_format(legend) if legend else built
 
 
-def series(metric: Metric, **matchers: str) -> str:
-    """Return a selector on `metric`; each matcher's value is a regular expression.
+def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashboards.Dashboard:
+    """Return an empty dashboard with what all have in common.
 
-    Raises:
-        KeyError: the catalogue's metric has no such label, so the panel would stay empty.
+    Args:
+        since: default length of the time range.
     """
-    assert CATALOG[metric.name] is metric  # noqa: S101 # a metric from elsewhere is a mistake
-    for label in matchers:
-        if label not in metric.labels:
-            raise KeyError(f"{metric.name} has no label {label}")
-    inside = ",".join(f'{label}=~"{value}"' for label, value in matchers.items())
-    return f"{metric.exposed}{{{inside}}}"
-
-
-def base(title: str, uid: str, description: str) -> dashboards.Dashboard:
-    """Return an empty dashboard with what all have in common."""
     return (
-        dashboards.Dashboard(title)
+        dashboards.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
         .description(description)
         .tags([TAG])
-        .time("now-24h", "now")
+        .time(f"now-{since}", "now")
         .refresh("1m")
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .readonly()
+        .link(_others())
         .with_variable(
             dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
     )
 
 
+def _others() -> dashboards.DashboardLink:
+    return (
+        dashboards.DashboardLink("Storage benchmark")
+        .type(models.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .as_dropdown(True)
+        .keep_time(True)
+        .include_vars(True)
+    )
+
+
+def environment_changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
+    """Return one marker for each new environment: the value of the series is its time."""
+    return (
+        dashboards.AnnotationQuery()
+        .name("Software changes")
+        .datasource(DATASOURCE)
+        .enable(True)
+        .icon_color("purple")
+        .expr(f"{series(ENVIRONMENT_START, node=node)} * 1000")
+        .use_value_for_time(True)
+        .title_format("{{node}}: {{environment}}")
+        .text_format("PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}")
+        .tag_keys("pve_version,kernel_version,qemu_version")
+        .step("60s")
+    )
+
+
 def label_variable(
-    name: str, label: str, *, among: str = "", multi: bool = False
+    name: str,
+    label: str,
+    *,
+    among: str = "",
+    multi: bool = False,
+    metric: Metric = IOPS,
+    of: str = "",
+    descending: bool = False,
 ) -> dashboards.QueryVariable:
-    """Return a variable over the values that a label of the results has.
+    """Return a variable over the values that a label has.
 
     Args:
         among: selector that narrows the values, such as `node=~"$node"`.
         multi: several values and All; else one.
+        of: the label; default: the variable's own name.
+        descending: the default is then the last in the alphabet.
     """
-    text = f"label_values({IOPS.name}{{{among}}}, {name})"
-    built = (
+    selector = f"{metric.exposed}{{{among}}}" if among else metric.exposed
+    order = (
+        models.VariableSort.ALPHABETICAL_DESC
+        if descending
+        else models.VariableSort.ALPHABETICAL_ASC
+    )
+    built = query_variable(name, label, f"label_values({selector}, {of or name})")
+    built = built.sort(order).multi(multi).include_all(multi)
+    return built.all_value(".*") if multi else built
+
+
+def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable:
+    """Return a variable over what a query of Grafana's own language gives."""
+    return (
         dashboards.QueryVariable(name)
         .label(label)
         .datasource(DATASOURCE)
         .query({"query": text, "refId": f"variable-{name}"})
         .definition(text)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(models.VariableSort.ALPHABETICAL_ASC)
-        .multi(multi)
-        .include_all(multi)
     )
-    return built.all_value(".+") if multi else built
+
+
+def custom_variable(name: str, label: str, choices: dict[str, str]) -> dashboards.CustomVariable:
+    """Return a variable with fixed choices, text -> value; the first is the default."""
+    text = ",".join(f"{shown} : {value}" for shown, value in choices.items())
+    options = [
+        models.VariableOption(text=shown, value=value, selected=index == 0)
+        for index, (shown, value) in enumerate(choices.items())
+    ]
+    return (
+        dashboards.CustomVariable(name)
+        .label(label)
+        .values(text)
+        .options(options)
+        .current(models.VariableOption(text=options[0].text, value=options[0].value, selected=True))
+    )
+
+
+def node_variable(*, multi: bool = True) -> dashboards.QueryVariable:
+    """Return the variable of the node."""
+    return label_variable("node", "Node", multi=multi, metric=RUN_ATTEMPT_TIMESTAMP)
+
+
+def storage_variable() -> dashboards.QueryVariable:
+    """Return the variable of the storage."""
+    return label_variable(
+        "storage", "Storage", among='node=~"$node"', multi=True, metric=RUN_ATTEMPT_TIMESTAMP
+    )
+
+
+def workload_variable(*, multi: bool = False, metric: Metric = IOPS) -> dashboards.QueryVariable:
+    """Return the variable of the workload."""
+    among = 'node=~"$node",storage=~"$storage"'
+    return label_variable("workload", "Workload", among=among, multi=multi, metric=metric)
+
+
+def scenario_variable(*, multi: bool = True) -> dashboards.QueryVariable:
+    """Return the variable of the scenario."""
+    among = 'node=~"$node",storage=~"$storage"'
+    return label_variable("scenario", "Scenario", among=among, multi=multi)
 
 
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:

@@ -28,7 +28,17 @@ class Prometheus:
         self.address = address
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        answer = httpx2.get(f"{self.address}/api/v1/query", params={"query": expression}).json()
+        answer = httpx2.post(
+            f"{self.address}/api/v1/query", data={"query": expression}, timeout=60
+        ).json()
+        assert answer["status"] == "success", (expression, answer)
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def query_range(self, expression: str, *, days: float, step: float) -> list[dict[str, Any]]:
+        now = time.time()
+        asked = {"query": expression, "start": now - days * 86400, "end": now, "step": step}
+        answer = httpx2.post(f"{self.address}/api/v1/query_range", data=asked, timeout=60).json()
         assert answer["status"] == "success", (expression, answer)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
@@ -42,12 +52,14 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(directory: Path, exporter: str, *options: str) -> Iterator[Prometheus]:
-    """Run Debian's Prometheus with the repository's configuration, scraping every second."""
+def prometheus(
+    directory: Path, exporter: str, *options: str, seconds: int = 1
+) -> Iterator[Prometheus]:
+    """Run Debian's Prometheus with the repository's configuration, scraping every few seconds."""
     config = directory / "config"
     shutil.copytree(ROOT / "prometheus" / "rules", config / "rules", dirs_exist_ok=True)
     text = (ROOT / "prometheus" / "prometheus.yml").read_text("utf-8")
-    fast = text.replace("_interval: 15s", "_interval: 1s")
+    fast = text.replace("_interval: 15s", f"_interval: {seconds}s")
     assert fast != text
     (config / "prometheus.yml").write_text(fast, "utf-8")
     (config / "targets").mkdir(exist_ok=True)

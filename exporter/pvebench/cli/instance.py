@@ -30,6 +30,7 @@ from pvebench.drivers.simulated import (
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
+from pvebench.model.wall import WallSlot
 from pvebench.store import StateDirectory, Store
 
 StopClock = SystemClock | SimulatedClock
@@ -64,6 +65,7 @@ class StoreSource:
             totals=self.store.totals(),
             max_age_seconds=settings.max_age,
             simulated=settings.driver == "simulated",
+            wall=[WallSlot(**dict(slot)) for slot in settings.wall],
         )
 
 

@@ -14,10 +14,12 @@ from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
     "abort": "steering:abort",
+    "baseline": "baseline:baseline",
     "check": "check:check",
     "demo": "demo:demo",
     "export": "export:export",
     "guest": "guest:guest",
+    "judge": "verdict:judge",
     "packs": "planning:packs",
     "pause": "steering:pause",
     "plan": "planning:plan",
@@ -30,6 +32,7 @@ COMMANDS: Final = {
     "storage": "tending:storage",
     "sweep": "steering:sweep",
     "undo": "tending:undo",
+    "verdict": "verdict:verdict",
 }
 """Command -> where it is, imported only when it is used: a quick command must start quickly."""
 
@@ -77,7 +80,8 @@ def main() -> None:
 def run_cli(arguments: list[str]) -> int:
     """Return the exit code for `arguments`; print errors on stderr."""
     try:
-        cli.main(arguments, prog_name="pvebench", standalone_mode=False)
+        # A command that has an answer beside its output gives it as the exit code.
+        answer = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
     except PvebenchError as error:
         click.echo(f"pvebench: {error}", err=True)
         return error.exit_code
@@ -90,4 +94,4 @@ def run_cli(arguments: list[str]) -> int:
         # The reader of a pipe has gone; nobody is left to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return 0
+    return answer if isinstance(answer, int) else 0

@@ -24,12 +24,14 @@ from pvebench.cli.instance import (
     make_sites,
     opened_store,
 )
-from pvebench.cli.keeping import Keeper
 from pvebench.cli.options import read_settings, selection_options, settings_options
 from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
 from pvebench.cli.reload import Configuration, Reloader
+from pvebench.cli.tidying import Tidier
+from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import CycleIncomplete
+from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page
 from pvebench.metrics.live import (
     collect_build,
@@ -108,11 +110,11 @@ def _measure(
         board = Board(store, planned_cases(first.given))
         reloader = Reloader(config, first, load=load, apply=relay.reload)
         # A counted cycle is what was asked for when it was started, to its end.
-        keeper = Keeper(store, lambda: reloader.current.settings, clock.now)
+        tidier = Tidier(store, lambda: reloader.current.settings, clock.now)
 
         def look_after() -> None:
             reloader.check()
-            keeper.check()
+            tidier.check()
 
         between = look_after if cycles is None else _nothing
         stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
@@ -127,14 +129,17 @@ def _measure(
 
         crew = make_crew(sites, first.given, make=make, between=between, stop=clock.stop)
         page = _page(reloader, store, crew, clock, manners)
+        keeper = Keeper(Feed(store), load_known_issues(*settings.known_issues), told=page.judged)
         progress = make_progress(console, crew.statuses)
-        relay.connect(progress, page, crew, board)
+        relay.connect(progress, page, crew, board, keeper)
         if opened is not None:
             # Read all of it once now, before anything is measured.
             board.content()
             app = make_app(
-                page=page, statuses=crew.statuses, ready=lambda: True, board=board, now=clock.now
-            )
+                page=page, statuses=crew.statuses, ready=lambda: True, board=board, now=clock.now,
+                verdicts=lambda: keeper.current,
+            )  # fmt: skip
+            stack.enter_context(keeper)
             stack.enter_context(WebServer(app, opened))
             console.print(f"results on http://{settings.listen}/")
             console.print(f"metrics on http://{settings.listen}/metrics")
@@ -148,13 +153,15 @@ def _nothing() -> None:
 
 
 class _Relay:
-    """What is told of a finished run, and of new settings: progress, page, crew, board."""
+    """What is told of a finished run, and of new settings: progress, page, crew, board, judging."""
 
     def __init__(self) -> None:
-        self._parts: tuple[ProgressLines, Page, Crew, Board] | None = None
+        self._parts: tuple[ProgressLines, Page, Crew, Board, Keeper] | None = None
 
-    def connect(self, progress: ProgressLines, page: Page, crew: Crew, board: Board) -> None:
-        self._parts = progress, page, crew, board
+    def connect(
+        self, progress: ProgressLines, page: Page, crew: Crew, board: Board, keeper: Keeper
+    ) -> None:
+        self._parts = progress, page, crew, board, keeper
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
         if self._parts is not None:
@@ -162,13 +169,14 @@ class _Relay:
 
     def finished(self, run: Run) -> None:
         if self._parts is not None:
-            progress, page, _, _ = self._parts
+            progress, page, _, _, keeper = self._parts
             progress.finished(run)
             page.refresh(run.case.key)
+            keeper.nudge()
 
     def reload(self, configuration: Configuration) -> None:
         if self._parts is not None:
-            _, page, crew, board = self._parts
+            _, page, crew, board, _ = self._parts
             crew.assign(configuration.given)
             board.plan(planned_cases(configuration.given))
             page.refresh()

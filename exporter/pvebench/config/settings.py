@@ -84,7 +84,7 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
-_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs")
+_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs", "wall")
 """Settings that a running instance takes over when their file changes."""
 
 
@@ -92,6 +92,15 @@ class SimulationSettings(Strict):
     """The simulated driver. `seed` decides every number it invents."""
 
     seed: StrictInt = 1
+
+
+class WallSettings(Strict):
+    """One of the four places of the wall dashboard; see `model.wall.WallSlot`."""
+
+    scenario: StrictStr
+    workload: StrictStr
+    direction: Literal["read", "write", "trim"]
+    title: StrictStr = ""
 
 
 class Settings(Strict):
@@ -107,6 +116,7 @@ class Settings(Strict):
         storages: id -> storage. Empty: one directory storage `local` below `state`.
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
+        known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
         keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
             (seconds) are removed; each case keeps its newest.
@@ -114,6 +124,7 @@ class Settings(Strict):
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
         proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
             section names several.
+        wall: up to four cases for the wall dashboard. Empty: chosen from the results.
     """
 
     node: Slug = Field(default_factory=default_node)
@@ -124,9 +135,11 @@ class Settings(Strict):
     storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
     guest_image: FilePath | None = None
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
     keep_evidence: Duration = 90 * 86400.0
     keep_runs: Duration = 3 * 365 * 86400.0
+    wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     simulation: SimulationSettings = SimulationSettings()
     quiet_hours: tuple[TimeWindow, ...] = ()
     time_zone: Zone = "UTC"
@@ -199,6 +212,7 @@ def load_settings(path: Path | None) -> Settings:
         update={
             "state": base / settings.state,
             "packs": tuple(base / pack for pack in settings.packs),
+            "known_issues": tuple(base / path for path in settings.known_issues),
             "storages": storages,
             "guest_image": base / image if image else None,
             "proxmox": settings.proxmox.below(base) if settings.proxmox else None,

@@ -272,6 +272,11 @@ PERFORMANCE_INDEX = _gauge(
     "Geometric mean over the storage's cases of their throughput in this environment, as ratio of "
     "the baseline: 1 is the baseline, 0.9 a tenth slower.",
 )
+WALL_SLOT = _gauge(
+    "wall_slot_info",
+    ("slot", "title", "node", "scenario", "workload", "direction", "figure"),
+    "Which results the wall dashboard shows, always 1; figure is iops or bandwidth.",
+)
 # --- live ---
 BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")
 SCHEDULER_STATE = _gauge(

@@ -17,8 +17,10 @@ import structlog
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
+from pvebench.metrics.judged import collect_verdicts
 from pvebench.metrics.results import (
     CASE_COLLECTORS,
     DEFINITION_COLLECTORS,
@@ -28,6 +30,7 @@ from pvebench.metrics.results import (
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
+from pvebench.metrics.wall import collect_wall
 from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
@@ -94,6 +97,16 @@ class Page:
             self._latest = snapshot
             self._show(fresh.values(), known=known)
 
+    def judged(self, verdicts: Verdicts) -> None:
+        """Show new verdicts; a fault leaves the old ones in place."""
+        made, health = _gather({"verdicts": lambda families: collect_verdicts(verdicts, families)})
+        text = render(made)
+        deflated = text.deflated()
+        with self._lock:
+            self._health |= health
+            if health["verdicts"][0]:
+                self._summary["verdicts"] = text, deflated
+
     def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:
         """Whether these cases mean what they meant before."""
         return all(
@@ -115,7 +128,7 @@ class Page:
             key = record.last.case_key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
-        for name, collect in SUMMARY_COLLECTORS.items():
+        for name, collect in (SUMMARY_COLLECTORS | {"wall": collect_wall}).items():
             if not (known and name in DEFINITION_COLLECTORS):
                 text = render(self._gather({name: collect}, snapshot, ""))
                 self._summary[name] = text, text.deflated()

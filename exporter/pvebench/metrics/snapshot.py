@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from pvebench.model.wall import WallSlot
 from pvebench.store import CaseRecord, Totals
 
 
@@ -19,6 +20,7 @@ class Snapshot:
         intervals: case key -> seconds between its runs; only cases of the present packs.
         environments: as `Store.environments` gives them.
         max_age_seconds: results older than this, counted from `now`, are not shown.
+        wall: what the wall shows; empty: chosen from the results.
     """
 
     now: datetime
@@ -28,3 +30,4 @@ class Snapshot:
     totals: Totals = field(default_factory=Totals)
     max_age_seconds: float = 14 * 86400.0
     simulated: bool = False
+    wall: Sequence[WallSlot] = ()

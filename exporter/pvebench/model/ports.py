@@ -7,7 +7,7 @@ Drivers implement these Protocols; nothing here does any I/O. Errors are those o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Protocol
 
@@ -137,6 +137,11 @@ class BlockCounters:
     def operations(self) -> int:
         """All that moves or discards data."""
         return self.read_operations + self.write_operations + self.unmap_operations
+
+    def since(self, before: BlockCounters) -> BlockCounters:
+        """Return what was counted after `before`."""
+        names = [field.name for field in fields(self)]
+        return BlockCounters(**{one: getattr(self, one) - getattr(before, one) for one in names})
 
 
 class Hypervisor(Protocol):

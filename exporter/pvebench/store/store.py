@@ -16,9 +16,11 @@ from pvebench.errors import StoreMixed
 from pvebench.model.run import Outcome, Run
 from pvebench.model.workload import Direction
 from pvebench.store.bulk import add_history
+from pvebench.store.decisions import Decisions
 from pvebench.store.engine import open_engine, reading, writing
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
+from pvebench.store.numbers import Numbers
 from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
 from pvebench.store.retention import prune
 from pvebench.store.rows import run_row, sample_row, with_samples
@@ -51,6 +53,8 @@ class Store:
         self._engine = open_engine(path)
         self.journal = StoredJournal(self._engine)
         self.history = History(self._engine)
+        self.numbers = Numbers(self._engine)
+        self.decisions = Decisions(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
 

@@ -46,6 +46,9 @@ class HostDisk:
         self._tools = HostTools()
         self._volumes: dict[str, Volume] = {}
         self._attached: Volume | None = None
+        self._counted = BlockCounters(
+            read_operations=0, write_operations=0, flush_operations=0, read_bytes=0, write_bytes=0
+        )
         self._scratch: tuple[Path, int] | None = None
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
@@ -90,7 +93,7 @@ class HostDisk:
         # A device may be larger than the volume; beyond it nothing is touched.
         size = min(size, volume.size_bytes) if path.is_block_device() else size
         self.detach()
-        self._attached = volume
+        self._attached, self._counted = volume, device_counters(path)
         scratch = self._make_scratch(path) if path.is_file() else ""
         return Attachment(
             device=str(path), effective={"size_bytes": str(size), "bus": str(disk.bus)},
@@ -121,10 +124,15 @@ class HostDisk:
         return self._storages[volume.storage].drop_caches(volume)
 
     def counters(self) -> BlockCounters:
-        """Return the counters of the device below the volume, whoever uses it. See the port."""
-        if self._attached is None:
+        """Return the counters of the device below the volume, whoever uses it. See the port.
+
+        They begin at 0 with each attachment, as QEMU's do: what the device moved before is none
+        of this case's business.
+        """
+        path = self.volume_path
+        if path is None:
             raise SwitchFailed("no volume is in use on the host")
-        return device_counters(Path(self._storages[self._attached.storage].opened(self._attached)))
+        return device_counters(path).since(self._counted)
 
     def environment(self) -> Environment:
         """Return what this machine is. See the port."""

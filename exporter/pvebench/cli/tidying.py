@@ -17,7 +17,7 @@ EVERY_SECONDS: Final = 86400.0
 log = structlog.get_logger()
 
 
-class Keeper:
+class Tidier:
     """Keeps the database at the size that the settings in force ask for."""
 
     def __init__(

@@ -1,0 +1,338 @@
+"""Case detail: everything about one scenario and workload; the target of all links."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.models import dashboard as models
+
+from builder.looks import (
+    BETTER,
+    SAME,
+    WORSE,
+    alarm_steps,
+    change_steps,
+    prop,
+    state_words,
+    steps,
+    values,
+)
+from builder.panels import Column, facts, intro, lines, number, rows, timeline, verdict
+from builder.parts import (
+    base,
+    environment_changes,
+    label_variable,
+    node_variable,
+    place,
+    query,
+)
+from builder.promql import recorded, series
+from pvebench.metrics.catalog import (
+    BANDWIDTH,
+    BASELINE_IOPS,
+    CHANGE,
+    CHANGE_STATE,
+    CHANGE_THRESHOLD,
+    HOST_CPU,
+    IOPS,
+    LATENCY_MAX,
+    LATENCY_PERCENTILE,
+    RUN_ATTEMPT_TIMESTAMP,
+    RUN_DURATION,
+    RUN_SUCCESS,
+    RUN_TIMESTAMP,
+    RUNS,
+    SCENARIO_INFO,
+    SYNC_LATENCY_PERCENTILE,
+    VARIATION,
+    WORKLOAD_INFO,
+)
+
+CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
+OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
+INTRO: Final = (
+    "**Everything about one case**: the disk's configuration (scenario), what ran against it "
+    "(workload), its last value and its past. A step in a line is a new run, a dot the moment it "
+    "ended; the dashed line is the baseline, the band around it the case's own noise. Raw output "
+    "and logs of each run are on the exporter's page."
+)
+
+
+def build() -> dashboard.Dashboard:
+    """Return the dashboard."""
+    tried = RUN_ATTEMPT_TIMESTAMP
+    scenarios = label_variable("scenario", "Scenario", among='node=~"$node"', metric=tried)
+    # Not `idle` by default, which is first in the alphabet and has no IOPS.
+    workloads = label_variable(
+        "workload", "Workload", among='node=~"$node",scenario=~"$scenario"', metric=tried,
+        descending=True,
+    )  # fmt: skip
+    return (
+        base("Case detail", "pvebench-case", "One scenario and workload: value, verdict, past.")
+        .annotation(environment_changes())
+        .with_variable(node_variable(multi=False))
+        .with_variable(scenarios)
+        .with_variable(workloads)
+        .with_panel(_last().grid_pos(place(0, 0, 4, 4)))
+        .with_panel(_baseline().grid_pos(place(4, 0, 4, 4)))
+        .with_panel(_change().grid_pos(place(8, 0, 3, 4)))
+        .with_panel(_noise().grid_pos(place(11, 0, 3, 4)))
+        .with_panel(_state().grid_pos(place(14, 0, 4, 4)))
+        .with_panel(_age().grid_pos(place(18, 0, 3, 4)))
+        .with_panel(_success().grid_pos(place(21, 0, 3, 4)))
+        .with_panel(_value().grid_pos(place(0, 4, 24, 9)))
+        .with_panel(_percentiles().grid_pos(place(0, 13, 12, 9)))
+        .with_panel(_bandwidth().grid_pos(place(12, 13, 12, 9)))
+        .with_panel(_verdicts().grid_pos(place(0, 22, 12, 6)))
+        .with_panel(_within().grid_pos(place(12, 22, 12, 6)))
+        .with_panel(_cpu().grid_pos(place(0, 28, 8, 8)))
+        .with_panel(_syncs().grid_pos(place(8, 28, 8, 8)))
+        .with_panel(_duration().grid_pos(place(16, 28, 8, 8)))
+        .with_panel(_scenario().grid_pos(place(0, 36, 8, 12)))
+        .with_panel(_workload().grid_pos(place(8, 36, 8, 12)))
+        .with_panel(_outcomes().grid_pos(place(16, 36, 8, 12)))
+        .with_panel(intro(INTRO, y=48))
+    )
+
+
+def _last() -> stat.Panel:
+    return number(
+        "Last value",
+        "IOPS of the last good run.",
+        series(IOPS, **CASE),
+        unit="iops",
+        legend="{{direction}}",
+        graph=True,
+        missing="no IOPS in this case",
+    )
+
+
+def _baseline() -> stat.Panel:
+    return number(
+        "Baseline",
+        "What it is compared with.",
+        series(BASELINE_IOPS, **CASE),
+        unit="iops",
+        legend="{{direction}}",
+        missing="no baseline yet",
+    )
+
+
+def _change() -> stat.Panel:
+    panel = number(
+        "Change",
+        "Against the baseline; plus is better.",
+        series(CHANGE, **CASE),
+        unit="percentunit",
+        legend="{{metric}} {{direction}}",
+        decimals=1,
+        missing="no baseline yet",
+    )
+    return verdict(panel, change_steps())
+
+
+def _noise() -> stat.Panel:
+    return number(
+        "Noise",
+        "A smaller change is not told from noise.",
+        series(CHANGE_THRESHOLD, **CASE),
+        unit="percentunit",
+        legend="{{metric}} {{direction}}",
+        decimals=1,
+        missing="no baseline yet",
+    )
+
+
+def _state() -> stat.Panel:
+    panel = number(
+        "Verdict",
+        "Confirmed changes only are called slower or faster.",
+        series(CHANGE_STATE, **CASE),
+        legend="{{metric}} {{direction}}",
+        missing="no baseline yet",
+    )
+    colours = steps(WORSE, (-1, "orange"), (0, SAME), (1, "blue"), (2, BETTER))
+    return verdict(panel.mappings(state_words()), colours)
+
+
+def _age() -> stat.Panel:
+    panel = number(
+        "Age",
+        "Age of the last good run in intervals of its schedule; from 2.5 on it is stale.",
+        f"max({recorded(OVERDUE, **CASE)})",
+        unit="suffix: intervals",
+        decimals=1,
+        missing="never run well",
+    )
+    return verdict(panel, alarm_steps(2.5))
+
+
+def _success() -> stat.Panel:
+    panel = number(
+        "Last attempt",
+        "Whether it gave a good run.",
+        f"min({series(RUN_SUCCESS, **CASE)})",
+        missing="never tried",
+    )
+    return verdict(
+        panel.mappings(values({"0": ("FAILED", WORSE), "1": ("good", SAME)})),
+        steps(WORSE, (1, SAME)),
+    )
+
+
+def _value() -> timeseries.Panel:
+    value, baseline = series(IOPS, **CASE), series(BASELINE_IOPS, **CASE)
+    noise = series(CHANGE_THRESHOLD, **CASE, metric="throughput")
+    ran = f"{series(RUN_TIMESTAMP, **CASE)} > time() - $__interval_ms / 1000"
+    dots = f"{value} and on (job, instance, node, scenario, workload) ({ran})"
+    return (
+        lines(
+            "IOPS, baseline and noise",
+            "A step is a new run, a dot the moment it ended.",
+            [
+                query(value, legend="{{direction}}", ref="A"),
+                query(dots, legend="run {{direction}}", ref="B"),
+                query(baseline, legend="baseline {{direction}}", ref="C"),
+                query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
+                query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
+            ],
+            unit="iops",
+            linked=False,
+            right=False,
+        )
+        .override_by_query("B", [prop("custom.drawStyle", "points"), prop("custom.pointSize", 5)])
+        .override_by_query(
+            "C",
+            [
+                prop("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
+                prop("color", {"mode": "fixed", "fixedColor": SAME}),
+            ],
+        )
+        .override_by_regexp(
+            "^(upper|lower).*",
+            [
+                prop("custom.lineWidth", 0),
+                prop("color", {"mode": "fixed", "fixedColor": "#8E8E8E"}),
+                prop("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+            ],
+        )
+        .override_by_name("upper read", _filled_to("lower read"))
+        .override_by_name("upper write", _filled_to("lower write"))
+    )
+
+
+def _filled_to(name: str) -> list[models.DynamicConfigValue]:
+    return [prop("custom.fillBelowTo", name), prop("custom.fillOpacity", 10)]
+
+
+def _band(baseline: str, noise: str, sign: str) -> str:
+    return f"{baseline} * ignoring (metric) (1 {sign} {noise})"
+
+
+def _percentiles() -> timeseries.Panel:
+    return lines(
+        "Completion latency percentiles",
+        "Logarithmic. Lower is better. 99.99 needs runs of a million operations to mean much.",
+        [
+            query(series(LATENCY_PERCENTILE, **CASE), legend="p{{percentile}} {{direction}}"),
+            query(series(LATENCY_MAX, **CASE), legend="longest {{direction}}", ref="B"),
+        ],
+        unit="s",
+        log=True,
+        linked=False,
+    )
+
+
+def _bandwidth() -> timeseries.Panel:
+    return lines(
+        "Bandwidth",
+        "Of the last good run; SI units, as vendors count.",
+        [query(series(BANDWIDTH, **CASE), legend="{{direction}}")],
+        unit="Bps",
+        linked=False,
+        right=False,
+    )
+
+
+def _verdicts() -> statetimeline.Panel:
+    return timeline(
+        "Verdict over time",
+        "Blue faster, grey same, orange slower.",
+        series(CHANGE_STATE, **CASE),
+        "{{metric}} {{direction}}",
+    )
+
+
+def _within() -> timeseries.Panel:
+    return lines(
+        "Variation within a run",
+        "Standard deviation over mean of the intervals of one run: how steady the disk was.",
+        [query(series(VARIATION, **CASE), legend="{{direction}}")],
+        unit="percentunit",
+        linked=False,
+        right=False,
+    )
+
+
+def _cpu() -> timeseries.Panel:
+    return lines(
+        "Host CPU while measuring",
+        "In cores, measured outside the guest.",
+        [query(series(HOST_CPU, **CASE), legend="{{component}}")],
+        unit="none",
+        linked=False,
+        right=False,
+    )
+
+
+def _syncs() -> timeseries.Panel:
+    return lines(
+        "Sync latency",
+        "fsync and fdatasync, for workloads that sync.",
+        [query(series(SYNC_LATENCY_PERCENTILE, **CASE), legend="p{{percentile}}")],
+        unit="s",
+        log=True,
+        linked=False,
+        right=False,
+    )
+
+
+def _duration() -> timeseries.Panel:
+    return lines(
+        "Duration of a run",
+        "Switching, settling and measuring of the last attempt.",
+        [query(series(RUN_DURATION, **CASE), legend="duration")],
+        unit="s",
+        linked=False,
+        right=False,
+        zero=True,
+    )
+
+
+def _scenario() -> table.Panel:
+    return facts(
+        "Scenario",
+        "Every option of the disk and the VM around it.",
+        series(SCENARIO_INFO, node="$node", scenario="$scenario"),
+    )
+
+
+def _workload() -> table.Panel:
+    return facts(
+        "Workload",
+        "What ran against the disk.",
+        f"max by (workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
+        f"({series(WORKLOAD_INFO, workload='$workload')})",
+    )
+
+
+def _outcomes() -> table.Panel:
+    return rows(
+        "Runs so far",
+        "By outcome, since the first run.",
+        ("outcome",),
+        (Column(title="runs", expression=f"sum by (outcome) ({series(RUNS, **CASE)})"),),
+        sort="runs",
+        linked=False,
+    )

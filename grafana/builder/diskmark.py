@@ -1,0 +1,143 @@
+"""DiskMark view: the four rows that people know from CrystalDiskMark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard, stat, table
+from grafana_foundation_sdk.models import common as models
+
+from builder.looks import prop
+from builder.panels import intro, names, number
+from builder.parts import (
+    DATASOURCE,
+    base,
+    label_variable,
+    node_variable,
+    place,
+    table_query,
+    transformation,
+)
+from builder.promql import of_workloads, series
+from pvebench.metrics.catalog import (
+    BANDWIDTH,
+    ENVIRONMENT_INFO,
+    IOPS,
+    LATENCY_MEAN,
+    RUN_TIMESTAMP,
+    Metric,
+)
+
+HERE: Final = {"node": "$node", "scenario": "$scenario"}
+ROWS: Final = {
+    "SEQ1M Q8T1": ("read|write", "1048576", "8", "1"),
+    "SEQ128K Q32T1": ("read|write", "131072", "32", "1"),
+    "RND4K Q32T16": ("randread|randwrite", "4096", "32", "16"),
+    "RND4K Q1T1": ("randread|randwrite", "4096", "1", "1"),
+}
+"""Row of CrystalDiskMark's NVMe profile -> rw, block size, depth, jobs of the fio workload."""
+INTRO: Final = (
+    "**What would CrystalDiskMark say?** The four rows of its NVMe profile, measured by fio with "
+    "the same block sizes, depths and threads; SI megabytes. Not the same tool, so compare with "
+    "other results of pvebench. The workloads are in the pack `scenarios/demo.yaml`; copy them."
+)
+
+
+def build() -> dashboard.Dashboard:
+    """Return the dashboard."""
+    return (
+        base("DiskMark view", "pvebench-diskmark", "The rows that people know, for a screenshot.")
+        .with_variable(node_variable(multi=False))
+        .with_variable(label_variable("scenario", "Scenario", among='node=~"$node"'))
+        .with_panel(_title().grid_pos(place(0, 0, 14, 3)))
+        .with_panel(_measured().grid_pos(place(14, 0, 10, 3)))
+        .with_panel(_bandwidth().grid_pos(place(0, 3, 24, 7)))
+        .with_panel(_iops().grid_pos(place(0, 10, 12, 7)))
+        .with_panel(_latency().grid_pos(place(12, 10, 12, 7)))
+        .with_panel(intro(INTRO, y=17))
+    )
+
+
+def _rows(metric: Metric) -> str:
+    """Return all rows in one query, named by the label `test`; the numbers keep their order."""
+    parts = []
+    for index, (name, (rw, size, depth, jobs)) in enumerate(ROWS.items(), start=1):
+        chosen = of_workloads(
+            series(metric, **HERE), rw=rw, block_size_bytes=size, io_depth=depth, jobs=jobs
+        )
+        best = f"max by (direction) ({chosen})"
+        parts.append(f'label_replace({best}, "test", "{index}  {name}", "", "")')
+    return " or ".join(parts)
+
+
+def _table(title: str, description: str, metric: Metric, unit: str, decimals: int) -> table.Panel:
+    return (
+        table.Panel()
+        .datasource(DATASOURCE)
+        .with_target(table_query(_rows(metric)))
+        .title(title)
+        .description(description)
+        .unit(unit)
+        .decimals(decimals)
+        .min(0)
+        .no_value("not measured")
+        .align(models.FieldTextAlignment.AUTO)
+        .cell_height(models.TableCellHeight.LG)
+        .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)
+        .transformations(
+            [
+                transformation(
+                    "groupingToMatrix",
+                    rowField="test",
+                    columnField="direction",
+                    valueField="Value",
+                ),
+                transformation(
+                    "organize",
+                    renameByName={"test\\direction": "Test", "read": "Read", "write": "Write"},
+                ),
+                transformation("sortBy", fields={}, sort=[{"field": "Test", "desc": False}]),
+            ]
+        )
+        .override_by_name("Test", [prop("custom.displayMode", "auto"), prop("custom.width", 220)])
+    )
+
+
+def _bandwidth() -> table.Panel:
+    return _table(
+        "MB/s",
+        "Bandwidth, as CrystalDiskMark shows it; bars relative to the best.",
+        BANDWIDTH,
+        "Bps",
+        2,
+    )
+
+
+def _iops() -> table.Panel:
+    return _table("IOPS", "Operations per second.", IOPS, "iops", 0)
+
+
+def _latency() -> table.Panel:
+    return _table("Mean latency", "Lower is better.", LATENCY_MEAN, "s", 2)
+
+
+def _title() -> stat.Panel:
+    environment = series(ENVIRONMENT_INFO, node="$node")
+    scenario = series(IOPS, **HERE)
+    return names(
+        "Configuration",
+        "Scenario, and the software it was measured with.",
+        f"count by (storage, scenario) ({scenario}) * on () group_left (environment) "
+        f"max by (environment) ({environment})",
+        "{{storage}}  {{scenario}}  ·  {{environment}}",
+    )
+
+
+def _measured() -> stat.Panel:
+    return number(
+        "Measured",
+        "End of the newest run shown.",
+        f"max({series(RUN_TIMESTAMP, **HERE)}) * 1000",
+        unit="dateTimeAsIso",
+        missing="never",
+    )

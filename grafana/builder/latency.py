@@ -1,0 +1,178 @@
+"""Latency: what does a database feel?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import bargauge, dashboard, table, timeseries
+
+from builder.panels import Column, intro, lines, ranking, rows
+from builder.parts import (
+    base,
+    custom_variable,
+    environment_changes,
+    node_variable,
+    place,
+    query,
+    scenario_variable,
+    storage_variable,
+    workload_variable,
+)
+from builder.promql import series
+from pvebench.metrics.catalog import (
+    IOPS,
+    LATENCY_MAX,
+    LATENCY_MEAN,
+    LATENCY_PERCENTILE,
+    SYNC_LATENCY_PERCENTILE,
+)
+
+HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
+CASE: Final = {**HERE, "workload": "$workload"}
+CHOSEN: Final = {**CASE, "percentile": "$percentile"}
+INTRO: Final = (
+    "**What does a database feel?** Completion latency as the guest sees it. Percentiles are exact "
+    "for each run and are never averaged here. A sync is what makes a commit durable; the longest "
+    "operation tells stalls that no percentile shows. Lower is better everywhere."
+)
+
+
+def build() -> dashboard.Dashboard:
+    """Return the dashboard."""
+    percentiles = {"99 %": "99", "50 %": "50", "95 %": "95", "99.9 %": "99.9", "99.99 %": "99.99"}
+    return (
+        base("Latency", "pvebench-latency", "Percentiles, syncs and stalls.")
+        .annotation(environment_changes())
+        .with_variable(node_variable())
+        .with_variable(storage_variable())
+        .with_variable(workload_variable(multi=True))
+        .with_variable(scenario_variable())
+        .with_variable(custom_variable("percentile", "Percentile", percentiles))
+        .with_panel(intro(INTRO))
+        .with_panel(_over_time().grid_pos(place(0, 3, 16, 10)))
+        .with_panel(_ranking().grid_pos(place(16, 3, 8, 10)))
+        .with_panel(_syncs().grid_pos(place(0, 13, 16, 9)))
+        .with_panel(_sync_ranking().grid_pos(place(16, 13, 8, 9)))
+        .with_panel(_stalls().grid_pos(place(0, 22, 12, 9)))
+        .with_panel(_tail().grid_pos(place(12, 22, 12, 9)))
+        .with_panel(_table().grid_pos(place(0, 31, 24, 11)))
+    )
+
+
+def _most(expression: str) -> str:
+    return f"{expression} and topk(10, {expression} @ end())"
+
+
+def _over_time() -> timeseries.Panel:
+    return lines(
+        "Completion latency, chosen percentile",
+        "The ten slowest, logarithmic.",
+        [
+            query(
+                _most(series(LATENCY_PERCENTILE, **CHOSEN)),
+                legend="{{scenario}} {{workload}} {{direction}}",
+            )
+        ],
+        unit="s",
+        log=True,
+    )
+
+
+def _ranking() -> bargauge.Panel:
+    return ranking(
+        "Quickest, chosen percentile",
+        "The twelve lowest latencies.",
+        f"sort(bottomk(12, {series(LATENCY_PERCENTILE, **CHOSEN)}))",
+        unit="s",
+        legend="{{scenario}} {{workload}}",
+    )
+
+
+def _syncs() -> timeseries.Panel:
+    chosen = series(SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    return lines(
+        "Sync latency, chosen percentile",
+        "fsync and fdatasync. A sudden drop below what "
+        "the device can do means that syncs are ignored.",
+        [query(chosen, legend="{{scenario}} {{workload}}")],
+        unit="s",
+        log=True,
+    )
+
+
+def _sync_ranking() -> bargauge.Panel:
+    chosen = series(SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    return ranking(
+        "Quickest syncs",
+        "The twelve lowest; too good to be true is a warning.",
+        f"sort(bottomk(12, {chosen}))",
+        unit="s",
+        legend="{{scenario}}",
+    )
+
+
+def _stalls() -> timeseries.Panel:
+    return lines(
+        "Longest single operation",
+        "Of each run; the ten longest, logarithmic.",
+        [
+            query(
+                _most(series(LATENCY_MAX, **CASE)), legend="{{scenario}} {{workload}} {{direction}}"
+            )
+        ],
+        unit="s",
+        log=True,
+        right=False,
+    )
+
+
+def _tail() -> timeseries.Panel:
+    slow = series(LATENCY_PERCENTILE, **CASE, percentile="99.9")
+    middle = series(LATENCY_PERCENTILE, **CASE, percentile="50")
+    ratio = f"{slow} / ignoring (percentile) ({middle} > 0)"
+    slowest = f"and ignoring (percentile) topk(10, {slow} @ end())"
+    return lines(
+        "Tail: 99.9 % over median",
+        "How much worse the unlucky operations are, of the ten slowest: 10 is usual, 1000 is a "
+        "disk that freezes.",
+        [query(f"{ratio} {slowest}", legend="{{scenario}} {{workload}} {{direction}}")],
+        unit="none", log=True, right=False,
+    )  # fmt: skip
+
+
+def _table() -> table.Panel:
+    keys = "node, storage, scenario, workload, direction"
+
+    def percentile(value: str) -> str:
+        return f"max by ({keys}) ({series(LATENCY_PERCENTILE, **CASE, percentile=value)})"
+
+    return rows(
+        "All cases",
+        "Last good runs.",
+        ("storage", "scenario", "workload", "direction"),
+        (
+            Column(
+                title="IOPS",
+                expression=f"max by ({keys}) ({series(IOPS, **CASE)})",
+                unit="iops",
+                decimals=0,
+            ),
+            Column(
+                title="mean",
+                expression=f"max by ({keys}) ({series(LATENCY_MEAN, **CASE)})",
+                unit="s",
+                decimals=2,
+            ),
+            Column(title="p50", expression=percentile("50"), unit="s", decimals=2),
+            Column(title="p99", expression=percentile("99"), unit="s", decimals=2),
+            Column(title="p99.9", expression=percentile("99.9"), unit="s", decimals=2),
+            Column(
+                title="longest",
+                expression=f"max by ({keys}) ({series(LATENCY_MAX, **CASE)})",
+                unit="s",
+                decimals=2,
+            ),
+        ),
+        sort="p99",
+        descending=False,
+    )

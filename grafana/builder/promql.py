@@ -1,0 +1,61 @@
+"""Selectors whose names are checked while the dashboards are built."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from pvebench.metrics.catalog import CATALOG, WORKLOAD_INFO, Metric
+
+RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
+SAME_CASE: Final = "job, instance, node, scenario, workload"
+SAME_RESULT: Final = f"{SAME_CASE}, direction"
+
+
+def series(metric: Metric, /, **matchers: str) -> str:
+    """Return a selector on `metric`; each matcher's value is a regular expression.
+
+    Raises:
+        KeyError: the catalogue's metric has no such label, so the panel would stay empty.
+    """
+    assert CATALOG[metric.name] is metric  # noqa: S101 # a metric from elsewhere is a mistake
+    for label in matchers:
+        if label not in metric.labels:
+            raise KeyError(f"{metric.name} has no label {label}")
+    return f"{metric.exposed}{_inside(matchers)}"
+
+
+def recorded(name: str, /, **matchers: str) -> str:
+    """Return a selector on a recording rule's series.
+
+    Raises:
+        KeyError: no rule records that name.
+    """
+    if name not in _records():
+        raise KeyError(f"no rule in {RULES.name}/ records {name}")
+    return f"{name}{_inside(matchers)}"
+
+
+@cache
+def _records() -> frozenset[str]:
+    texts = [path.read_text("utf-8") for path in RULES.glob("*.yml")]
+    return frozenset(name for text in texts for name in re.findall(r"record: (\S+)", text))
+
+
+def _inside(matchers: dict[str, str]) -> str:
+    if not matchers:
+        return ""
+    return "{" + ",".join(f'{label}=~"{value}"' for label, value in matchers.items()) + "}"
+
+
+def of_workloads(expression: str, **matchers: str) -> str:
+    """Keep the results of workloads with this definition, such as `rw` or `block_size_bytes`."""
+    definition = series(WORKLOAD_INFO, **matchers)
+    return f"{expression} * on (job, instance, workload, direction) group_left () {definition}"
+
+
+def counted(condition: str, all_of_them: str) -> str:
+    """Return how many meet a condition: 0 when none does, nothing when there are none at all."""
+    return f"count({condition}) or 0 * count({all_of_them})"

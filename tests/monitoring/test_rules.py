@@ -1,0 +1,103 @@
+"""Recording and alert rules: valid, each tested, each alert with a runbook."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from support.packs import ROOT
+
+RULES = ROOT / "prometheus" / "rules"
+TESTS = ROOT / "prometheus" / "tests"
+RUNBOOKS = ROOT / "docs" / "runbooks.md"
+
+
+def load(path: Path) -> Any:
+    return YAML(typ="safe").load(path)
+
+
+def rules(kind: str) -> list[dict[str, Any]]:
+    return [
+        rule
+        for path in sorted(RULES.glob("*.yml"))
+        for group in load(path)["groups"]
+        for rule in group["rules"]
+        if kind in rule
+    ]
+
+
+def alerts() -> list[dict[str, Any]]:
+    return rules("alert")
+
+
+def expectations() -> list[dict[str, Any]]:
+    return [
+        expectation
+        for path in sorted(TESTS.glob("*.yml"))
+        for test in load(path)["tests"]
+        for expectation in test["promql_expr_test"]
+    ]
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["promtool", *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_the_rules_are_valid_and_promtool_has_nothing_to_say() -> None:
+    done = promtool("check", "rules", "--lint=all", "--lint-fatal", *map(str, RULES.glob("*.yml")))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_rules_do_what_their_tests_say() -> None:
+    done = promtool("test", "rules", *map(str, TESTS.glob("*.yml")))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tests_see_a_rule_that_does_something_else(tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "tests").mkdir()
+    for path in [*RULES.glob("*.yml"), *TESTS.glob("*.yml")]:
+        text = path.read_text("utf-8").replace("> 2.5", "> 25").replace("== -2", "== -1")
+        (tmp_path / path.parent.name / path.name).write_text(text, "utf-8")
+    for path in (tmp_path / "tests").glob("*.yml"):
+        assert promtool("test", "rules", str(path)).returncode != 0, path
+
+
+@pytest.mark.parametrize("rule", rules("record"), ids=lambda rule: str(rule["record"]))
+def test_every_recording_rule_has_an_expected_value(rule: dict[str, Any]) -> None:
+    values = [one for one in expectations() if rule["record"] in one["expr"]]
+    assert any(one["exp_samples"] for one in values)
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
+def test_every_alert_is_seen_firing_and_not_firing(alert: dict[str, Any]) -> None:
+    name = alert["alert"]
+    seen = [bool(one["exp_samples"]) for one in expectations() if f'"{name}"' in one["expr"]]
+    assert True in seen
+    # The watchdog is the one that must never be silent.
+    assert False in seen or name == "PVEBenchWatchdog"
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
+def test_every_alert_says_what_it_is_and_leads_to_its_runbook(alert: dict[str, Any]) -> None:
+    assert alert["alert"].startswith("PVEBench")
+    assert alert["labels"]["severity"] in {"none", "info", "warning", "critical"}
+    texts = alert["annotations"]
+    assert texts["summary"]
+    assert texts["description"]
+    page, _, anchor = texts["runbook_url"].partition("#")
+    assert (page, anchor) == ("docs/runbooks.md", alert["alert"].lower())
+    headings = re.findall(r"^## (\w+)$", RUNBOOKS.read_text("utf-8"), flags=re.MULTILINE)
+    assert alert["alert"] in headings
+
+
+def test_every_runbook_has_its_alert() -> None:
+    headings = re.findall(r"^## (\w+)$", RUNBOOKS.read_text("utf-8"), flags=re.MULTILINE)
+    assert sorted(headings) == sorted(alert["alert"] for alert in alerts())

@@ -1,0 +1,87 @@
+"""The last weeks of the simulated year behind a real exporter page, in a real Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pvebench.cli.choice import intervals_of
+from pvebench.cli.demo import DemoSource
+from pvebench.cli.export import Window, first_moment, write_past
+from pvebench.config import Settings
+from pvebench.metrics import ConfigState, Page
+from pvebench.metrics.live import (
+    collect_build,
+    collect_config,
+    collect_database,
+    collect_scheduler,
+)
+from pvebench.model.status import CycleStatus, State, WorkerStatus
+from pvebench.store import Store
+from pvebench.web import Board, WebServer, listen
+from pvebench.web.app import make_app
+from support.prometheus import Prometheus, backfill, free_port, prometheus
+from support.verdicts import known_verdicts
+from support.year import assignments, filled_store
+
+STEP = 4 * 3600.0
+LOOKBACK = "--query.lookback-delta=250m"
+
+
+def statuses() -> list[WorkerStatus]:
+    """Return one node that measures and one that waits."""
+    now = datetime.now(UTC)
+    case = assignments()[0].matrix.cases[0]
+    cycle = CycleStatus(
+        uid="1", number=1, pack="demo", tier="core", planned=100, done=40, failed=1,
+        started=now - timedelta(hours=1), expected_end=now + timedelta(hours=2),
+    )  # fmt: skip
+    return [
+        WorkerStatus(node="pve1", state=State.RUNNING, since=now, progressed=now, case=case,
+                     cycle=cycle),
+        WorkerStatus(node="pve2", state=State.IDLE, since=now, progressed=now,
+                     next_due=now + timedelta(hours=1)),
+    ]  # fmt: skip
+
+
+def page_of(store: Store) -> Page:
+    loaded = ConfigState(digest="d", packs=("demo",), loaded=datetime.now(UTC), successful=True)
+    page = Page(
+        DemoSource(store, intervals_of(assignments())),
+        live={
+            "build": collect_build,
+            "config": lambda families: collect_config(loaded, families),
+            "scheduler": lambda families: collect_scheduler(statuses(), families),
+            "database": lambda families: collect_database(store.path, families),
+            "verdicts": known_verdicts(store),
+        },
+    )
+    page.refresh()
+    return page
+
+
+@contextmanager
+def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
+    """Give a Prometheus that has the past from a backfill and the present from a scrape."""
+    store = filled_store(directory, days=days)
+    exporter = f"127.0.0.1:{free_port()}"
+    past = directory / "past.om"
+    window = Window(
+        start=first_moment(store), end=datetime.now(UTC).timestamp(), step=STEP,
+        labels={"job": "pvebench", "instance": exporter},
+    )  # fmt: skip
+    with past.open("w", encoding="utf-8") as file:
+        write_past(store, intervals_of(assignments()), Settings(), window, file)
+    backfill(past, directory / "data")
+    app = make_app(page=page_of(store), statuses=statuses, ready=lambda: True, board=Board(store))
+    # A busy machine needs longer than a second for a scrape; one that fails ends all series.
+    started = prometheus(directory, exporter, LOOKBACK, seconds=5)
+    with WebServer(app, listen(exporter)), started as server:
+        server.wait_for("pvebench_iops")
+        server.wait_for("node_storage:pvebench_change_state:count_regressed")
+        # Counters need two scrapes before they have increased, even by nothing.
+        server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+        yield server
+    store.close()

@@ -1,0 +1,54 @@
+"""A known page of verdicts for the cases of a store, where no analysis has judged them yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pvebench.metrics import catalog
+from pvebench.metrics.families import Families
+from pvebench.store import Store, StoredRun
+
+STATES = (-2, -1, 0, 1, 2)
+RATIOS = {-2: -0.25, -1: -0.08, 0: 0.01, 1: 0.06, 2: 0.2}
+NOISE = 0.03
+
+
+def known_verdicts(store: Store) -> Callable[[Families], None]:
+    """Return a collector; the state of each case goes round through all five."""
+    runs = store.history.newest(store.case_keys(), good=True)
+    newest = [(index, store.run(run.number)) for index, run in enumerate(runs.values())]
+
+    def collect(families: Families) -> None:
+        for index, run in newest:
+            assert run is not None
+            _judge(families, run, STATES[index % 5])
+
+    return collect
+
+
+def _judge(families: Families, run: StoredRun, state: int) -> None:
+    labels = dict(run.definition["labels"])
+    for direction in run.definition["workload"]["directions"] or [""]:
+        result = {**labels, "direction": direction}
+        metrics = ("throughput", "latency_p99", "cpu_cost") if direction else ("idle_cost",)
+        for metric in metrics:
+            _figure(families, {**result, "metric": metric}, state)
+        if direction:
+            _baseline(families, result, run)
+    families.add(catalog.BASELINE_RUNS, labels, 12)
+    families.add(catalog.BASELINE_START, labels, run.started.timestamp() - 86400)
+
+
+def _figure(families: Families, labels: dict[str, Any], state: int) -> None:
+    families.add(catalog.CHANGE, labels, RATIOS[state])
+    families.add(catalog.CHANGE_THRESHOLD, labels, NOISE)
+    families.add(catalog.CHANGE_STATE, labels, state)
+    families.add(catalog.REGRESSION, labels, state == -2)
+    families.add(catalog.SUSPICIOUS_GAIN, labels, 0)
+
+
+def _baseline(families: Families, result: dict[str, Any], run: StoredRun) -> None:
+    for sample in run.samples:
+        if sample.metric == "iops":
+            families.add(catalog.BASELINE_IOPS, result, sample.value)
