@@ -17,10 +17,12 @@ from pvebench.cli.export import first_moment, write_past
 from pvebench.cli.options import PATH
 from pvebench.cli.planned import planned_cases
 from pvebench.config import Pack, Settings, load_pack
+from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
 from pvebench.drivers.simulated.story import YEAR, Story
 from pvebench.drivers.simulated.year import history
 from pvebench.errors import StoreError
+from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.history import STEP_SECONDS, Window
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
@@ -117,11 +119,13 @@ def show(state: Path, pack: Path, listen: str) -> None:
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
         board = Board(store, planned_cases(given))
+        page = demo_page(store, intervals_of(given))
+        keeper = Keeper(Feed(store), load_known_issues(), told=page.judged)
         app = make_app(
-            page=demo_page(store, intervals_of(given)), statuses=demo_statuses,
-            ready=lambda: True, board=board,
+            page=page, statuses=demo_statuses, ready=lambda: True, board=board,
+            verdicts=lambda: keeper.current,
         )  # fmt: skip
-        with WebServer(app, open_socket(listen)):
+        with keeper, WebServer(app, open_socket(listen)):
             click.echo(f"simulated results on http://{listen}/")
             threading.Event().wait()
 
