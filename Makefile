@@ -9,6 +9,7 @@ NODE_EXPORTER_PORT ?= 9691
 GRAFANA_PORT ?= 9692
 ARGS ?=
 ALL ?=
+CHECK ?=
 MOMENTS ?= 50
 SEEDS ?= 1000
 SEED ?=
@@ -21,13 +22,13 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run test check format generate screenshot bench crash sim e2e guest lock clean venv
+.PHONY: help run demo test check format generate screenshot bench bench-detection crash sim e2e guest lock clean venv
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables of run: CYCLES=  PACK=$(PACK)  STATE=$(STATE)  ARGS=  EXPORTER_PORT=$(EXPORTER_PORT)'
 	@echo '  PROMETHEUS_PORT=$(PROMETHEUS_PORT)  NODE_EXPORTER_PORT=$(NODE_EXPORTER_PORT)  GRAFANA_PORT=$(GRAFANA_PORT)'
@@ -39,6 +40,11 @@ run: packages-run venv ## measure, with Prometheus and Grafana beside it (needs 
 	@exec scripts/run $(PACK:%=--pack %) --state '$(STATE)' $(if $(CYCLES),--cycles $(CYCLES)) \
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)' -- $(ARGS)
+
+demo: packages-run venv ## open the stack on a simulated year; CHECK=1 asks every panel's queries instead (needs Prometheus; Grafana if it is there)
+	@exec scripts/demo --state '$(STATE)-demo' $(if $(CHECK),--check) \
+		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
+		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)'
 
 test: packages-test venv ## run all tests; ARGS= goes to pytest (needs what run needs, Chromium and a few tools)
 	$(BIN)/python -m pytest $(ARGS)
@@ -63,9 +69,12 @@ screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulat
 	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
-	@shopt -s nullglob; found=(bench/*.py); \
+	@shopt -s nullglob; found=(bench/[a-z]*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+bench-detection: venv ## measure how well changes are found, beside other methods; SEED= ARGS= (needs Python, for the others the index)
+	@$(BIN)/python bench/detection.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random moments of real cycles (needs what run needs)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED)
@@ -73,8 +82,8 @@ crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random mom
 sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
-e2e: packages-run venv ## one cycle of every option of the lab (needs what run needs)
-	@tests/e2e/lab-all-options $(ARGS)
+e2e: packages-run venv ## every option of the lab, and a test cluster of Proxmox VE 8 and 9 (needs what run needs)
+	@for script in lab-all-options proxmox; do tests/e2e/$$script $(ARGS); done
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

@@ -16,7 +16,12 @@
     │   ├── OutcomeUnknown               a reply was lost: query, never repeat
     │   ├── SwitchFailed                 a disk could not be attached or detached (retryable)
     │   ├── GuestSilent                  the agent does not answer in time (retryable)
-    │   └── VolumeError                  a volume could not be made, read or removed
+    │   ├── VolumeError                  a volume could not be made, read or removed
+    │   ├── ServerGone                   the Proxmox API cannot be reached (retryable)
+    │   ├── ServerUntrusted              its certificate is not the expected one
+    │   ├── AccessDenied                 the token is refused, or lacks a right
+    │   ├── Busy                         a backup, migration … holds the VM (retryable)
+    │   └── NotOurs                      pvebench did not make it and does not touch it
     ├── GuestImageError              7   the guest image is missing, half-built or damaged
     ├── WorkloadError                8   the benchmark tool failed or its output is unreadable
     │   ├── ToolFailed
@@ -169,6 +174,30 @@ class GuestSilent(DriverError):
 
 class VolumeError(DriverError):
     """A volume could not be created, inspected or removed."""
+
+
+class ServerGone(DriverError):
+    """The Proxmox API cannot be reached, or its node or cluster is not working."""
+
+    retryable = True
+
+
+class ServerUntrusted(DriverError):
+    """The server's certificate is not the one that the settings ask for; nothing was sent."""
+
+
+class AccessDenied(DriverError):
+    """The credentials are refused, or a right is missing."""
+
+
+class Busy(DriverError):
+    """Something else, such as a backup, holds the VM; nothing was changed."""
+
+    retryable = True
+
+
+class NotOurs(DriverError):
+    """An object without pvebench's mark, or outside its pool: it is never touched."""
 
 
 class GuestImageError(PvebenchError):

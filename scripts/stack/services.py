@@ -80,8 +80,8 @@ class Layout:
             ) from error
 
 
-def prometheus(options: argparse.Namespace, layout: Layout) -> Service:
-    """Return Prometheus, with its data in the state directory."""
+def prometheus(options: argparse.Namespace, layout: Layout, *more: str) -> Service:
+    """Return Prometheus, with its data in the state directory and further arguments."""
     mark = f"--storage.tsdb.path={layout.prometheus / 'data'}"
     command = (
         find_program("prometheus"),
@@ -90,6 +90,7 @@ def prometheus(options: argparse.Namespace, layout: Layout) -> Service:
         # Long enough to see what last year's upgrade did; a full matrix takes some GB for it.
         "--storage.tsdb.retention.time=2y",
         f"--web.listen-address={HOST}:{options.prometheus_port}",
+        *more,
     )
     return Service("Prometheus", options.prometheus_port, "PROMETHEUS_PORT", command, mark)
 
@@ -180,8 +181,7 @@ def write_prometheus_config(layout: Layout, exporter: Service, node: Service) ->
 
 def announce(exporter: Service, services: Sequence[Service]) -> None:
     """Say where everything can be seen."""
-    print(f"{exporter.name:14} http://{HOST}:{exporter.port}/metrics")
-    for service in services:
+    for service in (exporter, *services):
         print(f"{service.name:14} http://{HOST}:{service.port}")
     if not any(service.name == "Grafana" for service in services):
         print("Grafana        not installed; to see the dashboards install it and start again,")

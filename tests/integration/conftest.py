@@ -13,6 +13,7 @@ from pvebench.drivers.qemu.storages import StorageOptions
 from pvebench.drivers.qemu.volumes import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Attachment, Guest, Plug
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.store import Store
@@ -39,6 +40,13 @@ class Lab:
             image=image, accelerator=Accelerator.TCG, runtime=directory / "run",
             journal=self.store.journal, clock=self.clock,
         )  # fmt: skip
+
+    def plug(self, wanted: Scenario) -> tuple[Guest, Attachment]:
+        """Attach the scenario's disk as a run does: by a boot where the bus cannot hot-plug."""
+        volume, _ = self.qemu.volume(wanted)
+        cold = Plug(volume, wanted.disk) if wanted.disk.cold else None
+        guest = self.qemu.boot(MACHINE, cold)
+        return guest, self.qemu.attach(volume, wanted.disk)
 
     def close(self) -> None:
         self.qemu.shutdown()

@@ -47,19 +47,22 @@ def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None
         try:
             server.wait_for("count(pvebench_iops) == 2", seconds=120)
             ready = httpx2.get(f"http://{address}/-/ready")
+            # Asked while the exporter answers: a scrape that fails ends every series of it.
+            buses = server.query("count by (bus, cache, format) (pvebench_iops > 100)")
+            cores = server.query('pvebench_host_cpu_usage_cores{component="vcpu"} > 0.1')
+            environments = server.query("pvebench_environment_info")
+            moved = server.query('pvebench_moved_bytes_total{direction="read"} > 1e6')
         finally:
             exporter.send_signal(signal.SIGTERM)
             begun = time.monotonic()
             out, _ = exporter.communicate(timeout=20)
         assert time.monotonic() - begun < 10
         assert ready.status_code == 200
-        buses = server.query("count by (bus, cache, format) (pvebench_iops > 100)")
         assert {entry["metric"]["bus"] for entry in buses} == {"virtio", "scsi"}
-        cores = server.query('pvebench_host_cpu_usage_cores{component="vcpu"} > 0.1')
         assert len(cores) == 2
-        accel = server.query("pvebench_environment_info")[0]["metric"]["accel"]
+        accel = environments[0]["metric"]["accel"]
         assert accel in ("tcg", "kvm")
-        assert server.query('pvebench_moved_bytes_total{direction="read"} > 1e6')
+        assert moved
     assert exporter.returncode == 130
     assert "local.virtio.raw.none/randread-4k-qd8  ok" in out
     assert processes_of(tmp_path) == []

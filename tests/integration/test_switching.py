@@ -28,39 +28,36 @@ from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.units import MIB, TIB
 from pvebench.runner.verify import mismatch
 
-ALL_CONFIGURATIONS = list(itertools.product(Bus, Format, Cache))
+HOT = (Bus.VIRTIO, Bus.SCSI)
+TWENTY = list(itertools.product(HOT, (Format.RAW, Format.QCOW2), Cache))
 
 
 def test_all_twenty_configurations_are_attached_and_read_back_as_asked(shared_lab: Lab) -> None:
     shared_lab.qemu.boot(MACHINE)
-    for bus, kind, cache in ALL_CONFIGURATIONS:
+    for bus, kind, cache in TWENTY:
         wanted = scenario(bus, kind, cache)
         volume, _ = shared_lab.qemu.volume(wanted)
         attachment = shared_lab.qemu.attach(volume, wanted.disk)
         assert mismatch(wanted, attachment) == "", wanted.slug
 
 
-@pytest.mark.parametrize("bus", list(Bus))
+@pytest.mark.parametrize("bus", HOT)
 @pytest.mark.parametrize("aio", list(Aio))
 def test_every_aio_mode_works_with_and_without_an_iothread(
     shared_lab: Lab, bus: Bus, aio: Aio
 ) -> None:
-    shared_lab.qemu.boot(MACHINE)
     for iothread in (False, True):
         wanted = scenario(bus, aio=aio, iothread=iothread)
-        volume, _ = shared_lab.qemu.volume(wanted)
-        attachment = shared_lab.qemu.attach(volume, wanted.disk)
+        _, attachment = shared_lab.plug(wanted)
         assert mismatch(wanted, attachment) == ""
-        assert attachment.unverified == ("aio",)
+        assert attachment.unverified == ("aio", "discard", "preallocation")
 
 
 def test_the_guest_finds_the_same_bytes_on_every_bus(shared_lab: Lab) -> None:
-    guest = shared_lab.qemu.boot(MACHINE)
     sums = set()
     for bus in Bus:
-        wanted = scenario(bus)
-        volume, _ = shared_lab.qemu.volume(wanted)
-        device = shared_lab.qemu.attach(volume, wanted.disk).device
+        guest, attachment = shared_lab.plug(scenario(bus))
+        device = attachment.device
         if not sums:
             guest.run(["/bin/sh", "-c", f"head -c 65536 /dev/urandom > {device}; sync"])
         done = guest.run(["/bin/sh", "-c", f"head -c 65536 {device} | md5sum"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from pvebench.config import Pack, load_pack
 from pvebench.drivers.simulated import Fault, Faults, SimulatedClock, World, simulated_site
 from pvebench.drivers.simulated.clock import START
+from pvebench.model.guard import Guard
 from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
@@ -78,6 +79,7 @@ class Simulation:
 def simulate(
     directory: Path, *, seed: int = 1, cycles: int | None = 1, pack: Path = QUICK,
     faults: Mapping[Fault, float] | None = None, start: datetime = START,
+    guards: Callable[[SimulatedClock, Store], Sequence[Guard]] = lambda *_: (),
 ) -> Simulation:  # fmt: skip
     store = Store(directory / "pvebench.db", simulated=True)
     clock = SimulatedClock(start)
@@ -89,6 +91,6 @@ def simulate(
     recorder = Recorder()
     worker = Worker(
         site=simulated_site(world), assignments=[Assignment(loaded, matrix)], store=store,
-        observer=recorder, cycles=cycles,
+        observer=recorder, cycles=cycles, guards=guards(clock, store),
     )  # fmt: skip
     return Simulation(store, world, worker, recorder)

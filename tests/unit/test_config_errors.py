@@ -175,7 +175,8 @@ def settings_message(tmp_path: Path, text: str) -> str:
     [
         ("listen: 9620\n", "pvebench.yaml:1:9: listen: 9620 is not an address to listen on: "
          "write it as 127.0.0.1:9620"),
-        ("driver: kvm\n", "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu' or 'simulated'"),
+        ("driver: kvm\n", "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu', "
+         "'proxmox' or 'simulated'"),
         ("storages:\n  a: {kind: dir}\n",
          "pvebench.yaml:2:6: storages.a: a storage of kind dir wants path"),
         ("storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",

@@ -19,6 +19,7 @@ from pvebench.errors import PortInUse
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.web import listen
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
@@ -107,8 +108,44 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nothing feeds verdicts to the page yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
+        # Nothing holds the worker, no upgrade waits, no storage has a limit, no node_exporter.
+        "pvebench_scheduler_hold", "pvebench_environment_pending_info",
+        "pvebench_environment_change_info",
+        "pvebench_month_written_bytes", "pvebench_write_budget_bytes",
+        "pvebench_storage_free_bytes", "pvebench_storage_free_floor_bytes",
+        "pvebench_host_pressure_ratio",
+        # The simulated device counts no bytes, has no host row, and nothing is doubtful.
+        "pvebench_device_share_ratio", "pvebench_flush_share_ratio", "pvebench_guest_to_host_ratio",
+        "pvebench_guest_cpu_wait_cores", "pvebench_run_suspicion",
     }  # fmt: skip
     assert expected - shown == absent
+
+
+def test_a_suspicious_run_names_its_reason_and_does_not_replace_the_last_good_one(
+    tmp_path: Path,
+) -> None:
+    simulation = simulate(tmp_path)
+    simulation.worker.run()
+    good = simulation.recorder.runs[-1]
+    doubt = Sample("suspicion", None, 1.0, Unit.RATIO, "beats_host")
+    wild = [replace(one, value=1e9) for one in good.samples if one.metric == "iops"]
+    later = good.finished + timedelta(seconds=30)
+    simulation.store.add_run(
+        replace(
+            good, uid="doubtful", outcome=Outcome.SUSPICIOUS, reason="too good", finished=later,
+            samples=(*wild, doubt),
+        )
+    )  # fmt: skip
+    shown = page_of(simulation, now=later).render()[0].decode()
+    suspicions = [
+        sample
+        for family in parse_plain(shown)
+        for sample in family.samples
+        if sample.name == "pvebench_run_suspicion"
+    ]
+    assert [one.labels["reason"] for one in suspicions] == ["beats_host"]
+    assert suspicions[0].labels["scenario"] == good.case.scenario.slug
+    assert " 1e+09" not in shown
 
 
 def test_promtool_finds_nothing_to_complain_about(simulation: Simulation) -> None:
@@ -294,3 +331,19 @@ def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
     health = {one.labels["collector"]: one.value for one in found["pvebench_collector_success"]}
     assert health["results"] == 0
     assert len(found["pvebench_iops"]) == 11
+
+
+def test_a_case_that_means_something_else_now_is_told_by_its_next_result(
+    simulation: Simulation,
+) -> None:
+    snapshot = snapshot_of(simulation)
+    source = FixedSource(snapshot)
+    page = Page(source, {}, now=lambda: snapshot.now)
+    page.refresh()
+    *others, first = snapshot.records  # of several cases of one workload the last is heard
+    workload = {**first.last.definition["workload"], "title": "Told anew"}
+    last = replace(first.last, definition={**first.last.definition, "workload": workload})
+    source._snapshot = replace(snapshot, records=[*others, replace(first, last=last)])
+    assert 'title="Told anew"' not in page.render()[0].decode()
+    page.refresh(first.last.case_key)
+    assert 'title="Told anew"' in page.render()[0].decode()

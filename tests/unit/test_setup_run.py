@@ -134,7 +134,7 @@ def test_it_says_where_everything_is_and_ends_with_pvebench(runner: Runner) -> N
     assert runner.running() == {}
     first = runner.said.splitlines()
     ports = runner.ports
-    assert first[0].split() == ["pvebench", f"http://127.0.0.1:{ports['exporter']}/metrics"]
+    assert first[0].split() == ["pvebench", f"http://127.0.0.1:{ports['exporter']}"]
     assert first[1].split() == ["Prometheus", f"http://127.0.0.1:{ports['prometheus']}"]
     assert first[2].split() == ["node_exporter", f"http://127.0.0.1:{ports['node-exporter']}"]
     assert (

@@ -7,12 +7,12 @@ being busy or a change that hits everything, and only its own placebos can tell 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pvebench.analysis.groups import LEAST_MEMBERS, Group, GroupShift, groups_of
 from pvebench.analysis.levels import spread
 from pvebench.analysis.placebo import OWN, Known, critical, two_sided
 
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
     from pvebench.analysis.levels import Matrix
 
-Label = tuple[str, str]
-Group = tuple[Label, ...]
-"""(label, value) pairs that all members carry; empty: all cases."""
-
-LEAST_MEMBERS: Final = 3
-"""Cases a group needs, and that must be outside it."""
 CLIP: Final = 4.0
 """One case counts in a group as if it had moved by at most so many of its scales."""
 GROUP_LEVEL: Final = 0.005
@@ -40,28 +34,6 @@ PRIOR: Final = 8.0
 MOST_GROUPS: Final = 3
 COMPLEMENT: Final = 2.3
 """Log of the odds (10:1) that a named group moved, rather than everything but it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupShift:
-    """A group of cases that moved together; effects are logarithms, plus for better.
-
-    Attributes:
-        group: what its members share; empty for all cases.
-        all_but: True if the members are those that do not share it.
-        members: row numbers.
-        effect, low, high: shift against the other cases (of all cases: against before) and its
-            95 % interval.
-        p_value: adjusted for the number of groups that were looked at.
-    """
-
-    group: Group
-    all_but: bool
-    members: tuple[int, ...]
-    effect: float
-    low: float
-    high: float
-    p_value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,44 +56,20 @@ class FleetShift:
     common: float
 
 
-def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.bool_]]:
-    """Return every group of one label or of a pair of them, as a mask over the cases."""
-    import numpy as np
-
-    values: dict[str, NDArray[np.str_]] = {}
-    for key in sorted({key for case in labels for key in case}):
-        column = np.array([case.get(key, "") for case in labels])
-        if len(set(column.tolist())) > 1:
-            values[key] = column
-    single: dict[Group, NDArray[np.bool_]] = {
-        ((key, value),): column == value
-        for key, column in values.items()
-        for value in sorted(set(column.tolist()))
-        if value
-    }
-    pairs = {
-        (*one, *two): single[one] & single[two]
-        for one, two in itertools.combinations(single, 2)
-        if one[0][0] != two[0][0]
-    }
-    most = len(labels) - LEAST_MEMBERS
-    return {
-        group: mask
-        for group, mask in {**single, **pairs}.items()
-        if LEAST_MEMBERS <= mask.sum() <= most
-    }
-
-
-def judge_fleet(known: Known, labels: Sequence[Mapping[str, str]]) -> FleetShift:
+def judge_fleet(
+    known: Known, labels: Sequence[Mapping[str, str]], *, strictness: float = 1.0
+) -> FleetShift:
     """Return which groups moved at the event, and what each case did beyond that.
 
     Args:
         known: shifts of all cases, round by round.
         labels: of the same cases.
+        strictness: how many such questions are asked of one event, of other figures.
     """
     rest = known.shift.copy()
-    found = _contrasts(known, labels, rest)
-    everything = _everything(known, rest)
+    level = GROUP_LEVEL / strictness
+    found = _contrasts(known, labels, rest, level)
+    everything = _everything(known, rest, level)
     if everything is not None:
         found.append(everything)
         rest -= everything.effect
@@ -129,7 +77,9 @@ def judge_fleet(known: Known, labels: Sequence[Mapping[str, str]]) -> FleetShift
     return FleetShift(tuple(found), rest, p_values, adjusted(p_values), common)
 
 
-def _contrasts(known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix) -> list[GroupShift]:
+def _contrasts(
+    known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix, level: float
+) -> list[GroupShift]:
     """Find groups that moved against the other cases; take their effects out of `rest`.
 
     Being a difference at the same moment, a contrast is blind to what the host does to all.
@@ -153,9 +103,9 @@ def _contrasts(known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix) 
         score = now[:, 0] / _pooled_scale(placebos, floor, known)
         best = int(np.argmax(np.abs(score)))
         p_value = float(two_sided(score[best], known.degrees + PRIOR)) * len(names)
-        if p_value > GROUP_LEVEL:
+        if p_value > level:
             break
-        shift = _group_shift(known, rest, groups[names[best]], names[best], p_value)
+        shift = _named(_group_shift(known, rest, groups[names[best]], names[best], p_value), groups)
         rest[list(shift.members)] -= shift.effect
         found.append(shift)
     return found
@@ -208,7 +158,17 @@ def _group_shift(
     )  # fmt: skip
 
 
-def _everything(known: Known, rest: Matrix) -> GroupShift | None:
+def _named(shift: GroupShift, groups: Mapping[Group, NDArray[np.bool_]]) -> GroupShift:
+    """Return a shift of all but one group as that of another, where there are only two."""
+    if not shift.all_but:
+        return shift
+    for group, mask in groups.items():
+        if tuple(mask.nonzero()[0].tolist()) == shift.members:
+            return replace(shift, group=group, all_but=False)
+    return shift
+
+
+def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
     """Return the shift of all cases if it is larger than the host's common shifts ever were."""
     import numpy as np
 
@@ -219,7 +179,7 @@ def _everything(known: Known, rest: Matrix) -> GroupShift | None:
     now = np.clip(rest / known.scale, -CLIP, CLIP).mean()
     scale = max(float(spread(past)[0]), float(np.sqrt(1 / cases)))
     p_value = float(two_sided(now / scale, known.degrees + PRIOR))
-    if p_value > GROUP_LEVEL:
+    if p_value > level:
         return None
     effect = float(np.median(rest))
     common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])

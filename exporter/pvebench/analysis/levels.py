@@ -25,6 +25,8 @@ GLITCH: Final = 6.0
 GUARD: Final = 0.3
 """Share of the least-shifted run in the guarded shift: a level has moved only if all its runs
 have, which one glitch cannot fake."""
+WARY: Final = 5
+"""Runs up to which a block needs the whole guard."""
 TINY: Final = 1e-9
 """Smallest scale, as a logarithm: figures that never vary are judged too."""
 
@@ -114,7 +116,9 @@ def shifts(values: Matrix, level: Matrix, scale: Matrix, *, block: int) -> tuple
     rank = math.ceil(0.2 * block)
     least = np.where(mean > 0, blocks[..., rank - 1], blocks[..., block - rank]) - before
     side = np.sign(mean)
-    mixed = side * ((1 - GUARD) * mean + GUARD * least)
+    # A long block outvotes a glitch by itself; the least-shifted run only adds noise there.
+    weight = GUARD * min(1.0, WARY / block)
+    mixed = side * ((1 - weight) * mean + weight * least)
     # Two glitches among three runs make a mean, yet the third run stays where it was.
     guarded = side * np.minimum(mixed, side * least + reach)
     return mean, guarded

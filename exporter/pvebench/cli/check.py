@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from pvebench.cli.choice import assignments
 from pvebench.cli.instance import kvm_memory
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
+from pvebench.drivers.host import SystemClock
 from pvebench.drivers.qemu.accel import remembered_fault
 from pvebench.drivers.qemu.volumes import RESERVE_BYTES
 from pvebench.errors import MachineError, PvebenchError
@@ -60,6 +62,9 @@ def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
         made = make_plan(entry.matrix, seed=entry.pack.seed)
         yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases"
     yield _attempt("state", lambda: _state(settings))
+    if settings.driver == "proxmox":
+        # Imported only when it is used: the library behind it takes its time.
+        yield from import_module("pvebench.cli.cluster").check_cluster(settings, SystemClock())
     if settings.driver == "qemu":
         yield from _tools()
         yield from _space(settings, given)

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from pvebench.config import Pack, Settings, load_pack
+from pvebench.config.proxmox import ProxmoxSettings
+from pvebench.drivers.proxmox.storages import storage_kind
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.rules import STORAGE_KINDS, StorageKind
 from pvebench.plan import Assignment, Matrix, check_slugs, expand, select
 
 
-def storage_kinds(settings: Settings) -> dict[str, StorageKind]:
-    """Return storage id -> what it can hold."""
+def section(settings: Settings) -> ProxmoxSettings:
+    """Return the section `proxmox`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if settings.proxmox is None:
+        message = "driver proxmox wants a section `proxmox` in the settings; see docs/proxmox.md"
+        raise ConfigError([Problem("settings", 0, 0, message)])
+    return settings.proxmox
+
+
+def storage_kinds(settings: Settings, node: str) -> dict[str, StorageKind]:
+    """Return storage id -> what it can hold, for the storages that `node` has."""
+    if settings.driver == "proxmox":
+        given = section(settings)
+        return {
+            name: storage_kind(entry.type, major=given.version)
+            for name, entry in given.storages.items()
+            if not entry.nodes or node in entry.nodes
+        }
     return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storages_in_force().items()}
 
 
@@ -20,18 +41,20 @@ def assignments(
     only: tuple[str, ...] = (),
     skip: tuple[str, ...] = (),
 ) -> list[Assignment]:
-    """Return the packs of `settings`, expanded and selected.
+    """Return the packs of `settings` on each node, expanded and selected.
 
     Raises:
         ConfigError: a pack is wrong, or two of them mean different things by one slug.
     """
+    packs = [load_pack(path, scale=scale) for path in settings.packs]
+    every = settings.proxmox.storages if settings.proxmox else ()
     found: list[tuple[Pack, Matrix]] = []
-    for path in settings.packs:
-        pack = load_pack(path, scale=scale)
-        matrix = expand(pack, node=settings.node, storages=storage_kinds(settings))
-        found.append((pack, select(matrix, only=only, skip=skip)))
-    check_slugs(found)
-    found = [(pack, matrix) for pack, matrix in found if matrix.cases]
+    for node in settings.nodes_in_force():
+        kinds = storage_kinds(settings, node)
+        here = [(pack, expand(pack, node=node, storages=kinds, elsewhere=every)) for pack in packs]
+        here = [(pack, select(matrix, only=only, skip=skip)) for pack, matrix in here]
+        check_slugs(here)
+        found += [(pack, matrix) for pack, matrix in here if matrix.cases]
     if not found:
         message = "no case matches --only and --skip; see what there is: pvebench plan"
         raise ConfigError([Problem("command line", 0, 0, message)])

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 from pvebench.config import Settings
 from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
-from pvebench.drivers.qemu.machine import prove_kvm
+from pvebench.drivers.qemu.proof import prove_kvm
 from pvebench.drivers.qemu.registry import STORAGES
 from pvebench.drivers.qemu.storages import StorageOptions
 from pvebench.drivers.simulated import (
@@ -23,7 +24,7 @@ from pvebench.drivers.simulated import (
     simulated_site,
     undo_simulated,
 )
-from pvebench.guest import build_image, default_directory
+from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.metrics import Snapshot
 from pvebench.model.ports import Journal, Site
 from pvebench.model.wall import WallSlot
@@ -50,12 +51,13 @@ class StoreSource:
     def snapshot(self, case_key: str | None = None) -> Snapshot:
         """Read the present results, of one case or of all."""
         intervals, settings = self.intervals(), self.settings()
+        nodes = settings.nodes_in_force()
         keys = [case_key] if case_key in intervals else [] if case_key else list(intervals)
         records = [self.store.case(key) for key in keys]
         return Snapshot(
             now=self.now(),
             records=[record for record in records if record is not None],
-            environments=self.store.environments(settings.node),
+            environments=[entry for node in nodes for entry in self.store.environments(node)],
             intervals=intervals,
             totals=self.store.totals(),
             max_age_seconds=settings.max_age,
@@ -79,19 +81,37 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
     """Undo what a killed process left open in the journal; return a line about each thing."""
     if settings.driver == "simulated":
         return undo_simulated(journal, Reality())
+    if settings.driver == "proxmox":
+        # Imported only when it is used: the library behind it takes its time.
+        cluster = import_module("pvebench.cli.cluster")
+        lines: list[str] = cluster.undo_on_cluster(settings, journal, SystemClock())
+        return lines
     return undo_pending(journal)
 
 
-def make_site(
+def make_sites(
     settings: Settings, state: StateDirectory, journal: Journal, clock: StopClock, say: Say
-) -> Site:
-    """Return the node that the settings name, with everything of a crashed run undone."""
+) -> list[Site]:
+    """Return the nodes that the settings name, with everything of a crashed run undone."""
     for line in undo_everything(settings, journal):
         say(f"after an unclean end: {line}")
     if isinstance(clock, SimulatedClock):
         seed = settings.simulation.seed
-        return simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))
+        return [simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))]
     image = build_image(settings.guest_image or default_directory(), say=say)
+    if settings.driver == "proxmox":
+        cluster = import_module("pvebench.cli.cluster")
+        return [
+            cluster.cluster_site(settings, node, image, journal, clock)
+            for node in settings.nodes_in_force()
+        ]
+    return [_lab_site(settings, state, image, journal, clock, say)]
+
+
+def _lab_site(
+    settings: Settings, state: StateDirectory, image: GuestImage, journal: Journal,
+    clock: SystemClock, say: Say,
+) -> Site:  # fmt: skip
     proof = prove_kvm(image, state.runtime, journal=journal, clock=clock, timeout=PROOF_SECONDS)
     accelerator = choose_accelerator(
         settings.accelerator, memory=kvm_memory(), prove=proof, say=say

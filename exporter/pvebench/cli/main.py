@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from importlib import import_module
 from typing import Final
 
 import click
-import structlog
 
 from pvebench import __version__
 from pvebench.errors import PvebenchError
 
 COMMANDS: Final = {
+    "abort": "steering:abort",
+    "baseline": "baseline:baseline",
     "check": "check:check",
     "demo": "demo:demo",
     "export": "export:export",
     "guest": "guest:guest",
+    "judge": "verdict:judge",
     "packs": "planning:packs",
+    "pause": "steering:pause",
     "plan": "planning:plan",
+    "proxmox": "proxmox:proxmox",
     "results": "results:results",
+    "resume": "steering:resume",
     "run": "running:run",
     "schema": "schema:schema",
     "serve": "running:serve",
     "storage": "tending:storage",
+    "sweep": "steering:sweep",
     "undo": "tending:undo",
+    "verdict": "verdict:verdict",
 }
 """Command -> where it is, imported only when it is used: a quick command must start quickly."""
+
+
+QUIET: Final = frozenset({"packs", "plan", "schema"})
+"""Commands that log nothing: they are waited for, and need not load the logging."""
 
 
 class _Commands(click.Group):
@@ -55,28 +65,11 @@ class _Commands(click.Group):
     "--log.format", "log_format", default="logfmt", type=click.Choice(["logfmt", "json"]),
     help="Form of the log on stderr.",
 )  # fmt: skip
-def cli(log_level: str, log_format: str) -> None:
+@click.pass_context
+def cli(context: click.Context, log_level: str, log_format: str) -> None:
     """Measure what virtual disks deliver on this storage, again and again."""
-    _configure_logging(log_level, log_format)
-
-
-def _configure_logging(level: str, form: str) -> None:
-    renderer = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        # Looked up for every message: stderr may be another one by then, in tests it is.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-    )
+    if context.invoked_subcommand not in QUIET:
+        import_module("pvebench.cli.logs").configure_logging(log_level, log_format)
 
 
 def main() -> None:
@@ -87,7 +80,8 @@ def main() -> None:
 def run_cli(arguments: list[str]) -> int:
     """Return the exit code for `arguments`; print errors on stderr."""
     try:
-        cli.main(arguments, prog_name="pvebench", standalone_mode=False)
+        # A command that has an answer beside its output gives it as the exit code.
+        answer = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
     except PvebenchError as error:
         click.echo(f"pvebench: {error}", err=True)
         return error.exit_code
@@ -100,4 +94,4 @@ def run_cli(arguments: list[str]) -> int:
         # The reader of a pipe has gone; nobody is left to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return 0
+    return answer if isinstance(answer, int) else 0

@@ -25,7 +25,9 @@ _SETTINGS = (
         "--pack", "packs", type=PATH, multiple=True,
         help="Pack to use instead of those of the settings; may be repeated.",
     ),
-    click.option("--driver", type=click.Choice(["qemu", "simulated"]), help="What runs the guest."),
+    click.option(
+        "--driver", type=click.Choice(["qemu", "proxmox", "simulated"]), help="What runs the guest."
+    ),
     click.option("--node", help="Label 'node' of the results."),
     click.option(
         "--state", type=PATH, envvar="PVEBENCH_STATE",
@@ -66,11 +68,13 @@ def read_settings(
         ConfigError: the file or an option is wrong.
     """
     settings = load_settings(config)
-    given = {
+    given: dict[str, Any] = {
         "state": state.absolute() if state else None,
         "node": node, "driver": driver, "listen": listen, "packs": packs or None,
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
+    if node is not None and settings.proxmox is not None:
+        changes["proxmox"] = settings.proxmox.model_copy(update={"nodes": ()})
     if not settings.packs and "packs" not in changes:
         changes["packs"] = (DEFAULT_PACK,)
     return settings.with_changes(changes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -18,22 +18,25 @@ from pvebench.model.status import Phase, WorkerStatus
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Case
 
-Status = Callable[[], WorkerStatus]
+Statuses = Callable[[], Sequence[WorkerStatus]]
 
 
 class ProgressLines:
     """`runner.Observer` that prints one line for each finished run."""
 
-    def __init__(self, console: Console, status: Status) -> None:
+    def __init__(self, console: Console, statuses: Statuses) -> None:
         self._console = console
-        self._status = status
+        self._statuses = statuses
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
         """Nothing: lines tell results, not steps."""
 
     def finished(self, run: Run) -> None:
         """Print what came out."""
-        self._console.print(run_line(run, self._status()), highlight=False, soft_wrap=True)
+        statuses = self._statuses()
+        mine = next(one for one in statuses if one.node == run.case.scenario.node)
+        line = run_line(run, mine, name_node=len(statuses) > 1)
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         return self
@@ -50,14 +53,15 @@ class ProgressLines:
 class ProgressLive(ProgressLines):
     """The same lines, with a bar below them that shows the present case and the ETA."""
 
-    def __init__(self, console: Console, status: Status) -> None:
-        super().__init__(console, status)
+    def __init__(self, console: Console, statuses: Statuses) -> None:
+        super().__init__(console, statuses)
         self._live = Live(
             get_renderable=self._view, console=console, refresh_per_second=4, transient=True
         )
 
     def _view(self) -> Group:
-        return Group(*live_view(self._status(), datetime.now(UTC)))
+        now = datetime.now(UTC)
+        return Group(*(line for one in self._statuses() for line in live_view(one, now)))
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -73,17 +77,18 @@ class ProgressLive(ProgressLines):
         self._live.stop()
 
 
-def make_progress(console: Console, status: Status) -> ProgressLines:
+def make_progress(console: Console, statuses: Statuses) -> ProgressLines:
     """Return the progress that fits the console."""
     kind = ProgressLive if console.is_terminal else ProgressLines
-    return kind(console, status)
+    return kind(console, statuses)
 
 
-def run_line(run: Run, status: WorkerStatus) -> Text:
+def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text:
     """Return `[3/12] local.scsi.raw.none/randread-4k-qd32  ok  9120 IOPS …`."""
     cycle = status.cycle
     count = f"[{cycle.done}/{cycle.planned}] " if cycle else ""
-    line = Text(f"{count}{run.case.slug}  ")
+    where = f"{status.node}: " if name_node else ""
+    line = Text(f"{count}{where}{run.case.slug}  ")
     line.append(
         str(run.outcome), style="bold blue" if run.outcome is Outcome.OK else "bold dark_orange"
     )
@@ -97,8 +102,13 @@ def run_line(run: Run, status: WorkerStatus) -> Text:
 def numbers(samples: tuple[Sample, ...]) -> str:
     """Return the few numbers that people look at first, for each direction."""
     texts = []
+    counted = {one.direction for one in samples if one.metric == "iops"}
     for sample in samples:
-        if sample.metric != "iops" or sample.direction is None:
+        if sample.direction is None:
+            continue
+        if sample.metric == "bandwidth" and sample.direction not in counted:
+            texts.append(f"{sample.direction} {show_bytes(sample.value)}/s")
+        if sample.metric != "iops":
             continue
         same = {
             (other.metric, other.part): other.value
@@ -116,6 +126,8 @@ def numbers(samples: tuple[Sample, ...]) -> str:
 
 def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
     """Return the lines of the live display."""
+    if status.hold is not None:
+        return [Text(f"waiting: {status.hold.reason}", style="dim")]
     if status.case is None:
         if status.next_due is not None:
             wait = show_seconds(max(0.0, (status.next_due - now).total_seconds()))

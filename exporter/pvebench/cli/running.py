@@ -15,18 +15,22 @@ import structlog
 
 from pvebench.cli.choice import assignments, intervals_of
 from pvebench.cli.console import make_console
+from pvebench.cli.crew import Crew, make_crew
+from pvebench.cli.guarding import Manners
 from pvebench.cli.instance import (
     StopClock,
     StoreSource,
     make_clock,
-    make_site,
+    make_sites,
     opened_store,
 )
 from pvebench.cli.options import read_settings, selection_options, settings_options
 from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
 from pvebench.cli.reload import Configuration, Reloader
+from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import CycleIncomplete
+from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page
 from pvebench.metrics.live import (
     collect_build,
@@ -34,10 +38,14 @@ from pvebench.metrics.live import (
     collect_database,
     collect_scheduler,
 )
+from pvebench.metrics.storages import collect_storages
+from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
+from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
+from pvebench.scheduler.guards import Turns
 from pvebench.store import Store
 from pvebench.web import Board, WebServer
 from pvebench.web import listen as open_socket
@@ -103,27 +111,34 @@ def _measure(
         # A counted cycle is what was asked for when it was started, to its end.
         between = reloader.check if cycles is None else _nothing
         stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
-        site = make_site(settings, state, store.journal, clock, console.print)
-        worker = Worker(
-            site=site, assignments=first.given, store=store, observer=relay, cycles=cycles,
-            between=between,
-        )  # fmt: skip
-        page = _page(reloader, store, worker, clock)
-        progress = make_progress(console, lambda: worker.status)
-        relay.connect(progress, page, worker, board)
+        sites = make_sites(settings, state, store.journal, clock, console.print)
+        manners = Manners(settings, state, store, clock, Turns(clock.monotonic))
+
+        def make(site: Site, mine: list[Assignment], look: Callable[[Worker], None]) -> Worker:
+            return Worker(
+                site=site, assignments=mine, store=store, observer=relay, cycles=cycles,
+                guards=manners.guards(site), between=look,
+            )  # fmt: skip
+
+        crew = make_crew(sites, first.given, make=make, between=between, stop=clock.stop)
+        page = _page(reloader, store, crew, clock, manners)
+        keeper = Keeper(Feed(store), load_known_issues(*settings.known_issues), told=page.judged)
+        progress = make_progress(console, crew.statuses)
+        relay.connect(progress, page, crew, board, keeper)
         if opened is not None:
             # Read all of it once now, before anything is measured.
             board.content()
             app = make_app(
-                page=page, statuses=lambda: [worker.status], ready=lambda: True,
-                board=board, now=clock.now,
+                page=page, statuses=crew.statuses, ready=lambda: True, board=board, now=clock.now,
+                verdicts=lambda: keeper.current,
             )  # fmt: skip
+            stack.enter_context(keeper)
             stack.enter_context(WebServer(app, opened))
             console.print(f"results on http://{settings.listen}/")
             console.print(f"metrics on http://{settings.listen}/metrics")
         stack.enter_context(progress)
-        worker.run()
-    _conclude(worker)
+        crew.run()
+    _conclude(crew)
 
 
 def _nothing() -> None:
@@ -131,13 +146,15 @@ def _nothing() -> None:
 
 
 class _Relay:
-    """What is told of a finished run, and of new settings: progress, page, worker, board."""
+    """What is told of a finished run, and of new settings: progress, page, crew, board, judging."""
 
     def __init__(self) -> None:
-        self._parts: tuple[ProgressLines, Page, Worker, Board] | None = None
+        self._parts: tuple[ProgressLines, Page, Crew, Board, Keeper] | None = None
 
-    def connect(self, progress: ProgressLines, page: Page, worker: Worker, board: Board) -> None:
-        self._parts = progress, page, worker, board
+    def connect(
+        self, progress: ProgressLines, page: Page, crew: Crew, board: Board, keeper: Keeper
+    ) -> None:
+        self._parts = progress, page, crew, board, keeper
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
         if self._parts is not None:
@@ -145,19 +162,20 @@ class _Relay:
 
     def finished(self, run: Run) -> None:
         if self._parts is not None:
-            progress, page, _, _ = self._parts
+            progress, page, _, _, keeper = self._parts
             progress.finished(run)
             page.refresh(run.case.key)
+            keeper.nudge()
 
     def reload(self, configuration: Configuration) -> None:
         if self._parts is not None:
-            _, page, worker, board = self._parts
-            worker.assign(configuration.given)
+            _, page, crew, board, _ = self._parts
+            crew.assign(configuration.given)
             board.plan(planned_cases(configuration.given))
             page.refresh()
 
 
-def _page(reloader: Reloader, store: Store, worker: Worker, clock: StopClock) -> Page:
+def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manners: Manners) -> Page:
     source = StoreSource(
         store, lambda: reloader.current.settings,
         lambda: intervals_of(reloader.current.given), clock.now,
@@ -167,7 +185,8 @@ def _page(reloader: Reloader, store: Store, worker: Worker, clock: StopClock) ->
         live={
             "build": collect_build,
             "config": lambda families: collect_config(reloader.state, families),
-            "scheduler": lambda families: collect_scheduler([worker.status], families),
+            "scheduler": lambda families: collect_scheduler(crew.statuses(), families),
+            "storages": lambda families: collect_storages(manners.storages(), families),
             "database": lambda families: collect_database(store.path, families),
         },
         now=clock.now,
@@ -208,13 +227,13 @@ def _stopping(clock: StopClock) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _conclude(worker: Worker) -> None:
+def _conclude(crew: Crew) -> None:
     """Say how the cycles went: the last run of each case counts.
 
     Raises:
         CycleIncomplete: not every case ended ok.
     """
-    outcomes = list(worker.outcomes.values())
+    outcomes = crew.outcomes()
     bad = [str(outcome) for outcome in outcomes if not outcome.good]
     click.echo(f"{len(outcomes) - len(bad)} of {len(outcomes)} cases ok")
     if bad:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
+from pvebench.model.quiet import parse_window
 from pvebench.model.units import parse_duration, parse_size
 
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
@@ -53,6 +55,19 @@ def _listen(value: Any) -> str:
     return str(value)
 
 
+def _window(value: Any) -> str:
+    parse_window(str(value))
+    return str(value)
+
+
+def _zone(value: Any) -> str:
+    try:
+        ZoneInfo(str(value))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{value!r} is no time zone: write it as Europe/Vienna") from None
+    return str(value)
+
+
 Slug = Annotated[
     str,
     BeforeValidator(_slug),
@@ -80,6 +95,16 @@ Listen = Annotated[
     str,
     BeforeValidator(_listen),
     WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9620"]}),
+]
+TimeWindow = Annotated[
+    str,
+    BeforeValidator(_window),
+    WithJsonSchema({"type": "string", "examples": ["22:00-06:00", "Mon-Fri 08:00-18:00"]}),
+]
+Zone = Annotated[
+    str,
+    BeforeValidator(_zone),
+    WithJsonSchema({"type": "string", "examples": ["Europe/Vienna"]}),
 ]
 FilePath = Annotated[
     Path,

@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     Field,
@@ -17,8 +18,10 @@ from pydantic import (
 )
 
 from pvebench.config.document import read_document, validate
-from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict
+from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict, TimeWindow, Zone
+from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.errors import ConfigError, Problem
+from pvebench.model.quiet import QuietHours, parse_window
 
 
 def default_state() -> Path:
@@ -105,28 +108,37 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here, or a simulation.
+        driver: what runs the guest: real QEMU here, a Proxmox VE cluster, or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
         storages: id -> storage. Empty: one directory storage `local` below `state`.
         guest_image: directory of the guest image. None: the cache directory.
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
+        known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
         wall: up to four cases for the wall dashboard. Empty: chosen from the results.
+        quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
+        time_zone: zone of the quiet hours, such as `Europe/Vienna`.
+        proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
+            section names several.
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "simulated"] = "qemu"
+    driver: Literal["qemu", "proxmox", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
     storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
     guest_image: FilePath | None = None
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
     wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     simulation: SimulationSettings = SimulationSettings()
+    quiet_hours: tuple[TimeWindow, ...] = ()
+    time_zone: Zone = "UTC"
+    proxmox: ProxmoxSettings | None = None
 
     @field_validator("packs")
     @classmethod
@@ -156,6 +168,18 @@ class Settings(Strict):
         mine, others = dict(self), dict(other)
         return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
 
+    def quiet(self) -> QuietHours | None:
+        """Return the quiet hours; None: there are none."""
+        if not self.quiet_hours:
+            return None
+        windows = tuple(parse_window(text) for text in self.quiet_hours)
+        return QuietHours(windows, ZoneInfo(self.time_zone))
+
+    def nodes_in_force(self) -> tuple[str, ...]:
+        """Return the nodes that are measured, each by a worker of its own."""
+        several = self.proxmox.nodes if self.driver == "proxmox" and self.proxmox else ()
+        return several or (self.node,)
+
     def storages_in_force(self) -> dict[str, StorageSettings]:
         """Return the storages in force, with the default one if none is configured."""
         if self.storages:
@@ -182,7 +206,9 @@ def load_settings(path: Path | None) -> Settings:
         update={
             "state": base / settings.state,
             "packs": tuple(base / pack for pack in settings.packs),
+            "known_issues": tuple(base / path for path in settings.known_issues),
             "storages": storages,
             "guest_image": base / image if image else None,
+            "proxmox": settings.proxmox.below(base) if settings.proxmox else None,
         }
     )

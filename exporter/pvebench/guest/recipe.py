@@ -16,12 +16,12 @@ KERNEL_PACKAGE: Final = {"debian": "linux-image-amd64", "ubuntu": "linux-image-g
 """Distribution (ID of os-release) -> package of the newest generic kernel. Ubuntu is untried."""
 
 PACKAGES: Final = (
-    "bonnie++", "btrfs-progs", "busybox-static", "e2fsprogs", "fio", "hdparm", "ioping",
-    "isolinux", "qemu-guest-agent", "sysbench", "syslinux-common", "xfsprogs",
+    "bonnie++", "btrfs-progs", "busybox-static", "coreutils", "e2fsprogs", "fio", "hdparm",
+    "ioping", "isolinux", "qemu-guest-agent", "sysbench", "syslinux-common", "xfsprogs",
 )  # fmt: skip
 
 NOT_NEEDED: Final = (
-    "adduser", "coreutils", "cpio", "debconf", "debianutils", "dpkg", "gcc-12-base",
+    "adduser", "cpio", "debconf", "debianutils", "dpkg", "gcc-12-base",
     "initramfs-tools", "initramfs-tools-core", "klibc-utils", "libklibc", "libperl5.36",
     "libpython3-stdlib", "libpython3.11-minimal", "libpython3.11-stdlib", "linux-base", "lsb-base",
     "media-types", "passwd", "perl", "perl-base", "perl-modules-5.36", "python3",
@@ -31,9 +31,9 @@ NOT_NEEDED: Final = (
 hold a library that a program needs after all, the build fails and names it."""
 
 PROGRAMS: Final = {
-    "bonnie++": "bonnie++", "fio": "fio", "hdparm": "hdparm", "ioping": "ioping",
-    "mke2fs": "e2fsprogs", "mkfs.btrfs": "btrfs-progs", "mkfs.xfs": "xfsprogs",
-    "qemu-ga": "qemu-guest-agent", "sysbench": "sysbench",
+    "bonnie++": "bonnie++", "dd": "coreutils", "fio": "fio", "hdparm": "hdparm",
+    "ioping": "ioping", "mke2fs": "e2fsprogs", "mkfs.btrfs": "btrfs-progs",
+    "mkfs.xfs": "xfsprogs", "qemu-ga": "qemu-guest-agent", "sysbench": "sysbench",
 }  # fmt: skip
 """Program -> package whose version it has."""
 

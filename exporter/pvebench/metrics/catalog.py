@@ -57,9 +57,10 @@ SCENARIO_INFO = _gauge(
 )  # fmt: skip
 WORKLOAD_INFO = _gauge(
     "workload_info",
-    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs"),
-    "Definition of a workload, always 1.",
-)
+    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs",
+     "caveats"),
+    "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed.",
+)  # fmt: skip
 NODE_INFO = _gauge(
     "node_info",
     ("node", "cpu_model", "microcode", "cpus", "governor"),
@@ -80,6 +81,12 @@ ENVIRONMENT_END = _gauge(
     "environment_end_timestamp_seconds",
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
     "End of the last run in an environment.",
+)
+ENVIRONMENT_CHANGE = _gauge(
+    "environment_change_info",
+    ("node", "environment", "fact", "before", "after"),
+    "What was another one in an environment than before it, always 1; the last 20 environments "
+    "of each node. When it began is in pvebench_environment_start_timestamp_seconds.",
 )
 # --- results ---
 IOPS = _gauge("iops", RESULT, "I/O operations per second, mean of the last good run (fio iops).")
@@ -133,6 +140,12 @@ HOST_CPU = _gauge(
     "Host CPU in use during the measured window, in cores: total of the host, the qemu process, "
     "and of qemu its vcpu, iothread and other threads.",
 )
+HOST_PRESSURE = _gauge(
+    "host_pressure_ratio",
+    (*CASE, "resource"),
+    "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
+    "io_some, io_full, memory_some, memory_full; nodes with node_exporter only.",
+)
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
 )
@@ -147,6 +160,26 @@ GUEST_CPU = _gauge(
     (*CASE, "mode"),
     "CPU of the tool in the guest, user and system, as ratio of one CPU (fio usr_cpu, sys_cpu).",
 )
+DEVICE_SHARE = _gauge(
+    "device_share_ratio",
+    RESULT,
+    "Bytes that reached the backing device over bytes that the guest moved: 1 from disk, 0 from "
+    "a cache; above 1 with the format's own data or read-ahead.",
+)
+FLUSH_SHARE = _gauge(
+    "flush_share_ratio", CASE, "Flushes that QEMU saw over flushes that the guest's tool issued."
+)
+GUEST_TO_HOST = _gauge(
+    "guest_to_host_ratio",
+    RESULT,
+    "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
+    "that virtualisation costs nothing.",
+)
+GUEST_CPU_WAIT = _gauge(
+    "guest_cpu_wait_cores",
+    CASE,
+    "How many of the guest's CPUs, on average, were ready to run but waited for one of the host.",
+)
 # --- runs ---
 RUN_TIMESTAMP = _gauge(
     "run_timestamp_seconds", CASE, "End of the last good run, the one whose values are shown."
@@ -158,6 +191,12 @@ RUN_DURATION = _gauge(
     "run_duration_seconds", CASE, "Wall time of the last attempt, switching and settling included."
 )
 RUN_SUCCESS = _gauge("run_success", CASE, "Whether the last attempt gave a good run.")
+RUN_SUSPICION = _gauge(
+    "run_suspicion",
+    (*CASE, "reason"),
+    "1 for each reason why the last attempt is suspicious: rate, size, cpu, device_share, "
+    "flush_share, beats_host, guest_starved, not_filled.",
+)
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(
     "schedule_interval_seconds", CASE, "How often the pack wants this case to run."
@@ -257,6 +296,31 @@ NEXT_RUN = _gauge(
     "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
 )
 CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+HOLD = _gauge(
+    "scheduler_hold",
+    ("node", "reason"),
+    "What the next case waits for, always 1: paused, quiet_hours, busy, load or turn; absent while "
+    "nothing holds it.",
+)
+PENDING_INFO = _gauge(
+    "environment_pending_info",
+    ("node", "fact", "version"),
+    "Software that is installed on the node but does not run yet, always 1.",
+)
+MONTH_WRITTEN = _gauge(
+    "month_written_bytes",
+    ("node", "storage"),
+    "Bytes written to test disks from the node in this calendar month (UTC), fills included.",
+)
+WRITE_BUDGET = _gauge(
+    "write_budget_bytes", ("node", "storage"), "Bytes that may be written to the storage a month."
+)
+STORAGE_FREE = _gauge(
+    "storage_free_bytes", ("node", "storage"), "Free bytes when the storage was last looked at."
+)
+STORAGE_FLOOR = _gauge(
+    "storage_free_floor_bytes", ("node", "storage"), "Bytes that must stay free on the storage."
+)
 CONFIG_INFO = _gauge(
     "config_info",
     ("digest", "packs"),

@@ -57,6 +57,10 @@ def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> N
             families.add(catalog.CURRENT_RUN, {**labels, "title": status.case.slug}, 1)
         if status.next_due is not None:
             families.add(catalog.NEXT_RUN, labels, status.next_due.timestamp())
+        if status.hold is not None:
+            families.add(catalog.HOLD, {**labels, "reason": str(status.hold.kind)}, 1)
+        for fact, version in status.pending:
+            families.add(catalog.PENDING_INFO, {**labels, "fact": fact, "version": version}, 1)
         _collect_cycle(status, labels, families)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -17,13 +17,19 @@ import structlog
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS, Collector
+from pvebench.metrics.judged import collect_verdicts
+from pvebench.metrics.results import (
+    CASE_COLLECTORS,
+    DEFINITION_COLLECTORS,
+    SUMMARY_COLLECTORS,
+    Collector,
+)
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
-from pvebench.metrics.wall import collect_wall
 from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
@@ -59,7 +65,7 @@ class Page:
         self._lock = threading.Lock()
         self._shards = Shards()
         self._records: dict[str, CaseRecord] = {}
-        self._summary = self._deflated_summary = Text(b"", b"")
+        self._summary: dict[str, tuple[Text, Text]] = {}
         self._latest: Snapshot | None = None
         self._health: dict[str, tuple[bool, float]] = {}
         self._failing: dict[str, set[str]] = {}
@@ -76,15 +82,38 @@ class Page:
         with self._lock:
             gone = set(self._records) if case_key is None else {case_key}
             fresh = {record.last.case_key: record for record in snapshot.records}
+            known = case_key is not None and not gone - set(fresh) and self._defines_nothing(fresh)
             for key in gone - set(fresh):
                 self._records.pop(key, None)
                 self._shards.put(key, {})
             self._records |= fresh
             self._latest = snapshot
-            self._show(fresh.values())
+            self._show(fresh.values(), known=known)
 
-    def _show(self, records: Iterable[CaseRecord]) -> None:
-        """Render some cases and the summary. The lock is held."""
+    def judged(self, verdicts: Verdicts) -> None:
+        """Show new verdicts; a fault leaves the old ones in place."""
+        made, health = _gather({"verdicts": lambda families: collect_verdicts(verdicts, families)})
+        text = render(made)
+        deflated = text.deflated()
+        with self._lock:
+            self._health |= health
+            if health["verdicts"][0]:
+                self._summary["verdicts"] = text, deflated
+
+    def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:
+        """Whether these cases mean what they meant before."""
+        return all(
+            key in self._records and self._records[key].last.definition == record.last.definition
+            for key, record in fresh.items()
+        )
+
+    def _show(self, records: Collection[CaseRecord], *, known: bool = False) -> None:
+        """Render some cases and the summary. The lock is held.
+
+        Args:
+            known: nothing but the numbers of `records` has changed, so that what is the same
+                for all cases need not be gone through.
+        """
         if self._latest is None:
             return
         snapshot = replace(self._latest, records=list(self._records.values()))
@@ -92,14 +121,13 @@ class Page:
             key = record.last.case_key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
-        self._summary = render(
-            self._gather(SUMMARY_COLLECTORS | {"wall": collect_wall}, snapshot, "")
-        )
-        self._deflated_summary = self._summary.deflated()
-        ages = [moment for record in self._records.values() for moment in _moments(record)]
-        now = snapshot.now.timestamp()
-        future = [age + snapshot.max_age_seconds for age in ages]
-        self._next_expiry = min((at for at in future if at >= now), default=float("inf"))
+        for name, collect in SUMMARY_COLLECTORS.items():
+            if not (known and name in DEFINITION_COLLECTORS):
+                text = render(self._gather({name: collect}, snapshot, ""))
+                self._summary[name] = text, text.deflated()
+        changed = records if known else list(self._records.values())
+        soonest = _first_expiry(changed, snapshot)
+        self._next_expiry = min(self._next_expiry, soonest) if known else soonest
 
     def _gather(
         self, collectors: Mapping[str, Collector], snapshot: Snapshot, case_key: str
@@ -129,11 +157,11 @@ class Page:
             self._drop_expired()
             parts = [
                 *self._shards.parts(opened=opened, compress=False),
-                self._summary.choose(opened=opened),
+                *(text.choose(opened=opened) for text, _ in self._summary.values()),
             ]
             deflated = [
                 *self._shards.parts(opened=opened, compress=True),
-                self._deflated_summary.choose(opened=opened),
+                *(text.choose(opened=opened) for _, text in self._summary.values()),
             ] if compress else []  # fmt: skip
             kept = dict(self._health)
         made, health = _gather(self._live)
@@ -147,6 +175,14 @@ class Page:
 
 def _bound(collect: Collector, snapshot: Snapshot) -> Callable[[Families], None]:
     return lambda families: collect(snapshot, families)
+
+
+def _first_expiry(records: Iterable[CaseRecord], snapshot: Snapshot) -> float:
+    """Return when the first of the records that are shown will be too old."""
+    ages = (moment for record in records for moment in _moments(record))
+    future = (age + snapshot.max_age_seconds for age in ages)
+    now = snapshot.now.timestamp()
+    return min((at for at in future if at >= now), default=float("inf"))
 
 
 def _moments(record: CaseRecord) -> list[float]:

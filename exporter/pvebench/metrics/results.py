@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
 from pvebench.metrics.families import Families
-from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.snapshot import Snapshot, shown
+from pvebench.metrics.wall import collect_wall
 from pvebench.model.run import Outcome, Sample
 from pvebench.store import CaseRecord
 
@@ -19,10 +20,14 @@ PER_DIRECTION: Final[dict[str, Metric]] = {
     "clat_max": catalog.LATENCY_MAX,
     "iops_variation": catalog.VARIATION,
     "iops_slope": catalog.SLOPE,
+    "device_share": catalog.DEVICE_SHARE,
+    "guest_to_host": catalog.GUEST_TO_HOST,
 }
 PER_CASE: Final[dict[str, Metric]] = {
     "steady_time": catalog.STEADY_TIME,
     "steady_slope": catalog.STEADY_SLOPE,
+    "flush_share": catalog.FLUSH_SHARE,
+    "guest_cpu_wait": catalog.GUEST_CPU_WAIT,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
@@ -49,20 +54,13 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
             if sample.metric == "boot_time" and run.definition["workload"]["tool"] == "boot":
                 families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
+        _add_pressure(families, labels, run.samples)
         families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
 
 def _age(snapshot: Snapshot, record: CaseRecord) -> float:
     run = record.good or record.last
     return (snapshot.now - run.finished).total_seconds()
-
-
-def shown(snapshot: Snapshot) -> list[CaseRecord]:
-    """Return the records whose last attempt is young enough to be on the page."""
-    return [
-        record for record in snapshot.records
-        if (snapshot.now - record.last.finished).total_seconds() <= snapshot.max_age_seconds
-    ]  # fmt: skip
 
 
 def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -> None:
@@ -75,6 +73,14 @@ def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -
         metric, name = PER_PART[sample.metric]
         extra = {name: sample.part, "direction": str(sample.direction or "")}
         families.add(metric, {**labels, **extra}, sample.value)
+
+
+def _add_pressure(
+    families: Families, labels: Mapping[str, str], samples: tuple[Sample, ...]
+) -> None:
+    for sample in samples:
+        if sample.metric == "host_pressure":
+            families.add(catalog.HOST_PRESSURE, {**labels, "resource": sample.part}, sample.value)
 
 
 def _add_switches(
@@ -99,6 +105,9 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
         for outcome in Outcome:
             count = record.outcomes.get(outcome, 0)
             families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
+        for sample in last.samples:
+            if sample.metric == "suspicion":
+                families.add(catalog.RUN_SUSPICION, {**labels, "reason": sample.part}, 1)
         interval = snapshot.intervals.get(last.case_key)
         if interval is not None:
             families.add(catalog.SCHEDULE_INTERVAL, labels, interval)
@@ -133,6 +142,7 @@ def _workload_labels(workload: Mapping[str, Any], direction: str) -> dict[str, s
         "block_size_bytes": str(parameters.get("bs", "")),
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
+        "caveats": ", ".join(workload.get("caveats", ())),
     }
 
 
@@ -147,9 +157,32 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
             labels = _environment_labels(entry, simulated=snapshot.simulated)
             families.add(catalog.ENVIRONMENT_START, labels, entry["first_seen"])
             families.add(catalog.ENVIRONMENT_END, labels, entry["last_seen"])
+        for labels in _changes(sorted(entries, key=lambda entry: float(entry["first_seen"]))):
+            families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
         newest = _environment_labels(entries[-1], simulated=snapshot.simulated)
         families.add(catalog.ENVIRONMENT_INFO, newest, 1)
         families.add(catalog.NODE_INFO, newest, 1)
+
+
+def _changes(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return what changed with each of the last environments, oldest first.
+
+    A fact that is unknown in one of them (its VM did not start) is compared over it.
+    """
+    known: dict[str, str] = {}
+    found: list[list[dict[str, str]]] = []
+    for entry in entries:
+        facts: Mapping[str, str] = entry["facts"]
+        about = {"node": entry["node"], "environment": entry["slug"]}
+        found.append(
+            [
+                {**about, "fact": name, "before": known[name], "after": value}
+                for name, value in facts.items()
+                if known.get(name, value) != value
+            ]
+        )
+        known |= facts
+    return [labels for changes in found[-ENVIRONMENTS_SHOWN:] for labels in changes]
 
 
 def _environment_labels(entry: Mapping[str, Any], *, simulated: bool) -> dict[str, str]:
@@ -188,5 +221,8 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "info": collect_info,
     "environments": collect_environments,
     "totals": collect_totals,
+    "wall": collect_wall,
 }
 """What is shown once for all cases."""
+DEFINITION_COLLECTORS: Final = frozenset({"info"})
+"""Those of them that change only when cases come, go or mean something else."""

@@ -20,6 +20,8 @@ class Bus(StrEnum):
     SCSI = "scsi"
     SATA = "sata"
     IDE = "ide"
+    HOST = "host"
+    """No VM: the host itself uses the volume. The row that all others are compared with."""
 
 
 class ScsiHw(StrEnum):
@@ -117,6 +119,11 @@ class Disk:
     backing: bool = False
 
     @property
+    def on_host(self) -> bool:
+        """Whether the host itself uses the volume, without a VM."""
+        return self.bus is Bus.HOST
+
+    @property
     def cold(self) -> bool:
         """Whether the disk can only be there from power-on: its bus cannot hot-plug."""
         old_controller = self.bus is Bus.SCSI and self.scsihw is ScsiHw.LSI
@@ -129,13 +136,14 @@ class Disk:
         """
         wanted = set(names)
         pairs = []
-        for field in fields(self)[3:]:
-            value = getattr(self, field.name)
-            if value != field.default and (not wanted or field.name in wanted):
-                pairs.append((field.name, option_text(value, size=field.name == "cluster_size")))
+        for name, default in _DEFAULTS:
+            value = getattr(self, name)
+            if value != default and (not wanted or name in wanted):
+                pairs.append((name, option_text(value, size=name == "cluster_size")))
         return pairs
 
 
+_DEFAULTS: Final = tuple((field.name, field.default) for field in fields(Disk)[3:])
 VOLUME_OPTIONS: Final = ("cluster_size", "preallocation", "extended_l2", "backing")
 """Options that are the volume's own: another value needs another volume."""
 

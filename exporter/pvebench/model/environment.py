@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 
@@ -43,3 +43,16 @@ class Environment:
         if "accel" in facts:
             parts.append(facts["accel"])
         return "/".join(parts) + f"#{self.digest[:4]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What was installed on a node since the VM was started.
+
+    Attributes:
+        pending: fact -> version that is installed, but does not run yet.
+        restart: what only a cold start of the VM takes over; empty: nothing.
+    """
+
+    pending: Mapping[str, str] = field(default_factory=dict)
+    restart: str = ""

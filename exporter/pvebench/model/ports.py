@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.scenario import Machine, Scenario
 
 
@@ -77,6 +77,8 @@ class Volume:
     Attributes:
         volid: the storage's name for it; for a lab directory, its path.
         complete: it came with data everywhere (a linked clone): filling would undo what it is.
+        local: whether it is a file or device of this machine, so that QEMU's I/O to it is block
+            I/O here; not so where QEMU itself speaks to a server.
     """
 
     storage: str
@@ -84,6 +86,7 @@ class Volume:
     format: str
     size_bytes: int
     complete: bool = False
+    local: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,12 @@ class Hypervisor(Protocol):
     def host_environment(self) -> Environment:
         """Return what is known without a VM. Never raises."""
 
+    def upkeep(self) -> Upkeep:
+        """Return what was installed since the VM was started. Never raises DriverError.
+
+        Cheap enough to be asked before every run; what it tells may be half a minute old.
+        """
+
     def shutdown(self) -> None:
         """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""
 
@@ -198,11 +207,15 @@ class HostSnapshot:
     Attributes:
         monotonic: when, in seconds of the host probe's clock.
         cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
-            idle and iowait), `qemu`, and of it `vcpu`, `iothread`, `other`.
+            idle and iowait), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
+            `iothread`, `other`; and `vcpu_wait`, how long the vcpu threads were ready to run
+            but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
             `device_read`, `device_write` (the backing device, if it can be known).
         cpus: how many the host has.
         context_switches: of the whole host so far.
+        pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
+            `io_some`, `io_full`, `memory_some`, `memory_full`.
     """
 
     monotonic: float
@@ -210,6 +223,7 @@ class HostSnapshot:
     bytes: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 0
     context_switches: int = 0
+    pressure_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class HostProbe(Protocol):

@@ -15,7 +15,7 @@ from pvebench.model.disk import Aio, Bus, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.layout import Filesystem
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, format_size
-from pvebench.model.workload import Direction, Workload
+from pvebench.model.workload import Direction, Place, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,14 @@ class StorageKind:
         formats: the volume formats it can hold.
         files: whether volumes are files here: only those can be preallocated, or overlay another.
         network: whether QEMU itself speaks the storage's protocol; then there is no aio.
+        tuned: whether we make the volumes ourselves, and so decide on qcow2's own options.
     """
 
     name: str
     formats: frozenset[Format]
     files: bool = False
     network: bool = False
+    tuned: bool = True
 
 
 STORAGE_KINDS: dict[str, StorageKind] = {
@@ -111,6 +113,10 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "Proxmox's API makes qcow2 volumes with its own options only",
+        lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.tuned,
+    ),
+    Rule(
         "a linked clone is never preallocated",
         lambda disk, _: disk.backing and disk.preallocation is not Preallocation.METADATA,
     ),
@@ -153,4 +159,20 @@ def why_not_run(scenario: Scenario, workload: Workload) -> str | None:
             return "trim needs discard on"
         if scenario.layout.on_filesystem:
             return "trim works on the bare device only"
+    return _why_not_here(scenario, workload)
+
+
+def _why_not_here(scenario: Scenario, workload: Workload) -> str | None:
+    layout = scenario.layout
+    if workload.place is Place.DEVICE and layout.on_filesystem:
+        return f"{workload.tool} works on a bare device only"
+    if workload.place is Place.DIRECTORY:
+        if not layout.on_filesystem:
+            return f"{workload.tool} makes files of its own: it needs a filesystem"
+        own = min(int(workload.parameters["size"]), layout.file_bytes)
+        if own + layout.file_bytes > scenario.volume_bytes * 3 // 4:
+            return (
+                f"the files of {workload.tool} and the test file fill more than three quarters "
+                f"of the volume; make volume.file smaller"
+            )
     return None

@@ -69,6 +69,7 @@ class Run:
         started, finished: UTC.
         samples: empty unless the tool's output could be read.
         evidence: name -> text: the job, raw output, effective configuration, host figures, log.
+        written_bytes: to the test disk, by everything that the run did: fill, ramp and job.
         retryable: of a failed run: whether the same attempt may work when made again. Not stored.
     """
 
@@ -82,6 +83,7 @@ class Run:
     reason: str = ""
     samples: tuple[Sample, ...] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)
+    written_bytes: int = 0
     retryable: bool = False
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 
 from pvebench.model.disk import VOLUME_OPTIONS, Disk, option_text
 from pvebench.model.layout import Layout
@@ -18,9 +19,9 @@ class Machine:
     cpus: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One configuration that is measured.
+    """One configuration that is measured. What follows from it is worked out once.
 
     Attributes:
         node: the Proxmox node, or the lab machine's name.
@@ -38,7 +39,7 @@ class Scenario:
     volume_bytes: int
     layout: Layout = field(default_factory=Layout)
 
-    @property
+    @cached_property
     def slug(self) -> str:
         """`storage.bus.format.cache`, then `.key-value` for what differs from the defaults."""
         disk = self.disk
@@ -47,7 +48,7 @@ class Scenario:
         tail = [f"{key}-{value}" for key, value in different]
         return ".".join([*head, *tail])
 
-    @property
+    @cached_property
     def volume(self) -> str:
         """What volume it needs: scenarios with the same answer share one."""
         own = [f"{key}-{value}" for key, value in self.disk.differences(VOLUME_OPTIONS)]
@@ -74,7 +75,7 @@ class Scenario:
             "volume_bytes": str(self.volume_bytes),
         }
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of the whole meaning: results compare only where it is equal.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from pvebench.model.guard import Hold
 from pvebench.model.workload import Case
 
 
@@ -76,6 +77,8 @@ class WorkerStatus:
         progressed: when the last step ended.
         fault: what went wrong last, if it stands.
         upcoming: the next few cases of this cycle, the present one not among them.
+        hold: what the next case waits for.
+        pending: fact -> version that is installed on the node, but does not run yet.
     """
 
     node: str
@@ -89,3 +92,5 @@ class WorkerStatus:
     next_due: datetime | None = None
     fault: str = ""
     upcoming: tuple[Case, ...] = ()
+    hold: Hold | None = None
+    pending: tuple[tuple[str, str], ...] = ()

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -22,9 +23,24 @@ class Direction(StrEnum):
     TRIM = "trim"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(StrEnum):
+    """What a tool can work on."""
+
+    ANY = "any"
+    DIRECTORY = "directory"
+    DEVICE = "device"
+
+
+class Caveat(StrEnum):
+    """What a workload's numbers say beside the disk's speed, whatever the configuration."""
+
+    CACHE = "measures cache"
+    ZEROES = "measures zero handling"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is run against the disk.
+    """What is run against the disk. What follows from it is worked out once.
 
     Attributes:
         slug: stable name; ends in `@n` from the second definition on.
@@ -35,6 +51,8 @@ class Workload:
         ramp_seconds: I/O before the measured window.
         runtime_seconds: the measured window.
         steady: what must be reached before the ramp; None: nothing.
+        place: what the tool can work on.
+        caveats: what a reader of the numbers must know.
     """
 
     slug: str
@@ -45,11 +63,13 @@ class Workload:
     ramp_seconds: float
     runtime_seconds: float
     steady: SteadyRule | None = None
+    place: Place = Place.ANY
+    caveats: tuple[Caveat, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of the definition; the same slug with another one is an error."""
         meaning: list[Any] = [
@@ -61,19 +81,19 @@ class Workload:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """Scenario × workload: the thing that has a history."""
 
     scenario: Scenario
     workload: Workload
 
-    @property
+    @cached_property
     def slug(self) -> str:
         """`scenario/workload`, as selectors and progress lines spell it."""
         return f"{self.scenario.slug}/{self.workload.slug}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identity of the history: node, scenario, workload and both definitions."""
         scenario, workload = self.scenario, self.workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -36,20 +36,33 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A pack and its cases on one node."""
+    """A pack and its cases on one node; there is at least one case."""
 
     pack: Pack
     matrix: Matrix
 
+    @property
+    def node(self) -> str:
+        """The node that all its cases are for."""
+        return self.matrix.cases[0].scenario.node
 
-def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Matrix:
+
+def expand(
+    pack: Pack, *, node: str, storages: Mapping[str, StorageKind],
+    elsewhere: Collection[str] = (),
+) -> Matrix:  # fmt: skip
     """Return every case of `pack` on `node`.
 
+    Args:
+        storages: those that the node has.
+        elsewhere: storages that are configured, but not on this node.
+
     Raises:
-        ConfigError: a storage is not configured, or nothing at all is left to run.
+        ConfigError: a storage is not configured, or nothing at all is left to run although the
+            node has a storage that is asked for.
     """
     wanted = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
-    missing = [str(name) for name in wanted if name not in storages]
+    missing = [str(name) for name in wanted if name not in {*storages, *elsewhere}]
     if missing:
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
@@ -57,7 +70,7 @@ def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Mat
     cases: list[Case] = []
     left_out: list[LeftOut] = []
     for scenario in _scenarios(pack, node):
-        reason = _excluded(pack, scenario) or why_not(scenario, storages[scenario.storage])
+        reason = _excluded(pack, scenario) or _impossible(scenario, storages)
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
             continue
@@ -67,11 +80,17 @@ def expand(pack: Pack, *, node: str, storages: Mapping[str, StorageKind]) -> Mat
                 left_out.append(LeftOut(case.slug, reason))
             else:
                 cases.append(case)
-    if not cases:
+    if not cases and any(name in storages for name in wanted):
         reasons = "; ".join(sorted({entry.reason for entry in left_out}))
         message = f"empty matrix: every combination is left out ({reasons})"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     return Matrix(cases=tuple(cases), left_out=tuple(left_out))
+
+
+def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind]) -> str | None:
+    if scenario.storage not in storages:
+        return f"storage {scenario.storage} is not on {scenario.node}"
+    return why_not(scenario, storages[scenario.storage])
 
 
 def _scenarios(pack: Pack, node: str) -> Iterable[Scenario]:

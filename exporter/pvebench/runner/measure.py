@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pvebench.errors import GuestSilent, ToolFailed
+from pvebench.errors import GuestSilent, ToolFailed, WorkloadError
 from pvebench.model.ports import Completed, Guest, Site
 from pvebench.model.status import Phase
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
-from pvebench.workloads.base import WORK_DIR
 
 _POLL_SECONDS: Final = 0.1
 _START_SECONDS: Final = 20.0
@@ -23,12 +22,17 @@ _STDERR_BYTES: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A job that has ended well: its raw output and the window it was watched in."""
+    """A job that has ended well: its raw output and the window it was watched in.
+
+    Attributes:
+        notes: what the reader of the run should know.
+    """
 
     output: str
     logs: dict[str, str]
     start: Mark
     end: Mark
+    notes: tuple[str, ...] = ()
 
 
 def run_job(
@@ -37,15 +41,37 @@ def run_job(
 ) -> Measured:  # fmt: skip
     """Run `job` detached, mark both ends of the measured window, read everything back.
 
-    The window starts `ramp_seconds` after the first I/O that QEMU sees, so that the tool's own
-    start-up, which takes seconds under emulation, is not counted as load.
-
     Raises:
         ToolFailed: the job ended with an error.
         GuestSilent: it did not end within its deadline.
     """
+    write_files(guest, job)
+    for argv in job.prepare:
+        _run_before(site, guest, job, argv)
+    notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
+    try:
+        if job.timed:
+            measured = _watch_window(site, guest, job, ramp_seconds, runtime_seconds, tell)
+        else:
+            measured = _watch_whole(site, guest, job, tell)
+    except WorkloadError:
+        _clean_up(guest, job)
+        raise
+    _clean_up(guest, job)
+    return replace(measured, notes=notes)
+
+
+def _watch_window(
+    site: Site, guest: Guest, job: Job, ramp_seconds: float, runtime_seconds: float,
+    tell: Callable[[Phase, float], None],
+) -> Measured:  # fmt: skip
+    """Measure a window within the job.
+
+    It starts `ramp_seconds` after the first I/O that QEMU sees, so that the tool's own start-up,
+    which takes seconds under emulation, is not counted as load.
+    """
     clock = site.clock
-    pid = start_job(guest, job)
+    pid = guest.start(job.argv)
     begun = clock.monotonic()
     tell(Phase.RAMP, ramp_seconds)
     ended = wait_for_io(site, guest, pid) if job.moves_data else None
@@ -63,6 +89,39 @@ def run_job(
     return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
 
 
+def _watch_whole(
+    site: Site, guest: Guest, job: Job, tell: Callable[[Phase, float], None]
+) -> Measured:
+    """Measure a job from its start to its end: how long it takes is part of its result."""
+    start = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    tell(Phase.MEASURE, 0.0)
+    pid = guest.start(job.argv)
+    deadline = site.clock.monotonic() + job.deadline_seconds
+    ended = wait_for_end(site, guest, pid, deadline=deadline)
+    end = Mark(site.probe.snapshot(), site.hypervisor.counters())
+    tell(Phase.COLLECT, 0.0)
+    output = finish_job(guest, job, ended)
+    return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
+
+
+def _run_before(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) -> None:
+    """Run a preparing command to its end; it may take as long as the job itself."""
+    pid = guest.start(list(argv))
+    deadline = site.clock.monotonic() + job.deadline_seconds
+    finish_job(guest, job, wait_for_end(site, guest, pid, deadline=deadline))
+
+
+def _drop_guest_cache(guest: Guest) -> tuple[str, ...]:
+    """Empty the guest's page cache. Return a note if it could not be done."""
+    done = guest.run(["/bin/sh", "-c", "sync && echo 3 >/proc/sys/vm/drop_caches"], timeout=120.0)
+    return ("the page cache around the tool was not dropped: no right to",) * bool(done.exit_code)
+
+
+def _clean_up(guest: Guest, job: Job) -> None:
+    if job.cleanup:
+        guest.run(list(job.cleanup), timeout=120.0)
+
+
 def stop_job(site: Site, guest: Guest, pid: int) -> None:
     """End a job that has no end of its own; what it says does not matter.
 
@@ -75,10 +134,15 @@ def stop_job(site: Site, guest: Guest, pid: int) -> None:
 
 def start_job(guest: Guest, job: Job) -> int:
     """Write the job's files into an empty work directory and start it; return its pid."""
-    guest.run(["/bin/sh", "-c", f"rm -rf {WORK_DIR} && mkdir -p {WORK_DIR}"])
+    write_files(guest, job)
+    return guest.start(job.argv)
+
+
+def write_files(guest: Guest, job: Job) -> None:
+    """Write the job's files into an empty work directory."""
+    guest.run(["/bin/sh", "-c", f"rm -rf {job.work} && mkdir -p {job.work}"])
     for path, content in job.files.items():
         guest.write_file(path, content)
-    return guest.start(job.argv)
 
 
 def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
@@ -120,7 +184,9 @@ def finish_job(guest: Guest, job: Job, ended: Completed) -> str:
     """
     said = (ended.stderr or ended.stdout)[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
     if ended.exit_code:
-        last = said.splitlines()[-1] if said else "it said nothing"
+        # Some tools complain where their result goes.
+        said = said or guest.read_file(job.output)[-_STDERR_BYTES:].decode("utf-8", "replace")
+        last = said.strip().splitlines()[-1] if said.strip() else "it said nothing"
         raise ToolFailed(
             f"{job.argv[0]} ended with status {ended.exit_code}: {last}", evidence=said
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
+from collections.abc import Callable
 from typing import Final
 
 from pvebench.analysis.steady import steadiness
 from pvebench.errors import DriverError, Interrupted, PvebenchError
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Site, Volume
+from pvebench.model.ports import Attachment, Site, Volume
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Direction
+from pvebench.runner.honesty import Circumstances, HostRates, judge
 from pvebench.runner.measure import Measured, run_job
 from pvebench.runner.observer import Observer
 from pvebench.runner.setup import Evidence, Invalid, Ready, Setup
@@ -37,20 +39,36 @@ class _Result:
     retryable: bool = False
     samples: list[Sample] = dataclasses.field(default_factory=list)
     evidence: Evidence = dataclasses.field(default_factory=dict)
+    written_bytes: int = 0
 
     def demote(self, outcome: Outcome, reason: str) -> None:
-        """Lower a good outcome; the first reason stays."""
-        if self.outcome is Outcome.OK:
+        """Lower a good outcome; the first reason stays, unless the new one ends being good."""
+        if self.outcome is Outcome.OK or (self.outcome.good and not outcome.good):
             self.outcome, self.reason = outcome, reason
 
 
-class Runner:
-    """Executes cases on one site, one at a time, in the thread of its worker."""
+def _no_host_rates(case: Case) -> HostRates:
+    del case
+    return {}
 
-    def __init__(self, site: Site, observer: Observer) -> None:
+
+class Runner:
+    """Executes cases on one site, one at a time, in the thread of its worker.
+
+    Args:
+        host_rates: what the host itself reached with a case's workload on its storage.
+    """
+
+    def __init__(
+        self, site: Site, observer: Observer,
+        host_rates: Callable[[Case], HostRates] = _no_host_rates,
+    ) -> None:  # fmt: skip
         self._site = site
         self._observer = observer
+        self._host_rates = host_rates
         self._setup = Setup(site)
+        self._counted: tuple[Attachment | None, int] = None, 0
+        """An attachment, and how much written to it belongs to runs that have ended."""
 
     def run(self, case: Case, *, cycle: str, conduct: Conduct) -> Run:
         """Return the finished run of `case`, whatever came of it.
@@ -61,7 +79,10 @@ class Runner:
         started = self._site.clock.now()
         result = _Result()
         try:
-            self._measure(case, conduct, result)
+            try:
+                self._measure(case, conduct, result)
+            finally:
+                result.written_bytes = self._count_written(case)
         except Interrupted:
             raise
         except Invalid as error:
@@ -88,8 +109,40 @@ class Runner:
             reason=result.reason,
             samples=tuple(result.samples),
             evidence=dict(result.evidence),
+            written_bytes=result.written_bytes,
             retryable=result.retryable,
         )
+
+    def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
+        """Return a run of `case` that was not made, with the reason."""
+        now = self._site.clock.now()
+        return Run(
+            uid=uuid.uuid4().hex, case=case, environment=self._known_environment(), cycle=cycle,
+            started=now, finished=now, outcome=Outcome.SKIPPED, reason=reason,
+        )  # fmt: skip
+
+    def renew(self) -> None:
+        """End the VM, so that the next run is made with what is installed by then.
+
+        Raises:
+            DriverError: it does not end; the next run tries again.
+        """
+        self._setup.renew()
+
+    def _count_written(self, case: Case) -> int:
+        """Return the bytes that this run wrote; where QEMU cannot tell, the most it may have."""
+        attached = self._setup.attachment
+        if attached is None:
+            return 0
+        before = self._counted[1] if self._counted[0] is attached else 0
+        try:
+            total = self._site.hypervisor.counters().write_bytes
+        except DriverError:
+            room = ROOMS[case.workload.tool]
+            estimate = room.estimate(case.workload, case.scenario.volume_bytes)
+            total = before + estimate.bytes_written
+        self._counted = attached, total
+        return max(0, total - before)
 
     @staticmethod
     def _fail(result: _Result, outcome: Outcome, reason: str) -> None:
@@ -142,13 +195,29 @@ class Runner:
         )  # fmt: skip
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
-        if parsed.notes:
-            result.evidence["notes"] = "\n".join(parsed.notes)
+        if notes := (*measured.notes, *parsed.notes):
+            result.evidence["notes"] = "\n".join(notes)
         result.samples += parsed.samples
         result.samples += _slopes(parsed)
-        if workload.runtime_seconds:
-            result.samples += window_samples(measured.start, measured.end)
+        if workload.runtime_seconds or not job.timed:
+            found = window_samples(measured.start, measured.end)
+            on_host = case.scenario.disk.on_host  # no QEMU there that could count
+            result.samples += [s for s in found if not (on_host and s.metric.startswith("qemu_"))]
+        self._judge_honesty(case, ready, measured, result)
         return parsed
+
+    def _judge_honesty(self, case: Case, ready: Ready, measured: Measured, result: _Result) -> None:
+        around = Circumstances(
+            host_cpus=measured.end.host.cpus,
+            local=ready.volume.local,
+            # A trim run makes its own holes, and reads nothing.
+            filled=Direction.TRIM in case.workload.directions or self._setup.filled(ready),
+            host=self._host_rates(case),
+        )
+        judgement = judge(case, result.samples, around)
+        result.samples += judgement.samples
+        if judgement.suspicions:
+            result.demote(Outcome.SUSPICIOUS, judgement.reason)
 
     def _known_environment(self) -> Environment:
         return self._setup.environment or self._site.hypervisor.host_environment()

@@ -58,6 +58,11 @@ class Setup:
         self._suspect = False
         self.environment: Environment | None = None
 
+    @property
+    def attachment(self) -> Attachment | None:
+        """The disk that is plugged in for the present case; None: none is."""
+        return self._ready.attachment if self._ready else None
+
     def ready(self, scenario: Scenario, tell: Tell, evidence: Evidence, *, fresh: bool) -> Ready:
         """Return everything in place for `scenario`.
 
@@ -171,6 +176,11 @@ class Setup:
             except (DriverError, ToolFailed):
                 self._site.hypervisor.power_off()  # the disk goes with the VM
 
+    def filled(self, ready: Ready) -> bool:
+        """Return whether everything that the case may read was written before."""
+        volume, content = ready.volume, ready.scenario.layout.content
+        return volume.complete or self._content.get(volume.volid) == content
+
     def spoil(self, volume: Volume) -> None:
         """Note that what is on the volume is no longer what it was: the next case prepares it."""
         self._content.pop(volume.volid, None)
@@ -197,6 +207,11 @@ class Setup:
             self._mounted = False
             self._site.hypervisor.power_off()
 
+    def renew(self) -> None:
+        """End the VM, so that the next case starts it with what is installed by then."""
+        self._leave()
+        self._site.hypervisor.power_off()
+
     def close(self) -> None:
         """End the VM and remove the volumes."""
         self._guest = self._ready = None
@@ -209,5 +224,5 @@ def _target(scenario: Scenario, attachment: Attachment) -> Target:
     layout = scenario.layout
     if layout.on_filesystem:
         path = f"{MOUNT_POINT}/{layout.file_name}"
-        return Target(device=path, size_bytes=layout.file_bytes, file=True)
+        return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
     return Target(device=attachment.device, size_bytes=scenario.volume_bytes)

@@ -27,12 +27,18 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     samples = [Sample("window", None, seconds, Unit.SECONDS)]
     for component, after in end.host.cpu_seconds.items():
         used = after - start.host.cpu_seconds.get(component, after + 1)
-        if used >= 0:
+        if used >= 0 and component == "vcpu_wait":  # time without a CPU is not its use
+            samples.append(Sample("guest_cpu_wait", None, used / seconds, Unit.CORES))
+        elif used >= 0:
             samples.append(Sample("host_cpu", None, used / seconds, Unit.CORES, component))
     for name, count in end.host.bytes.items():
         moved = count - start.host.bytes.get(name, count + 1)
         if moved >= 0:
             samples.append(Sample("host_bytes", None, float(moved), Unit.BYTES, name))
+    for resource, after in end.host.pressure_seconds.items():
+        waited = after - start.host.pressure_seconds.get(resource, after + 1)
+        if waited >= 0:
+            samples.append(Sample("host_pressure", None, waited / seconds, Unit.RATIO, resource))
     switches = end.host.context_switches - start.host.context_switches
     if end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))

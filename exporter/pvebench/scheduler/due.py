@@ -11,6 +11,8 @@ from pvebench.store import CaseRecord
 FIRST_RETRY_SECONDS: Final = 60.0
 NEVER_RUN_SECONDS: Final = 1e9
 """How overdue a case counts that was never tried: more than any other."""
+BURST_SECONDS: Final = 2e9
+"""How overdue a case counts after a change of the environment: more than one never tried."""
 
 
 @dataclass(frozen=True, slots=True)

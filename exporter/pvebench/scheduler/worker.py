@@ -12,15 +12,18 @@ from typing import Final
 import structlog
 
 from pvebench.config import Pack
-from pvebench.errors import StoreError
+from pvebench.errors import DriverError, StoreError
 from pvebench.model.conduct import Conduct
+from pvebench.model.guard import Guard, Hold
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.runner import Observer, Observers, Runner
-from pvebench.scheduler.due import NEVER_RUN_SECONDS, Due, next_due
+from pvebench.scheduler.burst import CORE, Burst
+from pvebench.scheduler.due import BURST_SECONDS, NEVER_RUN_SECONDS, Due, next_due
+from pvebench.scheduler.gate import Gate
 from pvebench.store import CaseRecord, Store
 
 STORE_RETRY_SECONDS: Final = 10.0
@@ -36,7 +39,8 @@ class Worker:
     """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
 
     Args:
-        between: called before each step; may call `assign`.
+        guards: asked before each run, and told after it.
+        between: called with the worker before each step; may call `assign`.
         cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
             ever, only what is due.
         observer: told of every phase and every finished, already stored run.
@@ -44,8 +48,8 @@ class Worker:
 
     def __init__(
         self, *, site: Site, assignments: Sequence[Assignment], store: Store,
-        observer: Observer, cycles: int | None = None,
-        between: Callable[[], None] = lambda: None,
+        observer: Observer, cycles: int | None = None, guards: Sequence[Guard] = (),
+        between: Callable[[Worker], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._between = between
         self._site = site
@@ -53,17 +57,26 @@ class Worker:
         self._store = store
         self._observer = observer
         self._limit = cycles
+        self._gate = Gate(guards)
+        self._burst = Burst(store, site.node)
         self._records: dict[str, CaseRecord | None] = {}
         self._queue: list[Case] = []
         self._conduct = Conduct()
         self._plan: Plan | None = None
         self._cycles_done = 0
+        self._cut = False
         self._lock = threading.Lock()
         now = site.clock.now()
         self._status = WorkerStatus(node=site.node, state=State.IDLE, since=now, progressed=now)
-        self._runner = Runner(site, Observers([_StatusObserver(self), observer]))
+        observers = Observers([_StatusObserver(self), observer])
+        self._runner = Runner(site, observers, store.history.host_rates)
         self._retried: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
+
+    @property
+    def node(self) -> str:
+        """The node that it measures."""
+        return self._site.node
 
     @property
     def status(self) -> WorkerStatus:
@@ -100,7 +113,7 @@ class Worker:
         """
         try:
             while not self.finished:
-                self._between()
+                self._between(self)
                 wait = self.step()
                 if wait > 0:
                     self._site.clock.sleep(min(wait, MAX_IDLE_SECONDS))
@@ -117,13 +130,15 @@ class Worker:
     def step(self) -> float:
         """Do the next thing: run one case, or begin or end a cycle. Return seconds to wait."""
         if self._queue:
-            self._run_next()
+            wait = self._run_next()
             if not self._queue:
                 self._end_cycle()
-            return 0.0
+            return wait
         return self._begin_cycle()
 
     def _begin_cycle(self) -> float:
+        if not self._assignments:
+            return MAX_IDLE_SECONDS  # none of the packs has anything for this node
         now = self._site.clock.now()
         assignment, late = self._most_overdue(now)
         due = late if self._limit is not None else self._due(assignment, late)
@@ -179,6 +194,9 @@ class Worker:
         for case in assignment.matrix.cases:
             due: Due = next_due(self._record(case), every_seconds=assignment.pack.every_seconds)
             late[case.key] = due.late_seconds(now)
+            wanted = self._burst.wants(assignment.pack.tier, case.key)
+            if wanted and not self._has_failed(case):
+                late[case.key] = BURST_SECONDS
         return late
 
     def _record(self, case: Case) -> CaseRecord | None:
@@ -202,19 +220,70 @@ class Worker:
         )
         log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
 
-    def _run_next(self) -> None:
+    def _run_next(self) -> float:
+        """Run the next case, or record why not, or return how long it has to wait."""
         case = self._queue[0]
-        upcoming = tuple(self._queue[1 : 1 + UPCOMING])
-        self.set_status(lambda status: replace(status, upcoming=upcoming))
         cycle = self.status.cycle
-        run = self._runner.run(case, cycle=cycle.uid if cycle else "", conduct=self._conduct)
+        uid = cycle.uid if cycle else ""
+        hold = self._gate.enter(case)
+        if hold is not None and not hold.skip:
+            self._wait_for(hold)
+            return hold.seconds
+        if hold is not None:
+            self._finish(self._runner.skip(case, cycle=uid, reason=hold.reason))
+            return 0.0
+        upcoming = tuple(self._queue[1 : 1 + UPCOMING])
+        self.set_status(lambda status: replace(status, upcoming=upcoming, hold=None))
+        try:
+            self._look_after()
+            run = self._runner.run(case, cycle=uid, conduct=self._conduct)
+        finally:
+            disturbed = self._gate.leave(case)
+        if disturbed and run.outcome is Outcome.OK:
+            run = replace(run, outcome=Outcome.NOISY, reason=disturbed)
+        self._finish(run)
+        return 0.0
+
+    def _look_after(self) -> None:
+        """Have the VM started anew if software was installed that it does not run yet."""
+        upkeep = self._site.hypervisor.upkeep()
+        pending = tuple(sorted(upkeep.pending.items()))
+        self.set_status(lambda status: replace(status, pending=pending))
+        if not upkeep.restart:
+            return
+        log.info("the VM is started anew", node=self.node, installed=upkeep.restart)
+        try:
+            self._runner.renew()
+        except DriverError as error:
+            log.warning("the VM does not end", node=self.node, reason=error.reason)
+
+    def _wait_for(self, hold: Hold) -> None:
+        known = self.status.hold
+        if known is None or known.kind is not hold.kind:
+            log.info("waiting", node=self.node, reason=hold.reason)
+        self.set_status(lambda status: replace(status, state=State.PAUSED, hold=hold))
+
+    def _finish(self, run: Run) -> None:
+        """Store the run of the first case in the queue, and go on behind it."""
+        case = run.case
         self._keep(run)
         self._queue.pop(0)
         self._records[case.key] = self._store.case(case.key)
         self.outcomes[case.key] = run.outcome
         self._advance(run, again=self._queue_again(run))
+        if self._burst.note(run):
+            self._give_way(run)
         _log_run(run)
         self._observer.finished(run)
+
+    def _give_way(self, run: Run) -> None:
+        """The environment has changed: end the cycle here if another pack is to go first."""
+        log.warning("another environment", node=self.node, environment=run.environment.slug)
+        cycle = self.status.cycle
+        tiers = {assignment.pack.tier for assignment in self._assignments}
+        if self._limit is None and CORE in tiers and cycle is not None and cycle.tier != CORE:
+            self._cut = bool(self._queue)
+            self._queue.clear()
 
     def _keep(self, run: Run) -> None:
         """Store a finished run; while the database cannot take it, wait and try again.
@@ -264,15 +333,17 @@ class Worker:
             return replace(
                 status, cycle=cycle, progressed=run.finished, fault=fault,
                 case=None, phase=None, state=State.IDLE, since=run.finished, upcoming=upcoming,
+                hold=None,
             )  # fmt: skip
 
         self.set_status(change)
 
     def _end_cycle(self) -> None:
         cycle = self.status.cycle
-        if cycle is not None:
+        if cycle is not None and not self._cut:
             self._store.end_cycle(cycle.uid)
             log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
+        self._cut = False
         self._cycles_done += 1
         self._retried.clear()
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from sqlalchemy import Engine, ScalarSelect, TableValuedAlias, func, select
 
 from pvebench.model.run import Outcome
-from pvebench.model.workload import Direction
+from pvebench.model.workload import Case, Direction
 from pvebench.store.records import GOOD, Point, StoredRun
 from pvebench.store.rows import stored_run, with_samples
 from pvebench.store.tables import runs, samples
+
+HOST_ROW_AGE: Final = timedelta(days=7)
+"""An older run of the host is no longer what a guest's run is compared with."""
 
 
 class History:
@@ -75,6 +78,34 @@ class History:
         with self._engine.connect() as connection:
             rows = connection.execute(query.order_by(runs.c.id.desc()).limit(limit)).all()
         return [stored_run(row) for row in rows]
+
+    def host_rates(self, case: Case) -> dict[Direction, float]:
+        """Return what the host itself reached with the case's workload on its storage.
+
+        From the newest good run within a week; I/O per second, or bytes per second where the
+        tool gives no other rate. Empty if there is none.
+        """
+        scenario = case.scenario
+        first = f"{scenario.node}/{scenario.storage}.host.raw.none/{case.workload.slug}/"
+        week_ago = (datetime.now(UTC) - HOST_ROW_AGE).timestamp()
+        query = (
+            select(runs)
+            .where(runs.c.case_key.between(first, f"{first}~"), runs.c.outcome.in_(GOOD))
+            .where(runs.c.finished > week_ago)
+            .order_by(runs.c.finished.desc())
+            .limit(1)
+        )
+        with self._engine.connect() as connection:
+            found = with_samples(connection, query)
+        rates: dict[Direction, float] = {}
+        for metric in ("bandwidth", "iops"):
+            for run in found:
+                rates |= {
+                    one.direction: one.value
+                    for one in run.samples
+                    if one.metric == metric and one.direction is not None
+                }
+        return rates
 
     def runs(
         self, *, limit: int, outcome: Outcome | None = None, case_key: str | None = None

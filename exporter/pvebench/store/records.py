@@ -98,5 +98,6 @@ def define(case: Case) -> dict[str, Any]:
             "ramp_seconds": workload.ramp_seconds,
             "runtime_seconds": workload.runtime_seconds,
             "parameters": dict(workload.parameters),
+            "caveats": [str(caveat) for caveat in workload.caveats],
         },
     }

@@ -6,9 +6,12 @@ import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from pvebench.errors import AlreadyRunning, NotWritable
+
+_PAUSE: Final = "paused"
+"""File whose presence is the wish for a pause; its text is the reason."""
 
 
 class StateDirectory:
@@ -34,6 +37,42 @@ class StateDirectory:
     def runtime(self) -> Path:
         """Directory of sockets and logs of running VMs."""
         return self.path / "run"
+
+    def pause(self, reason: str) -> None:
+        """Ask the instance that uses this directory to measure nothing until `resume`."""
+        try:
+            (self.path / _PAUSE).write_text(f"{reason}\n", "utf-8")
+        except OSError as error:
+            raise self._not_writable(error) from error
+
+    def resume(self) -> bool:
+        """End the pause; return whether there was one."""
+        there = (self.path / _PAUSE).exists()
+        (self.path / _PAUSE).unlink(missing_ok=True)
+        return there
+
+    def pause_reason(self) -> str:
+        """Return why nothing is to be measured, empty if there is no pause."""
+        try:
+            return (self.path / _PAUSE).read_text("utf-8").strip() or "paused"
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"{self.path / _PAUSE} cannot be read: {error.strerror}"
+
+    def holder(self) -> int:
+        """Return the process that uses this directory; 0: none does."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return 0
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.pread(fd, 32, 0) or 0)
+        finally:
+            os.close(fd)
+        return 0
 
     def _make(self) -> None:
         try:

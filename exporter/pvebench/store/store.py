@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -15,10 +15,13 @@ from sqlalchemy.exc import OperationalError
 
 from pvebench.errors import StoreError, StoreMixed
 from pvebench.model.run import Outcome, Run
+from pvebench.model.workload import Direction
 from pvebench.store.bulk import add_history
+from pvebench.store.decisions import Decisions
 from pvebench.store.engine import open_engine
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
+from pvebench.store.numbers import Numbers
 from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
 from pvebench.store.rows import run_row, sample_row, with_samples
 from pvebench.store.tables import (
@@ -30,7 +33,7 @@ from pvebench.store.tables import (
     samples,
     totals,
 )
-from pvebench.store.writing import add_totals, note_environment
+from pvebench.store.writing import add_totals, month, note_environment
 
 
 class Store:
@@ -50,6 +53,8 @@ class Store:
         self._engine = open_engine(path)
         self.journal = StoredJournal(self._engine)
         self.history = History(self._engine)
+        self.numbers = Numbers(self._engine)
+        self.decisions = Decisions(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
 
@@ -179,6 +184,55 @@ class Store:
             failures_in_row=failures,
         )  # fmt: skip
 
+    def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
+        """Return what was written to a storage in the calendar month (UTC) of `at`.
+
+        Args:
+            node: from this node only; None: from all nodes together.
+        """
+        query = select(func.sum(totals.c.value)).where(
+            totals.c.storage == storage, totals.c.name == month(at)
+        )
+        if node is not None:
+            query = query.where(totals.c.node == node)
+        with self._engine.connect() as connection:
+            return int(connection.scalar(query) or 0)
+
+    def present_environment(self, node: str) -> tuple[str, datetime | None]:
+        """Return the digest of the newest good run's environment on a node, and since when.
+
+        The moment is None if no other environment came before it; the digest is empty if there
+        is no good run.
+        """
+        good = (runs.c.node == node) & runs.c.outcome.in_(GOOD)
+        newest = select(runs.c.environment).where(good).order_by(runs.c.id.desc()).limit(1)
+        with self._engine.connect() as connection:
+            digest = connection.scalar(newest)
+            other = connection.scalar(
+                select(runs.c.id)
+                .where(good, runs.c.environment != digest)
+                .order_by(runs.c.id.desc())
+                .limit(1)
+            )
+            if digest is None or other is None:
+                return digest or "", None
+            first = select(func.min(runs.c.started)).where(good, runs.c.id > other)
+            since = float(connection.scalar(first) or 0.0)
+        return str(digest), datetime.fromtimestamp(since, UTC)
+
+    def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
+        """Return case key -> number of good runs on a node that started at `moment` or later."""
+        query = (
+            select(runs.c.case_key, func.count())
+            .where(
+                runs.c.node == node, runs.c.outcome.in_(GOOD),
+                runs.c.started >= moment.timestamp(), runs.c.finished >= moment.timestamp(),
+            )
+            .group_by(runs.c.case_key)
+        )  # fmt: skip
+        with self._engine.connect() as connection:
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
     def case_keys(self) -> list[str]:
         """Return the keys of all cases that were ever tried."""
         with self._engine.connect() as connection:
@@ -195,8 +249,9 @@ class Store:
             amounts = connection.execute(select(totals)).all()
             counts = connection.execute(ended).all()
             number = connection.scalar(select(func.count()).select_from(runs))
+        moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
-            bytes={(row.node, row.storage, row.name): row.value for row in amounts},
+            bytes={key: value for key, value in moved.items() if key[2] in _DIRECTIONS},
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )
@@ -214,3 +269,6 @@ def _insert_run(connection: Connection, run: Run) -> int:
         ]
         connection.execute(insert(evidence), pieces)
     return number
+
+
+_DIRECTIONS: Final = frozenset(map(str, Direction))

@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -113,4 +113,15 @@ journal = Table(
     Column("closed", Float),
     Column("kind", String, nullable=False),
     Column("details", Text, nullable=False),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("made", Float, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("cases", String, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("reason", Text, nullable=False),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -32,19 +32,27 @@ def note_environment(
     )
 
 
+def month(at: datetime) -> str:
+    """Return the name under which what a month wrote is counted."""
+    return f"written {at.astimezone(UTC):%Y-%m}"
+
+
 def add_totals(connection: Connection, run: Run) -> None:
-    """Count the bytes that the guest moved, for wear book-keeping."""
-    for sample in run.samples:
-        if sample.metric == "bytes" and sample.direction is not None:
-            row = upsert(totals).values(
-                node=run.case.scenario.node,
-                storage=run.case.scenario.storage,
-                name=str(sample.direction),
-                value=sample.value,
+    """Count what the workload moved, and what was written in all, for wear book-keeping."""
+    amounts = {
+        str(sample.direction): sample.value
+        for sample in run.samples
+        if sample.metric == "bytes" and sample.direction is not None
+    }
+    if run.written_bytes:
+        amounts[month(run.finished)] = float(run.written_bytes)
+    for name, value in amounts.items():
+        row = upsert(totals).values(
+            node=run.case.scenario.node, storage=run.case.scenario.storage, name=name, value=value
+        )
+        connection.execute(
+            row.on_conflict_do_update(
+                index_elements=["node", "storage", "name"],
+                set_={"value": totals.c.value + row.excluded.value},
             )
-            connection.execute(
-                row.on_conflict_do_update(
-                    index_elements=["node", "storage", "name"],
-                    set_={"value": totals.c.value + row.excluded.value},
-                )
-            )
+        )

@@ -50,6 +50,10 @@ def _worker_data(status: WorkerStatus, now: datetime) -> Data:
         ],
         "next_due": None if status.next_due is None else iso(status.next_due),
         "fault": without_secrets(status.fault),
+        "hold": None if status.hold is None else {
+            "kind": str(status.hold.kind), "reason": without_secrets(status.hold.reason)
+        },
+        "pending": dict(status.pending),
     }  # fmt: skip
 
 

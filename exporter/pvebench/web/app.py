@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from pvebench.judging import Verdicts
 from pvebench.metrics import Page
 from pvebench.model.status import WorkerStatus
 from pvebench.web.answers import SecureHeaders, our_fault, refuse
@@ -27,6 +28,7 @@ def _utc_now() -> datetime:
 def make_app(
     *, page: Page, statuses: Callable[[], list[WorkerStatus]], ready: Callable[[], bool],
     board: Board, now: Callable[[], datetime] = _utc_now,
+    verdicts: Callable[[], Verdicts] = Verdicts,
 ) -> Starlette:  # fmt: skip
     """Return the application.
 
@@ -36,6 +38,7 @@ def make_app(
         ready: whether the results are loaded and the workers have begun.
         board: what the pages show.
         now: the clock that the workers' times come from.
+        verdicts: what was said last.
     """
 
     def metrics(request: Request) -> Response:
@@ -60,7 +63,7 @@ def make_app(
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
-            *Pages(board, statuses, now).routes(),
+            *Pages(board, statuses, now, verdicts).routes(),
         ],
         middleware=[
             Middleware(SecureHeaders),

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from pvebench.judging import Verdicts
+from pvebench.judging.data import verdicts_data
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.web import api
@@ -20,6 +22,7 @@ from pvebench.web.board import Board, Content
 from pvebench.web.details import case_view, run_view
 from pvebench.web.present import case_url
 from pvebench.web.render import KINDS, STATIC, render
+from pvebench.web.texts import iso
 from pvebench.web.views import index_view
 
 FRESH_SECONDS: Final = 2
@@ -38,14 +41,17 @@ class Pages:
     Args:
         statuses: what each worker does.
         now: the clock that the workers' times come from.
+        verdicts: what was said last.
     """
 
     def __init__(
-        self, board: Board, statuses: Callable[[], list[WorkerStatus]], now: Callable[[], datetime]
-    ) -> None:
+        self, board: Board, statuses: Callable[[], list[WorkerStatus]], now: Callable[[], datetime],
+        verdicts: Callable[[], Verdicts] = Verdicts,
+    ) -> None:  # fmt: skip
         self._board = board
         self._statuses = statuses
         self._now = now
+        self._verdicts = verdicts
         self._memo = Memo()
 
     def routes(self) -> list[Route]:
@@ -60,20 +66,22 @@ class Pages:
             Route("/api/v1/status", self.status_data),
             Route("/api/v1/results", self.results_data),
             Route("/api/v1/cases/{key:path}", self.case_data),
+            Route("/api/v1/verdict", self.verdict_data),
             Route("/api/v1/runs", self.runs_data),
             Route("/api/v1/runs/{number}", self.run_data),
         ]
 
     def _once(self, name: str, make: Callable[[Content, list[WorkerStatus], datetime], str]) -> str:
         content, statuses, now = self._board.content(), self._statuses(), self._now()
-        key = (content.version, statuses, int(now.timestamp() // FRESH_SECONDS))
+        verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
+        key = (content.version, verdicts.version, verdicts.decisions, statuses, fresh)
         return self._memo.get(name, key, lambda: make(content, statuses, now))
 
     def index(self, _: Request) -> Response:
         """`/`."""
 
         def make(content: Content, statuses: list[WorkerStatus], now: datetime) -> str:
-            page = index_view(content, statuses, now)
+            page = index_view(content, statuses, now, self._verdicts())
             return render("index.html", page=page, simulated=page.simulated, here="/")
 
         return _html(self._once("/", make))
@@ -132,6 +140,16 @@ class Pages:
         if data is None:
             raise _no_case(key)
         return _json(data)
+
+    def verdict_data(self, request: Request) -> Response:
+        """`/api/v1/verdict`."""
+        only(request, ())
+
+        def make(content: Content, _: list[WorkerStatus], now: datetime) -> str:
+            head = {"now": iso(now), "simulated": content.simulated}
+            return json.dumps({**head, **verdicts_data(self._verdicts())})
+
+        return _json_text(self._once("verdict", make))
 
     def runs_data(self, request: Request) -> Response:
         """`/api/v1/runs`, newest first."""

@@ -49,6 +49,8 @@ class WorkerView:
         elapsed: of the phase, with what is expected.
         phase_seconds: done and expected, for a bar; None where nothing is known.
         due: when idle, when the next case is due.
+        hold: what the next case waits for.
+        pending: what is installed on the node but does not run yet.
     """
 
     node: str
@@ -62,6 +64,8 @@ class WorkerView:
     upcoming: tuple[Next, ...]
     due: Moment | None
     fault: str
+    hold: str
+    pending: str
 
 
 def case_url(key: str) -> str:
@@ -102,6 +106,8 @@ def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
         ),
         due=None if status.next_due is None else moment(status.next_due, now),
         fault=without_secrets(status.fault),
+        hold=without_secrets(status.hold.reason) if status.hold else "",
+        pending=", ".join(f"{fact} {version}" for fact, version in status.pending),
     )
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
+from pvebench.analysis.wording import sentence
+from pvebench.judging import Verdicts
+from pvebench.judging.headline import headline
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.store import StoredRun
@@ -14,6 +18,10 @@ from pvebench.web.facts import without_secrets
 from pvebench.web.present import WorkerView, case_url, worker_view
 from pvebench.web.tables import Table, is_stale, shown_cases, tables_view
 from pvebench.web.texts import iso, outcome_text, show_age, show_moment
+
+UNJUDGED: Final = Verdicts()
+CHANGES: Final = 5
+"""Changes that the page tells; the rest is in `pvebench verdict`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,9 @@ class Index:
     Attributes:
         counts: number and word, such as (12, "measured"); those that are zero are absent.
         elsewhere: how many cases with results belong to no pack any more.
+        verdict: whether anything got slower, in one sentence.
+        alarm: whether that wants a look.
+        changes: further sentences, the newest first.
         advice: what to know or do while there is no result; empty otherwise.
     """
 
@@ -47,10 +58,18 @@ class Index:
     tables: tuple[Table, ...]
     failures: tuple[Failure, ...]
     elsewhere: int
+    verdict: str
+    alarm: bool
+    changes: tuple[str, ...]
     advice: str
 
 
-def index_view(content: Content, statuses: Sequence[WorkerStatus], now: datetime) -> Index:
+def index_view(
+    content: Content,
+    statuses: Sequence[WorkerStatus],
+    now: datetime,
+    verdicts: Verdicts = UNJUDGED,
+) -> Index:
     """Return the page at `/`."""
     shown = shown_cases(content)
     workers = tuple(worker_view(status, now) for status in statuses)
@@ -63,6 +82,9 @@ def index_view(content: Content, statuses: Sequence[WorkerStatus], now: datetime
         tables=tables_view(content, shown, now),
         failures=tuple(failure_view(run, now) for run in content.failures),
         elsewhere=len(content.states.keys() - shown.keys()),
+        verdict=headline(verdicts) if content.states else "",
+        alarm=bool(verdicts.regressions),
+        changes=tuple(sentence(one) for one in verdicts.findings[:CHANGES]),
         advice="" if content.states else _advice(workers),
     )
 

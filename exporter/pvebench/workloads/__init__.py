@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from pvebench.workloads.base import Estimate, Job, Parsed, Room, Target
+from pvebench.workloads.bonnie import Bonnie
+from pvebench.workloads.dd import Dd
 from pvebench.workloads.fio import Fio
+from pvebench.workloads.hdparm import Hdparm
+from pvebench.workloads.ioping import Ioping
 from pvebench.workloads.still import Boot, Idle
+from pvebench.workloads.sysbench import Sysbench
 
 __all__ = ["ROOMS", "Estimate", "Job", "Parsed", "Room", "Target"]
 
-ROOMS: Final[dict[str, Room]] = {room.tool: room for room in (Fio(), Idle(), Boot())}
+ROOMS: Final[dict[str, Room]] = {
+    room.tool: room
+    for room in (Fio(), Ioping(), Sysbench(), Bonnie(), Dd(), Hdparm(), Idle(), Boot())
+}

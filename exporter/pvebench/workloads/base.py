@@ -24,11 +24,15 @@ class Target:
     Attributes:
         device: path of the device or the file.
         file: whether it is a file.
+        scratch: directory on the disk for tools that make files of their own; empty: none.
+        work: directory for jobs and their output.
     """
 
     device: str
     size_bytes: int
     file: bool = False
+    scratch: str = ""
+    work: str = WORK_DIR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,12 @@ class Job:
         logs: paths of further files to keep as evidence; may be absent after the run.
         deadline_seconds: when to give the run up, counted from the start.
         moves_data: whether the window starts with the first I/O; else right after the start.
+        timed: whether the window is as long as the workload says; else it lasts from the tool's
+            start to its end.
+        prepare: commands to run before the start, one after the other; not measured.
+        cleanup: command to run after the end, however it ended; empty: none.
+        drop_guest_cache: whether the guest's page cache must be empty at the start.
+        work: directory that the job's files are in; emptied before they are written.
     """
 
     argv: list[str]
@@ -50,6 +60,11 @@ class Job:
     logs: tuple[str, ...] = ()
     deadline_seconds: float = 120.0
     moves_data: bool = True
+    timed: bool = True
+    prepare: tuple[tuple[str, ...], ...] = ()
+    cleanup: tuple[str, ...] = ()
+    drop_guest_cache: bool = False
+    work: str = WORK_DIR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,23 @@ class Parsed:
     samples: tuple[Sample, ...]
     intervals: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+def program(name: str) -> str:
+    """Return shell text that stands for a program's own file.
+
+    The guest's shell is busybox, which prefers its own dd and hdparm to those on the PATH.
+    """
+    places = "/usr/sbin /usr/bin /sbin /bin"
+    return f'"$(for d in {places}; do [ -x $d/{name} ] && echo $d/{name} && break; done)"'
+
+
+def own_bytes(workload: Workload, target_bytes: int) -> int:
+    """Return how much a tool with files of its own puts into them.
+
+    No more than the test file has: a pack at a smaller scale must still fit into its volume.
+    """
+    return min(int(workload.parameters["size"]), target_bytes)
 
 
 class Room(Protocol):

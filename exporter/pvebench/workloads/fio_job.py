@@ -24,7 +24,7 @@ from typing import Final
 from pvebench.errors import ToolFailed
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import WORK_DIR, Job, Target
+from pvebench.workloads.base import Job, Target
 from pvebench.workloads.fio_options import DIRECTIONS, Parameters, is_mixed, is_random
 
 PERCENTILES: Final = "50:90:95:99:99.9:99.99"
@@ -43,13 +43,14 @@ def interval_milliseconds(workload: Workload) -> int:
 
 def measure_job(workload: Workload, target: Target) -> Job:
     """Return the measured job. Raises ToolFailed if not one block fits into the device."""
-    job_path, output = f"{WORK_DIR}/job.fio", f"{WORK_DIR}/result.json"
-    logs = tuple(f"{WORK_DIR}/fio_{kind}.log" for kind in LOG_KINDS)
+    job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
+    logs = tuple(f"{target.work}/fio_{kind}.log" for kind in LOG_KINDS)
     text = _job_file(
-        workload.slug, _global(target) | _window(workload) | _pattern(workload, target)
+        workload.slug, _global(target) | _window(workload, target) | _pattern(workload, target)
     )
     return Job(
         argv=_argv(job_path, output),
+        work=target.work,
         files={job_path: text, output: b"", **dict.fromkeys(logs, b"")},
         output=output,
         logs=logs,
@@ -69,7 +70,7 @@ def fill_job(target: Target, seed: int) -> Job:
     Raises:
         ToolFailed: the size is not whole sectors, so no direct write could reach its end.
     """
-    job_path, output = f"{WORK_DIR}/fill.fio", f"{WORK_DIR}/fill.json"
+    job_path, output = f"{target.work}/fill.fio", f"{target.work}/fill.json"
     lines = _global(target) | {
         # A device that is not there must never become a file in RAM; a test file is made here.
         "allow_file_create": int(target.file),
@@ -84,6 +85,7 @@ def fill_job(target: Target, seed: int) -> Job:
     }
     return Job(
         argv=_argv(job_path, output),
+        work=target.work,
         files={job_path: _job_file("fill", lines), output: b""},
         output=output,
         deadline_seconds=target.size_bytes / FILL_FLOOR_BYTES_PER_SECOND + 60,
@@ -110,9 +112,9 @@ def _global(target: Target) -> _Lines:
     }
 
 
-def _window(workload: Workload) -> _Lines:
+def _window(workload: Workload, target: Target) -> _Lines:
     ramp = _time(workload.ramp_seconds)
-    prefix = f"{WORK_DIR}/fio"
+    prefix = f"{target.work}/fio"
     return {
         "time_based": 1,
         "runtime": _time(workload.runtime_seconds),

@@ -12,6 +12,8 @@ from typing import Final
 from pvebench.model.ports import HostSnapshot
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_NANOSECONDS: Final = 1e9
+"""In a second; the unit of schedstat."""
 _SECTOR: Final = 512
 """Bytes; the unit of /sys/dev/block/*/stat whatever the device's own sector size."""
 
@@ -85,7 +87,21 @@ def qemu_cpu(root: Path, pid: int) -> dict[str, float]:
     vcpu = sum(seconds for name, seconds in threads if _VCPU.match(name))
     iothread = sum(seconds for name, seconds in threads if name.startswith("IO "))
     other = max(0.0, whole - vcpu - iothread)
-    return {"qemu": whole, "vcpu": vcpu, "iothread": iothread, "other": other}
+    used = {"qemu": whole, "vcpu": vcpu, "iothread": iothread, "other": other}
+    return used | _vcpu_wait(process)
+
+
+def _vcpu_wait(process: Path) -> dict[str, float]:
+    """Return how long the vcpu threads waited for a CPU, if the kernel counts that."""
+    try:
+        waits = [
+            int((task / "schedstat").read_text("ascii").split()[1])
+            for task in _tasks(process)
+            if _VCPU.match(_name(task))
+        ]
+    except (OSError, IndexError, ValueError):
+        return {}
+    return {"vcpu_wait": sum(waits) / _NANOSECONDS}
 
 
 def _tasks(process: Path) -> list[Path]:

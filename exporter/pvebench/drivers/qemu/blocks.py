@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.ports import BlockCounters
 from pvebench.model.units import MIB
@@ -145,6 +146,8 @@ def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
         case Bus.IDE:
             # The machine type pc has its own IDE controller.
             return [{"driver": "ide-hd", "bus": "ide.0", "unit": 0, **common, **rotation}]
+        case Bus.HOST:
+            raise SwitchFailed("the host's own row has no device in a VM")
 
 
 def _scsi_controller(names: Names, disk: Disk) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.host import host_facts
 from pvebench.drivers.qemu.accel import Accelerator
 from pvebench.drivers.qemu.agent import AgentGuest
 from pvebench.drivers.qemu.blocks import (
@@ -19,6 +18,7 @@ from pvebench.drivers.qemu.blocks import (
     is_limited,
     objects,
 )
+from pvebench.drivers.qemu.facts import environment
 from pvebench.drivers.qemu.look import find_in_guest, look
 from pvebench.drivers.qemu.machine import QemuMachine
 from pvebench.drivers.qemu.readback import UNVERIFIED, read_back
@@ -26,7 +26,7 @@ from pvebench.drivers.qemu.storages import Storage
 from pvebench.errors import DriverError, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import Attachment, BlockCounters, Clock, Guest, Journal, Plug, Volume
 from pvebench.model.scenario import Machine, Scenario
 
@@ -211,34 +211,15 @@ class QemuLab:
 
     def environment(self) -> Environment:
         """Return the running environment. See the port."""
-        return self._environment(self._qemu_facts() if self.pid is not None else {})
+        return environment(self._node, self._image, self._accelerator, self._vm)
 
     def host_environment(self) -> Environment:
         """Return what is known without a VM. See the port."""
-        return self._environment({})
+        return environment(self._node, self._image, self._accelerator, None)
 
-    def _environment(self, more: Mapping[str, str]) -> Environment:
-        facts = host_facts() | {
-            "accel": str(self._accelerator),
-            "guest_image": self._image.digest[:12],
-            "guest_kernel": self._image.versions.get("kernel", ""),
-            "fio": self._image.versions.get("fio", ""),
-            **more,
-        }
-        return Environment(
-            node=self._node, facts={key: value for key, value in facts.items() if value}
-        )
-
-    def _qemu_facts(self) -> dict[str, str]:
-        qmp = self._qemu.qmp
-        version: dict[str, Any] = qmp.execute("query-version")
-        number = version["qemu"]
-        machine = qmp.execute("qom-get", {"path": "/machine", "property": "type"})
-        return {
-            "qemu": f"{number['major']}.{number['minor']}.{number['micro']}",
-            "qemu_package": str(version.get("package", "")),
-            "machine": str(machine).removesuffix("-machine"),
-        }
+    def upkeep(self) -> Upkeep:
+        """Return nothing: the lab's packages are looked at when it is started. See the port."""
+        return Upkeep()
 
     def shutdown(self) -> None:
         """End the VM, remove the volumes. See the port."""

@@ -8,22 +8,21 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.qemu.accel import Accelerator
 from pvebench.drivers.qemu.agent import AgentGuest
+from pvebench.drivers.qemu.command import BINARY, arguments
 from pvebench.drivers.qemu.qmp import Channel
 from pvebench.errors import DriverError, GuestSilent, HypervisorGone, ToolsMissing
-from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
+from pvebench.guest import GuestImage
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
-from pvebench.model.units import MIB
 
 KIND: Final = "vm"
 """Kind of the journal entries made here."""
-BINARY: Final = "qemu-system-x86_64"
 QUIT_SECONDS: Final = 10.0
 """How long QEMU may take to write back what its images hold in memory."""
 _TAIL_BYTES: Final = 2000
@@ -183,50 +182,3 @@ class QemuMachine:
         if self._entry >= 0:
             self._journal.close(self._entry)
             self._entry = -1
-
-
-def arguments(
-    identity: str, image: GuestImage, machine: Machine, accelerator: Accelerator
-) -> list[str]:
-    """Return QEMU's command line for the benchmark VM, run in the VM's directory."""
-    cpu = "host" if accelerator is Accelerator.KVM else "max"
-    return [
-        BINARY,
-        "-name", f"pvebench-{identity[:8]},debug-threads=on",
-        "-uuid", identity,
-        # i440fx is what Proxmox gives a Linux guest unless told otherwise.
-        "-machine", f"type=pc,accel={accelerator},usb=off",
-        "-cpu", cpu,
-        "-smp", str(machine.cpus),
-        "-m", f"{machine.memory_bytes // MIB}M",
-        "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-        "-kernel", str(image.kernel),
-        "-initrd", str(image.initramfs),
-        "-append", KERNEL_ARGUMENTS,
-        "-chardev", "socket,id=qmp,path=qmp.sock,server=on,wait=off",
-        "-mon", "chardev=qmp,mode=control",
-        "-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off",
-        "-device", "virtio-serial-pci",
-        "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
-        "-chardev", "file,id=console,path=console.log",
-        "-device", "isa-serial,chardev=console",
-        "-device", "virtio-rng-pci",
-    ]  # fmt: skip
-
-
-def prove_kvm(
-    image: GuestImage, runtime: Path, *, journal: Journal, clock: Clock, timeout: float
-) -> Callable[[], None]:
-    """Return a function that boots a guest under KVM and ends it; it raises DriverError if not."""
-
-    def prove() -> None:
-        vm = QemuMachine(runtime, journal=journal, clock=clock)
-        small = Machine(memory_bytes=768 * MIB, cpus=1)
-        try:
-            vm.start(image, small, Accelerator.KVM, timeout=timeout)
-        except OSError as error:
-            raise DriverError(f"QEMU could not be started: {error}") from error
-        finally:
-            vm.kill()
-
-    return prove

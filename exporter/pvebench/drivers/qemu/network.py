@@ -50,6 +50,7 @@ class NbdStorage:
         return Volume(
             storage=options.name, volid=f"nbd:{options.export}",
             format=str(scenario.disk.format), size_bytes=scenario.volume_bytes,
+            local=False,
         )  # fmt: skip
 
     def _server_node(self) -> Node:
@@ -103,7 +104,7 @@ class NfsStorage:
         self._entries[name] = entry
         return Volume(
             storage=options.name, volid=name, format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
+            size_bytes=scenario.volume_bytes, local=False,
         )  # fmt: skip
 
     def remove(self, volume: Volume) -> None:

@@ -28,10 +28,10 @@ class SimulatedJob:
     whole_bytes: int = 0
     interval_ms: int = 1000
 
-    def operations(self, now: float) -> int:
+    def operations(self, now: float, *, per_second: float = _OPERATIONS_PER_SECOND) -> int:
         """Return the operations so far; none before the tool has started up."""
         active = min(now, self.ends) - self.begun - START_SECONDS
-        return max(0, round(active * _OPERATIONS_PER_SECOND))
+        return max(0, round(active * per_second))
 
 
 def read_job(text: str, *, begun: float) -> SimulatedJob:

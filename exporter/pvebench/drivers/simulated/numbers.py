@@ -16,7 +16,9 @@ SYNC_SECONDS: Final = 0.0006
 """What one sync costs on the simulated disk: an SSD with power loss protection behind a network."""
 NOISE: Final = 0.03
 
-_BUS_FACTOR: Final = {Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35}
+_BUS_FACTOR: Final = {
+    Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35, Bus.HOST: 1.1,
+}  # fmt: skip
 _FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
 _READ_FACTOR: Final = {
     Cache.NONE: 1.0, Cache.DIRECTSYNC: 0.95, Cache.WRITETHROUGH: 1.6, Cache.WRITEBACK: 1.6,
@@ -52,6 +54,11 @@ def level(disk: Disk, workload: Workload, direction: str) -> float:
     return min(BASE_IOPS * depth / (depth + 8), BASE_BYTES_PER_SECOND / block) * factor
 
 
+def flushes_per_second(disk: Disk, workload: Workload) -> float:
+    """Return the flushes that QEMU sees: every write is followed by one where syncs are asked."""
+    return level(disk, workload, "write") if workload.parameters.get("fsync") else 0.0
+
+
 def fio_document(
     disk: Disk, workload: Workload, rng: random.Random, *, shift: float = 1.0
 ) -> dict[str, Any]:
@@ -66,7 +73,8 @@ def fio_document(
         job[direction] = _direction(workload, iops, rng)
         if workload.parameters.get("fsync"):
             # A fifth of the time goes into the write itself.
-            job["sync"] = {"total_ios": round(iops), "lat_ns": _latency(0.8e9 / iops, rng)}
+            count = round(iops * workload.runtime_seconds)
+            job["sync"] = {"total_ios": count, "lat_ns": _latency(0.8e9 / iops, rng)}
     return {"fio version": "fio-simulated", "jobs": [job]}
 
 

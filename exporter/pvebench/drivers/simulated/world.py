@@ -10,11 +10,11 @@ from typing import Any, Final
 from pvebench.drivers.simulated.clock import SimulatedClock
 from pvebench.drivers.simulated.faults import Fault, Faults
 from pvebench.drivers.simulated.jobs import SimulatedJob, read_job
-from pvebench.drivers.simulated.numbers import fio_document, iops_log
+from pvebench.drivers.simulated.numbers import fio_document, flushes_per_second, iops_log
 from pvebench.drivers.simulated.reality import VM_KIND, VOLUME_KIND, Reality
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
-from pvebench.model.environment import Environment
+from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import (
     Attachment,
     BlockCounters,
@@ -55,6 +55,7 @@ class World:
         self.clock = clock
         self.faults = faults or Faults(seed)
         self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
+        self._running: dict[str, str] = {}
         self.facts = {
             "kernel": "simulated-1", "qemu": "simulated-1", "accel": "simulated",
             "fio": "simulated",
@@ -82,6 +83,7 @@ class World:
             self._end_vm()
             raise GuestSilent("simulated: the guest's agent does not answer")
         self.guest, self._machine, self._cold = SimulatedGuest(self), machine, cold
+        self._running = dict(self.facts)
         self.boot_seconds = self.clock.monotonic() - begun
         return self.guest
 
@@ -145,15 +147,29 @@ class World:
         """Return counters that grow while a job runs. See the port."""
         self._alive()
         job = self.guest.job if self.guest else None
-        done = job.operations(self.clock.monotonic()) if job else 0
+        now = self.clock.monotonic()
+        done = job.operations(now) if job else 0
+        flushes = 0
+        if job and self.plugged:
+            rate = flushes_per_second(self.plugged.disk, job.workload)
+            flushes = job.operations(now, per_second=rate)
         return BlockCounters(
-            read_operations=done, write_operations=done, flush_operations=0,
+            read_operations=done, write_operations=done, flush_operations=flushes,
             read_bytes=done * 4096, write_bytes=done * 4096,
         )  # fmt: skip
 
     def environment(self) -> Environment:
         """Return what the simulation says of itself. See the port."""
         return Environment(node=self.node, facts=self.facts, simulated=True)
+
+    def upkeep(self) -> Upkeep:
+        """Return which facts were changed since the VM was started. See the port."""
+        changed = {
+            name: fact for name, fact in self.facts.items() if fact != self._running.get(name)
+        }
+        if self.guest is None or not changed:
+            return Upkeep()
+        return Upkeep(pending=changed, restart=", ".join(changed))
 
     def host_environment(self) -> Environment:
         """The same: nothing is behind it. See the port."""

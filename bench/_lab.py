@@ -1,0 +1,41 @@
+"""A real lab for the benchmarks: a state directory of its own, and a pack written on the spot."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pvebench.cli.choice import assignments
+from pvebench.cli.instance import make_clock, make_sites, opened_store
+from pvebench.config import Settings
+from pvebench.model.ports import Site
+from pvebench.plan import Assignment
+from pvebench.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class BenchLab:
+    """A site with real VMs, its store, and the cases of the pack."""
+
+    site: Site
+    store: Store
+    given: Assignment
+
+
+@contextmanager
+def lab(pack: str) -> Iterator[BenchLab]:
+    """Yield a lab that measures `pack` (YAML text); nothing of it is left afterwards."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "bench.yaml"
+        path.write_text(pack, "utf-8")
+        settings = Settings(node="lab", state=Path(name) / "state", packs=(path,))
+        with opened_store(settings) as (state, store):
+            clock = make_clock(settings, endless=True)
+            site = make_sites(settings, state, store.journal, clock, print)[0]
+            try:
+                yield BenchLab(site, store, assignments(settings)[0])
+            finally:
+                site.hypervisor.shutdown()

@@ -1,0 +1,1 @@
+"""Series with known changes, the methods compared, and how they are scored."""

@@ -1,0 +1,76 @@
+"""Unknown time: alarms without a change, and how soon a change is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from judging.rivals import Alarms
+from judging.series import KINDS, Vector, with_glitch, with_ramp, with_step
+from pvebench.analysis.scan import PlaceboScan
+
+CV = 0.03
+KNOWN_RUNS = 100
+"""Runs before judging begins: the first jump of a case that jumps cannot be told from a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: runs a kind, series a question."""
+
+    ours: int
+    rivals: int
+    series: int
+
+
+def ours(values: Vector) -> list[int]:
+    """Return the runs at which our scan raises an alarm."""
+    return [step.seen for step in PlaceboScan().detect(values.tolist())]
+
+
+def false_alarms(method: Alarms, rng: np.random.Generator, runs: int) -> dict[str, float]:
+    """Return kind of noise -> alarms per 1,000 judged runs of series that never change."""
+    found = {}
+    for kind, noise in KINDS.items():
+        judged = raised = 0
+        while judged < runs:
+            values = noise(rng, KNOWN_RUNS + 200, CV)
+            raised += sum(run >= KNOWN_RUNS for run in method(values))
+            judged += 200
+        found[kind] = 1000 * raised / judged
+    return found
+
+
+def _delays(method: Alarms, series: Iterable[Vector], at: int) -> np.ndarray:
+    """Return for each series how many runs after the change raised the alarm; inf if none."""
+    found = []
+    for values in series:
+        after = [run for run in method(values) if run >= at]
+        found.append(after[0] - at + 1 if after else np.inf)
+    return np.array(found)
+
+
+def step_recall(
+    method: Alarms, rng: np.random.Generator, series: int, *, ratio: float, runs: int = 20
+) -> Mapping[int, float]:
+    """Return runs after a step -> share of series in which it was found by then."""
+    at = KNOWN_RUNS
+    made = (with_step(KINDS["independent"](rng, at + runs, CV), at, ratio) for _ in range(series))
+    delays = _delays(method, made, at)
+    return {count: float((delays <= count).mean()) for count in (3, 5, 10, 20)}
+
+
+def ramp_delay(method: Alarms, rng: np.random.Generator, series: int) -> float:
+    """Return after how many runs of 1 % each a ramp is found in half of the series."""
+    at = KNOWN_RUNS
+    made = (with_ramp(KINDS["independent"](rng, at + 40, CV), at, 0.99) for _ in range(series))
+    return float(np.median(_delays(method, made, at)))
+
+
+def glitch_alarms(method: Alarms, rng: np.random.Generator, series: int) -> float:
+    """Return the share of series in which one single run of half the speed raises an alarm."""
+    at = KNOWN_RUNS
+    made = (with_glitch(KINDS["independent"](rng, at + 20, CV), at + 5, 0.5) for _ in range(series))
+    return float(np.isfinite(_delays(method, made, at + 5)).mean())

@@ -1,0 +1,203 @@
+"""What a scrape of 50,000 series costs, beside prometheus_client rendering the same families.
+
+Both are served over HTTP by one server and asked as Prometheus asks: compressed. Prints p99 of
+each, their ratio, and the CPU that one changed result costs. Aims: 30 times faster; one result
+under 20 ms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx2
+from prometheus_client import CollectorRegistry, make_asgi_app
+from prometheus_client.metrics_core import Metric
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+from pvebench.config import load_pack
+from pvebench.metrics import Page, Snapshot
+from pvebench.metrics.families import Families
+from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS
+from pvebench.model.environment import Environment
+from pvebench.model.rules import STORAGE_KINDS
+from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.workload import Case
+from pvebench.plan import expand
+from pvebench.store import CaseRecord, Store
+from pvebench.web import WebServer, listen
+
+SERIES = 50_000
+ROUNDS = 120
+SLOW_EVERY = 4
+"""The yardstick takes seconds: it is asked once for so many of ours."""
+PACK = Path(__file__).resolve().parents[1] / "scenarios" / "cache-matrix.yaml"
+PERCENTILES = ("50", "90", "95", "99", "99.9", "99.99")
+ADDRESS = "127.0.0.1:9699"
+
+
+class Source:
+    """A `metrics.ResultSource` over records in memory."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._all = snapshot
+        self._by_key = {record.last.case_key: record for record in snapshot.records}
+
+    def snapshot(self, case_key: str | None = None) -> Snapshot:
+        """See `metrics.page`."""
+        if case_key is None:
+            return self._all
+        return dataclasses.replace(self._all, records=[self._by_key[case_key]])
+
+
+class Yardstick:
+    """A collector of the same families for prometheus_client's own registry."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the families, made before: only their rendering is compared."""
+        return self.families
+
+    def prepare(self) -> int:
+        """Make the families; return how many series they have."""
+        families = Families()
+        for collect in [*CASE_COLLECTORS.values(), *SUMMARY_COLLECTORS.values()]:
+            collect(self._snapshot, families)
+        self.families = families.families()
+        return sum(len(family.samples) for family in self.families)
+
+
+def many_cases(count: int) -> list[Case]:
+    """Return `count` cases of the matrix, with copies of its workloads."""
+    some = expand(load_pack(PACK), node="lab", storages={"local": STORAGE_KINDS["dir"]}).cases
+    copies = range(-(-count // len(some)))
+    return [
+        dataclasses.replace(
+            case, workload=dataclasses.replace(case.workload, slug=f"{case.workload.slug}-{copy}")
+        )
+        for copy in copies for case in some
+    ][:count]  # fmt: skip
+
+
+def one_run(case: Case, finished: datetime) -> Run:
+    """Return a run with what fio gives for one direction."""
+    way = case.workload.directions[0]
+    samples = [
+        Sample("iops", way, 10_123.4, Unit.IOPS),
+        Sample("bandwidth", way, 41_465_446.4, Unit.BYTES_PER_SECOND),
+        Sample("clat_mean", way, 1.2345e-3, Unit.SECONDS),
+        Sample("bytes", way, 414_654_464.0, Unit.BYTES),
+        Sample("iops_variation", way, 0.031, Unit.RATIO),
+    ]
+    samples += [
+        Sample("clat_percentile", way, 1.5e-3 * number, Unit.SECONDS, part=part)
+        for number, part in enumerate(PERCENTILES, start=1)
+    ]
+    return Run(
+        uid=case.key, case=case, environment=Environment(node="lab", facts={}), cycle="c",
+        started=finished, finished=finished, outcome=Outcome.OK, samples=tuple(samples),
+    )  # fmt: skip
+
+
+def snapshot_of(cases: list[Case]) -> Snapshot:
+    """Return the snapshot of a store in which every case has one run."""
+    now = datetime.now(UTC)
+    with tempfile.TemporaryDirectory() as directory:
+        store = Store(Path(directory) / "pvebench.db", simulated=False)
+        store.begin_cycle("c", node="lab", pack="p", tier="full", planned=len(cases))
+        store.add_run(one_run(cases[0], now))
+        first = store.case(cases[0].key)
+        environments, totals = store.environments(), store.totals()
+        records = [first, *(copied(first, store, case, now) for case in cases[1:])]
+        store.close()
+    return Snapshot(
+        now=now, records=[one for one in records if one], environments=environments,
+        intervals={case.key: 86400.0 for case in cases}, totals=totals,
+    )  # fmt: skip
+
+
+def copied(first: CaseRecord | None, store: Store, case: Case, now: datetime) -> CaseRecord | None:
+    """Return the stored record of a case."""
+    del first
+    store.add_run(one_run(case, now))
+    return store.case(case.key)
+
+
+def application(page: Page, registry: CollectorRegistry) -> Starlette:
+    """Return both pages as one application."""
+
+    def metrics(_: Request) -> Response:
+        return Response(page.render(compress=True)[0], headers={"content-encoding": "gzip"})
+
+    yardstick = Mount("/yardstick", make_asgi_app(registry))
+    return Starlette(routes=[Route("/metrics", metrics), yardstick])
+
+
+def timed(client: httpx2.Client, path: str) -> float:
+    """Return the seconds of one request as Prometheus makes it: compressed, read to its end."""
+    begun = time.perf_counter()
+    with client.stream("GET", f"http://{ADDRESS}{path}") as answer:
+        for _ in answer.iter_raw():
+            pass
+    spent = time.perf_counter() - begun
+    if answer.status_code != 200:
+        sys.exit(f"{path} answered {answer.status_code}")
+    return spent
+
+
+def p99(values: list[float]) -> float:
+    """Return the 99th percentile by the nearest rank."""
+    return sorted(values)[min(len(values) - 1, round(0.99 * len(values)))]
+
+
+def changed_result_cpu(page: Page, cases: list[Case]) -> float:
+    """Return the median CPU seconds of showing one changed result, its next scrape included."""
+    spent = []
+    for case in cases[:50]:
+        begun = time.thread_time()
+        page.refresh(case.key)
+        page.render(compress=True)
+        spent.append(time.thread_time() - begun)
+    return sorted(spent)[len(spent) // 2]
+
+
+def main() -> None:
+    """Measure and print."""
+    probe = Yardstick(snapshot_of(many_cases(200)))
+    wanted = round(SERIES / (probe.prepare() / 200))
+    cases = many_cases(wanted)
+    snapshot = snapshot_of(cases)
+    yardstick = Yardstick(snapshot)
+    series = yardstick.prepare()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(yardstick)
+    page = Page(Source(snapshot), {})
+    page.refresh()
+    ours: list[float] = []
+    theirs: list[float] = []
+    with WebServer(application(page, registry), listen(ADDRESS)), httpx2.Client(timeout=60) as http:
+        timed(http, "/metrics")
+        for number in range(ROUNDS):
+            ours.append(timed(http, "/metrics"))
+            if number % SLOW_EVERY == 0:
+                theirs.append(timed(http, "/yardstick/"))
+    print(f"{series} series of {len(cases)} cases")
+    print(f"pvebench          p99 {p99(ours) * 1000:8.1f} ms")
+    print(f"prometheus_client p99 {p99(theirs) * 1000:8.1f} ms")
+    print(f"ratio {p99(theirs) / p99(ours):.0f} (aim: 30)")
+    cpu = changed_result_cpu(page, cases)
+    print(f"one changed result and its scrape: {cpu * 1000:.1f} ms of CPU (aim: under 20)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""All of a node: its events, the steps of every case, the verdicts, and what to tell of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pvebench.analysis.event import CaseShift, EventShift, judge_event
+from pvebench.analysis.events import (
+    Event,
+    Facts,
+    comparable_since,
+    environment_changes,
+    merged,
+)
+from pvebench.analysis.findings import Finding, find_changes
+from pvebench.analysis.index import EnvironmentLevel, performance_index
+from pvebench.analysis.series import History
+from pvebench.analysis.unknown import Scans
+from pvebench.analysis.verdict import CaseStep, Verdict, conclude
+from pvebench.model.known_issue import KnownIssue
+
+NEAR: Final = 3
+"""Runs between an event and a step found by the scan for the event to explain it."""
+RARE: Final = 0.05
+"""Steps of their size that all cases together may make by chance."""
+LOOK: Final = 10
+"""Runs that make a look at a history one that tells anything new."""
+COMPANY: Final = 3
+"""Cases that have to move the same way at the same time to vouch for one another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What is known of a node.
+
+    Attributes:
+        histories: of all cases and figures, since their last reset.
+        timeline: (end, environment's digest) of every good run, oldest first.
+        facts: digest -> facts.
+        accepted_until: case -> time up to which its changes have been accepted.
+    """
+
+    node: str
+    histories: Sequence[History]
+    timeline: Sequence[tuple[float, str]]
+    facts: Mapping[str, Facts]
+    accepted_until: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """What is said of a node.
+
+    Attributes:
+        verdicts: of every case and figure.
+        findings: what to tell, the newest and clearest first.
+        levels: of every storage in every environment, oldest first.
+        judged_until: end of the newest run.
+    """
+
+    node: str
+    verdicts: tuple[Verdict, ...]
+    findings: tuple[Finding, ...]
+    events: tuple[Event, ...]
+    levels: tuple[EnvironmentLevel, ...]
+    judged_until: float
+
+
+class Judge:
+    """Judges nodes again and again; what has not changed since last time is not judged anew.
+
+    Args:
+        issues: known ones.
+    """
+
+    def __init__(self, issues: Sequence[KnownIssue] = ()) -> None:
+        self._issues = tuple(issues)
+        self._scans = Scans()
+        self._events: dict[tuple[str, str, float], tuple[object, EventShift]] = {}
+
+    def judge(self, material: Material) -> NodeReport:
+        """Return what is said of a node."""
+        changes = environment_changes(material.timeline, material.facts)
+        since, reason = comparable_since(changes)
+        histories = [history.since(since) for history in material.histories]
+        rounds = max((history.times() for history in histories), key=len, default=())
+        events = merged([event for event in changes if event.time > since], rounds)
+        figures: dict[str, list[History]] = {}
+        for history in histories:
+            figures.setdefault(history.figure.name, []).append(history)
+        verdicts: list[Verdict] = []
+        shifts: list[tuple[Event, str, EventShift]] = []
+        for name, group in figures.items():
+            found = _Figure(self, material, group, events, strictness=len(figures))
+            shifts += [(event, name, shift) for event, shift in found.shifts]
+            verdicts += found.verdicts(reason)
+        speeds = [history for history in histories if history.figure.name == "throughput"]
+        return NodeReport(
+            node=material.node, verdicts=tuple(verdicts), events=tuple(events),
+            findings=find_changes(
+                verdicts, shifts, self._issues, node=material.node,
+                accepted_until=material.accepted_until,
+            ),
+            levels=performance_index(speeds),
+            judged_until=material.timeline[-1][0] if material.timeline else 0.0,
+        )  # fmt: skip
+
+    def scan(self, history: History) -> tuple[CaseStep, ...]:
+        """Return the steps that are found without knowing of events."""
+        return self._scans.steps(history)
+
+    def event(
+        self, node: str, histories: Sequence[History], at: float, *, until: float, strictness: float
+    ) -> EventShift:
+        """Return what an event did; the answer of last time while no run has been added."""
+        state = (
+            until, strictness,
+            tuple((one.case, one.split(at), one.split(until), one.levelled) for one in histories),
+        )  # fmt: skip
+        key = (node, histories[0].figure.name, at)
+        known = self._events.get(key)
+        if known is None or known[0] != state:
+            shift = judge_event(histories, at, until=until, strictness=strictness)
+            known = self._events[key] = (state, shift)
+        return known[1]
+
+
+class _Figure:
+    """One figure of one node, event after event: what is known of one is levelled for the next."""
+
+    def __init__(
+        self, judge: Judge, material: Material, histories: Sequence[History],
+        events: Sequence[Event], *, strictness: float,
+    ) -> None:  # fmt: skip
+        self._material = material
+        self._histories = histories
+        self._steps: dict[str, list[CaseStep]] = {one.case: [] for one in histories}
+        self._last: dict[str, CaseShift] = {}
+        self.shifts: list[tuple[Event, EventShift]] = []
+        early = {one.case: judge.scan(one) for one in histories}
+        ends = [*(event.time for event in events[1:]), math.inf]
+        for event, end in zip(events, ends, strict=False):
+            ready = [self._ready(one, event, early[one.case]) for one in histories]
+            shift = judge.event(material.node, ready, event.time, until=end, strictness=strictness)
+            self.shifts.append((event, shift))
+            self._take(event, shift)
+        self._doubtful = self._add_unknown(judge, events)
+
+    def _ready(self, history: History, event: Event, early: Sequence[CaseStep]) -> History:
+        """Return a history with what is known to have moved before an event levelled out."""
+        own = [(step.time, step.effect) for step in self._steps[history.case]]
+        place = history.split(event.time)
+        own += [
+            (step.time, step.effect)
+            for step in early
+            if history.split(step.time) < place - NEAR and not _near(step, own, history)
+        ]
+        return replace(history, levelled=tuple(sorted(own)))
+
+    def _take(self, event: Event, shift: EventShift) -> None:
+        for case, found in shift.cases.items():
+            self._last[case] = found
+            if found.confirmed:
+                step = CaseStep(
+                    time=event.time, known=True, effect=found.effect, low=found.low,
+                    high=found.high, p_value=found.p_value, runs=found.runs, group=found.group,
+                )  # fmt: skip
+                self._steps[case].append(step)
+
+    def _add_unknown(self, judge: Judge, events: Sequence[Event]) -> dict[str, CaseStep]:
+        """Add the steps that no event has confirmed; return those that are not sure enough.
+
+        One alarm in a thousand runs is silence for one case, and noise for a thousand: a step
+        counts if it is rare among all cases, or if others have moved with it.
+        """
+        found = [
+            (one, step) for one in self._histories for step in self._scanned(judge, one, events)
+        ]
+        doubtful = {}
+        for history, step in found:
+            looks = len(self._histories) * len(history.points) / LOOK
+            rare = step.p_value * looks <= RARE
+            company = sum(
+                step.effect * other.effect > 0
+                and abs(history.split(other.time) - history.split(step.time)) <= 1
+                for _, other in found
+            )
+            if rare or company >= COMPANY:
+                self._steps[history.case].append(step)
+                self._steps[history.case].sort(key=lambda one: one.time)
+            else:
+                doubtful[history.case] = step
+        return doubtful
+
+    def _scanned(
+        self, judge: Judge, history: History, events: Sequence[Event]
+    ) -> Iterator[CaseStep]:
+        """Return the steps at other times than those known; those near an event are its own."""
+        levelled = tuple((step.time, step.effect) for step in self._steps[history.case])
+        for step in judge.scan(replace(history, levelled=levelled)):
+            if _near(step, levelled, history) or abs(step.effect) < history.figure.least_effect:
+                continue
+            place = history.split(step.time)
+            near = [e for e in events if abs(history.split(e.time) - place) <= NEAR]
+            at = near[0].time if near else step.time
+            yield replace(step, time=at, known=bool(near))
+
+    def verdicts(self, reason: str) -> list[Verdict]:
+        """Return the verdict on every case."""
+        until = self._material.accepted_until
+        return [
+            conclude(
+                history, self._steps[history.case], self._last.get(history.case),
+                doubtful=self._doubtful.get(history.case),
+                accepted_until=until.get(history.of, -math.inf), cut_reason=reason,
+            )
+            for history in self._histories
+        ]  # fmt: skip
+
+
+def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: History) -> bool:
+    place = history.split(step.time)
+    return any(abs(history.split(time) - place) <= NEAR for time, _ in levelled)

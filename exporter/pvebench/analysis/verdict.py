@@ -1,0 +1,240 @@
+"""The verdict on one case and figure: states, and how they follow from the steps of its history."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pvebench.analysis.event import CaseShift
+from pvebench.analysis.groups import Group
+from pvebench.analysis.levels import MAD_TO_SIGMA
+from pvebench.analysis.series import LEAST_BASELINE, History
+
+TOO_NOISY: Final = math.log(1.3)
+"""Half width of the interval beyond which "same" would say nothing."""
+PRESENT: Final = 5
+"""Newest runs that make the present level where nothing has happened."""
+DURABLE_GAIN: Final = math.log(1.25)
+"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
+ANY_GAIN: Final = math.log(2.0)
+"""Gain of anything that wants a second look."""
+
+
+class State(StrEnum):
+    """What is said of a case."""
+
+    NO_BASELINE = "no_baseline"
+    NOT_COMPARABLE = "not_comparable"
+    TOO_NOISY = "too_noisy"
+    SAME = "same"
+    MAYBE_SLOWER = "maybe_slower"
+    SLOWER = "slower"
+    MAYBE_FASTER = "maybe_faster"
+    FASTER = "faster"
+    SUSPICIOUS = "suspicious"
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict at all."""
+        return self not in (State.NO_BASELINE, State.NOT_COMPARABLE, State.TOO_NOISY)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it says beyond doubt that something has changed."""
+        return self in (State.SLOWER, State.FASTER, State.SUSPICIOUS)
+
+    @property
+    def code(self) -> int:
+        """-2 worse, -1 maybe worse, 0 same, 1 maybe better, 2 better."""
+        return _CODES.get(self, 0)
+
+
+_CODES: Final = {
+    State.SLOWER: -2, State.MAYBE_SLOWER: -1, State.MAYBE_FASTER: 1, State.FASTER: 2,
+    State.SUSPICIOUS: 2,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseStep:
+    """A confirmed step of one case; effects are logarithms, plus for better.
+
+    Attributes:
+        time: of the event, or of the first run after the step where no event explains it.
+        known: True if an environment change explains it.
+        group: what it moved with, or None.
+        runs: it rests on.
+    """
+
+    time: float
+    known: bool
+    effect: float
+    low: float
+    high: float
+    p_value: float
+    runs: int
+    group: Group | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is said of one case and figure; effects are logarithms, plus for better.
+
+    Attributes:
+        effect, low, high: present level against the baseline, with its 95 % interval.
+        p_value: of the newest step, or of the last event's shift; None where there is neither.
+        runs: that the present level rests on.
+        steps: confirmed and not accepted, oldest first.
+        accepted: confirmed steps that somebody has accepted, oldest first.
+        baseline: level compared with, in base units; None if there is none.
+        baseline_runs, baseline_start: its size and the time of its first run.
+        reason: why there is no verdict, or why a gain is suspicious.
+    """
+
+    history: History
+    state: State
+    effect: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    p_value: float | None = None
+    runs: int = 0
+    steps: tuple[CaseStep, ...] = ()
+    accepted: tuple[CaseStep, ...] = ()
+    baseline: float | None = None
+    baseline_runs: int = 0
+    baseline_start: float = 0.0
+    reason: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Change against the baseline as ratio, plus for better."""
+        return as_ratio(self.effect)
+
+    @property
+    def threshold(self) -> float:
+        """Half width of the interval, as ratio."""
+        return math.expm1((self.high - self.low) / 2)
+
+
+def as_ratio(effect: float) -> float:
+    """Return an effect as ratio, plus for better: less cost by a tenth is 0.1, as in throughput."""
+    return math.expm1(effect) if effect <= 0 else -math.expm1(-effect)
+
+
+def conclude(
+    history: History, steps: Sequence[CaseStep], last: CaseShift | None, *,
+    doubtful: CaseStep | None = None, accepted_until: float = -math.inf, cut_reason: str = "",
+) -> Verdict:  # fmt: skip
+    """Return the verdict on one case and figure.
+
+    Args:
+        history: raw, since the last reset or the last environment that compares.
+        steps: confirmed, oldest first.
+        last: its shift at the last event, or None.
+        doubtful: newest step that may be chance.
+        accepted_until: steps up to this time have been accepted.
+        cut_reason: why the history begins anew, if it does.
+    """
+    accepted = tuple(step for step in steps if step.time <= accepted_until)
+    open_steps = tuple(step for step in steps if step.time > accepted_until)
+    start = accepted[-1].time if accepted else -math.inf
+    end = open_steps[0].time if open_steps else math.inf
+    base = [point for point in history.points if start <= point.time < end]
+    if len(history.points) < LEAST_BASELINE:
+        return _without(history, len(history.points), cut_reason)
+    numbers = _numbers(history, accepted, open_steps, last)
+    state, reason = _state(history, open_steps, last, numbers)
+    if state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
+        state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
+        numbers = doubtful.effect, doubtful.low, doubtful.high, doubtful.runs
+    p_value = open_steps[-1].p_value if open_steps else last.p_value if last else None
+    return Verdict(
+        history=history, state=state, reason=reason, effect=numbers[0], low=numbers[1],
+        high=numbers[2], runs=numbers[3], p_value=p_value, steps=open_steps, accepted=accepted,
+        baseline=statistics.median(point.value for point in base) if base else None,
+        baseline_runs=len(base), baseline_start=base[0].time if base else 0.0,
+    )  # fmt: skip
+
+
+def _without(history: History, runs: int, cut_reason: str) -> Verdict:
+    wanted = f"{runs} of the {LEAST_BASELINE} runs that a baseline needs"
+    state = State.NOT_COMPARABLE if cut_reason else State.NO_BASELINE
+    reason = f"{cut_reason}; {wanted} since then" if cut_reason else wanted
+    return Verdict(history=history, state=state, reason=reason, baseline_runs=runs)
+
+
+Numbers = tuple[float, float, float, int]
+"""effect, low, high, runs."""
+
+
+def _numbers(
+    history: History, accepted: Sequence[CaseStep], steps: Sequence[CaseStep],
+    last: CaseShift | None,
+) -> Numbers:  # fmt: skip
+    """Return the present level against the baseline."""
+    if steps:
+        effect = sum(step.effect for step in steps)
+        reach = math.hypot(*((step.high - step.low) / 2 for step in steps))
+        return effect, effect - reach, effect + reach, steps[-1].runs
+    taken = bool(accepted) and last is not None and last.confirmed
+    if last is not None and not taken:
+        return last.effect, last.low, last.high, last.runs
+    return _quiet(history, accepted)
+
+
+def _quiet(history: History, accepted: Sequence[CaseStep]) -> Numbers:
+    """Return the newest runs against those before them, where nothing has happened."""
+    start = accepted[-1].time if accepted else -math.inf
+    logs = [
+        value
+        for value, point in zip(history.logs(), history.points, strict=True)
+        if point.time >= start
+    ]
+    if len(logs) <= 2 * PRESENT:
+        return 0.0, -TOO_NOISY / 2, TOO_NOISY / 2, len(logs)
+    before, now = logs[:-PRESENT], logs[-PRESENT:]
+    level = statistics.median(before)
+    sigma = MAD_TO_SIGMA * statistics.median(abs(value - level) for value in before)
+    effect = statistics.median(now) - level
+    # 1.2533: a median is that much wider than a mean; 2: two-sided, few degrees of freedom.
+    reach = 2 * 1.2533 * sigma * math.sqrt(1 / PRESENT + 1 / len(before))
+    return effect, effect - reach, effect + reach, PRESENT
+
+
+def _state(
+    history: History, steps: Sequence[CaseStep], last: CaseShift | None, numbers: Numbers
+) -> tuple[State, str]:
+    effect, low, high, _ = numbers
+    if steps:
+        if abs(effect) < max(history.figure.least_effect, (high - low) / 2):
+            return State.SAME, "back at the baseline"
+        if effect < 0:
+            return State.SLOWER, ""
+        reason = too_good(history, effect)
+        return (State.SUSPICIOUS, reason) if reason else (State.FASTER, "")
+    if (high - low) / 2 > TOO_NOISY:
+        reason = f"only a change of more than {math.expm1((high - low) / 2):.0%} could be told"
+        return State.TOO_NOISY, reason
+    if last is not None and last.maybe and not last.confirmed:
+        return (State.MAYBE_SLOWER if effect < 0 else State.MAYBE_FASTER), ""
+    return State.SAME, ""
+
+
+def too_good(history: History, effect: float) -> str:
+    """Return why a gain is too good to be true, or nothing."""
+    if history.figure.kind == "speed" and history.figure.more_is_better:
+        newest = statistics.median(point.value for point in history.points[-PRESENT:])
+        if history.ceiling is not None and newest > history.ceiling:
+            return "it is more than the device can do"
+        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
+            return (
+                "writes that must reach the device do not become so much faster by software: "
+                "they may no longer wait for it"
+            )
+    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
+        return "a gain by more than half is rarely real: something may no longer be done"
+    return ""

@@ -1,0 +1,105 @@
+"""Known issues from YAML; complaints with file:line:column, like those of settings and packs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pvebench.config.document import Document, read_document, validate
+from pvebench.config.fields import Strict
+from pvebench.errors import ConfigError
+from pvebench.model.known_issue import Affected, IssueKind, KnownIssue
+from pvebench.model.versions import Version
+
+SHIPPED = Path(__file__).with_name("known_issues.yaml")
+_VERSION = re.compile(r"\d[A-Za-z0-9.+~:-]*")
+
+Figure = Literal[
+    "throughput", "latency_p99", "longest_stall", "cpu_cost", "idle_cost", "operation_seconds",
+    "boot_time", "trimmed_bytes", "io_pressure",
+]  # fmt: skip
+
+
+def _version(value: Any) -> str:
+    if not isinstance(value, str) or not _VERSION.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is not a version: write it as Debian does, in quotes where YAML would "
+            "take it for a number"
+        )
+    return value
+
+
+VersionText = Annotated[str, BeforeValidator(_version)]
+
+
+class _Range(Strict):
+    fact: str
+    since: VersionText
+    before: VersionText | Literal[""] = ""
+    fixed_in: str = ""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.before and not Version(self.since) < Version(self.before):
+            raise ValueError(f"before: {self.before} is not after since: {self.since}")
+        return self
+
+
+class _Issue(Strict):
+    id: str
+    title: str
+    kind: IssueKind
+    affected: list[_Range] = Field(min_length=1)
+    moves: list[Figure] = Field(min_length=1)
+    options: dict[str, list[str]] = Field(default_factory=dict)
+    ratio: float | None = Field(default=None, gt=0)
+    workaround: str = ""
+    source: str
+
+
+class _File(Strict):
+    issues: list[_Issue]
+
+
+def load_known_issues(*more: Path) -> tuple[KnownIssue, ...]:
+    """Return the issues that pvebench knows, then those of further files.
+
+    An id of a later file takes the place of the same id before it. Each file is read once.
+
+    Raises:
+        ConfigError: a file is wrong; carries every fault of the first such file.
+    """
+    found = {issue.id: issue for path in (SHIPPED, *more) for issue in _read(path)}
+    return tuple(found.values())
+
+
+@cache
+def _read(path: Path) -> Iterable[KnownIssue]:
+    document = read_document(path)
+    entries = validate(document, _File).issues
+    _refuse_doubles(document, [entry.id for entry in entries])
+    return [
+        KnownIssue(
+            id=entry.id, title=entry.title, kind=entry.kind,
+            affected=tuple(Affected(**one.model_dump()) for one in entry.affected),
+            moves=tuple(entry.moves),
+            options={key: tuple(values) for key, values in entry.options.items()},
+            ratio=entry.ratio, workaround=entry.workaround, source=entry.source,
+        )
+        for entry in entries
+    ]  # fmt: skip
+
+
+def _refuse_doubles(document: Document, ids: list[str]) -> None:
+    problems = [
+        document.problem(("issues", place, "id"), f"the id {name!r} is used twice")
+        for place, name in enumerate(ids)
+        if name in ids[:place]
+    ]
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,69 @@
+"""The least rights that pvebench needs, per version: one table for `init`, `check` and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+VM_ROLE: Final = "PvebenchVm"
+NODE_ROLE: Final = "PvebenchNode"
+USER: Final = "pvebench@pve"
+TOKEN_NAME: Final = "bench"  # noqa: S105 # the token's public name, not its secret
+
+_COMMON: Final = frozenset(
+    {
+        "Datastore.AllocateSpace",
+        "Datastore.AllocateTemplate",
+        "Datastore.Audit",
+        "Pool.Audit",
+        "VM.Allocate",
+        "VM.Audit",
+        "VM.Config.CDROM",
+        "VM.Config.CPU",
+        "VM.Config.Disk",
+        "VM.Config.HWType",
+        "VM.Config.Memory",
+        "VM.Config.Options",
+        "VM.PowerMgmt",
+    }
+)
+NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
+"""On /nodes: running kernel, versions, what else is busy there."""
+
+_TOO_MUCH: Final = frozenset({"Permissions.Modify", "Sys.Modify", "Datastore.Allocate"})
+"""Rights that nothing here needs and that reach beyond the benchmark's pool."""
+
+
+def vm_privileges(major: int) -> set[str]:
+    """Return what is needed on the pool; version 9 split the right to use the guest agent."""
+    agent = "VM.GuestAgent.Unrestricted" if major >= 9 else "VM.Monitor"
+    return {*_COMMON, agent}
+
+
+def missing_rights(table: Mapping[str, Mapping[str, int]], *, pool: str, major: int) -> list[str]:
+    """Return `PATH: PRIVILEGE …` for each path of an answer of /access/permissions that lacks some.
+
+    In that answer the value says whether a right is inherited further down; 0 is no denial.
+    """
+    wanted = {f"/pool/{pool}": vm_privileges(major), "/nodes": set(NODE_PRIVILEGES)}
+    found = []
+    for path, privileges in wanted.items():
+        have = {name for at in _upwards(path) for name in table.get(at, {})}
+        lacking = sorted(privileges - have)
+        if lacking:
+            found.append(f"{path}: {' '.join(lacking)}")
+    return found
+
+
+def excess_rights(table: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return `PATH: PRIVILEGE …` where the token could do what a benchmark never needs."""
+    return [
+        f"{path}: {' '.join(sorted(_TOO_MUCH & set(rights)))}"
+        for path, rights in table.items()
+        if _TOO_MUCH & set(rights)
+    ]
+
+
+def _upwards(path: str) -> list[str]:
+    parts = path.strip("/").split("/")
+    return ["/", *("/" + "/".join(parts[: count + 1]) for count in range(len(parts)))]

@@ -1,0 +1,118 @@
+"""What an administrator must make once: as commands to read, and as calls to make."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pvebench.drivers.proxmox.access import (
+    NODE_PRIVILEGES,
+    NODE_ROLE,
+    TOKEN_NAME,
+    USER,
+    VM_ROLE,
+    vm_privileges,
+)
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.faults import Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to make.
+
+    Attributes:
+        command: for the node's shell.
+        method, path, params: the same at the API.
+        again: what to do instead where it exists already: `keep` it, or `PUT` it anew.
+    """
+
+    command: tuple[str, ...]
+    method: str
+    path: str
+    params: tuple[tuple[str, Any], ...]
+    again: str = "keep"
+
+    @property
+    def text(self) -> str:
+        """The command as it is typed."""
+        return shlex.join(self.command)
+
+
+def grant_steps(*, major: int, pool: str, storages: Sequence[str]) -> list[Step]:
+    """Return everything that a token needs to measure, and nothing else.
+
+    With privilege separation a right must be given to the user and to the token: both are asked.
+
+    Args:
+        major: of the server's version; the right to use the guest agent has two names.
+        storages: ids of the storages that are measured, and of the one for the guest's image.
+    """
+    roles = {VM_ROLE: sorted(vm_privileges(major)), NODE_ROLE: sorted(NODE_PRIVILEGES)}
+    steps = [_role(name, privileges) for name, privileges in roles.items()]
+    names = ",".join(sorted(set(storages)))
+    steps += [
+        Step(("pveum", "pool", "add", pool), "POST", "/pools", (("poolid", pool),)),
+        Step(
+            ("pveum", "pool", "modify", pool, "--storage", names),
+            "PUT", "/pools", (("poolid", pool), ("storage", names)),
+        ),
+        Step(("pveum", "user", "add", USER), "POST", "/access/users", (("userid", USER),)),
+        Step(
+            ("pveum", "user", "token", "add", USER, TOKEN_NAME, "--privsep", "1"),
+            "POST", f"/access/users/{USER}/token/{TOKEN_NAME}", (("privsep", 1),), again="fail",
+        ),
+    ]  # fmt: skip
+    for path, role in ((f"/pool/{pool}", VM_ROLE), ("/nodes", NODE_ROLE)):
+        steps += [_acl(path, role, "users", USER), _acl(path, role, "tokens", _FULL)]
+    return steps
+
+
+_FULL = f"{USER}!{TOKEN_NAME}"
+
+
+def _role(name: str, privileges: list[str]) -> Step:
+    return Step(
+        ("pveum", "role", "add", name, "--privs", " ".join(privileges)),
+        "POST", "/access/roles", (("roleid", name), ("privs", ",".join(privileges))), again="PUT",
+    )  # fmt: skip
+
+
+def _acl(path: str, role: str, kind: str, who: str) -> Step:
+    return Step(
+        ("pveum", "acl", "modify", path, f"--{kind}", who, "--roles", role),
+        "PUT", "/access/acl", (("path", path), ("roles", role), (kind, who)),
+    )  # fmt: skip
+
+
+def apply_steps(api: Api, steps: Sequence[Step]) -> Iterator[tuple[Step, str, str]]:
+    """Make what is missing; yield (step, what was done, the new token's secret or nothing).
+
+    Raises:
+        Rejected: the server declined, or the token is there already (its secret is shown only
+            once). Others as `Connection`.
+    """
+    for step in steps:
+        params = dict(step.params)
+        try:
+            answer = _send(api, step.method, step.path, params)
+        except Rejected as error:
+            if "already exists" not in error.text.lower() or step.again == "fail":
+                raise
+            if step.again == "PUT":
+                role = params.pop("roleid")
+                api.put(f"{step.path}/{role}", **params)
+                yield step, "brought up to date", ""
+            else:
+                yield step, "is there", ""
+        else:
+            secret = str(answer["value"]) if isinstance(answer, dict) and "value" in answer else ""
+            yield step, "made", f"{_FULL}={secret}" if secret else ""
+
+
+def _send(api: Api, method: str, path: str, params: dict[str, Any]) -> Any:
+    if method == "PUT":
+        return api.put(path, **params)
+    return api.post(path, **params)

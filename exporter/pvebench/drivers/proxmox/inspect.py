@@ -1,0 +1,124 @@
+"""Is everything on the cluster that a run needs? Harmless calls only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pvebench.drivers.proxmox.access import VM_ROLE, excess_rights, missing_rights
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.environment import version_number
+from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.vm import Place, is_free
+from pvebench.errors import DriverError, PvebenchError
+from pvebench.model.units import show_bytes
+
+Finding = tuple[str, bool, str]
+"""What was checked, whether it is fine, what was found and the command that mends it."""
+
+
+def inspect(
+    api: Api, *, place: Place, storages: Mapping[str, ClusterStorage], iso_storage: str,
+    major: int,
+) -> Iterator[Finding]:  # fmt: skip
+    """Yield a finding for each thing that must be so. Never raises DriverError.
+
+    Args:
+        major: the version that plans are made for.
+    """
+    try:
+        version = version_number(api)
+    except DriverError as error:
+        yield "server", False, str(error)
+        return  # nothing else can be asked
+    found = f"Proxmox VE {'.'.join(map(str, version))}"
+    if version[0] != major:
+        found += f": write version: {version[0]} in the settings"
+    yield "server", version[0] == major, found
+    yield from _guarded("rights", lambda: _rights(api, place.pool, version[0]))
+    yield from _guarded("node", lambda: _node(api, place.node))
+    yield from _guarded("pool", lambda: _pool(api, place.pool))
+    yield from _guarded("storages", lambda: _storages(api, place, storages, iso_storage))
+    yield from _guarded("VM numbers", lambda: _numbers(api, place))
+
+
+def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except PvebenchError as error:
+        yield name, False, str(error)
+
+
+def _rights(api: Api, pool: str, major: int) -> Iterator[Finding]:
+    table = api.get("/access/permissions")
+    missing = missing_rights(table, pool=pool, major=major)
+    mend = "make them: pvebench proxmox init (user and token both need each right)"
+    found = f"missing: {'; '.join(missing)}; {mend}" if missing else "all that is needed"
+    yield "rights", not missing, found
+    excess = excess_rights(table)
+    if excess:
+        yield (
+            "rights beyond need", True,
+            f"warning: {'; '.join(excess)}; a token with role {VM_ROLE} on the pool is enough",
+        )  # fmt: skip
+
+
+def _node(api: Api, node: str) -> Iterator[Finding]:
+    known = {str(entry["node"]): str(entry.get("status")) for entry in api.get("/nodes")}
+    if node not in known:
+        names = ", ".join(sorted(known))
+        yield "node", False, f"the cluster has no node {node!r}; give one of {names} as node"
+    else:
+        yield "node", known[node] == "online", f"{node} is {known[node]}"
+
+
+def _pool(api: Api, pool: str) -> Iterator[Finding]:
+    members = api.get(f"/pools/{pool}")["members"]
+    names = [str(member["id"]) for member in members]
+    yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
+
+
+def _storages(
+    api: Api, place: Place, storages: Mapping[str, ClusterStorage], iso_storage: str
+) -> Iterator[Finding]:
+    rows = {str(row["storage"]): row for row in api.get(f"/nodes/{place.node}/storage", format=1)}
+    add = f"pveum pool modify {place.pool} --storage"
+    for name, wanted in storages.items():
+        row = rows.get(wanted.id)
+        if row is None:
+            yield (
+                f"storage {name}", False,
+                f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
+            )  # fmt: skip
+            continue
+        wrong = _wrong_storage(row, wanted)
+        free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free"
+        yield f"storage {name}", not wrong, wrong or free
+    row = rows.get(iso_storage)
+    if row is None or "iso" not in str(row.get("content")).split(","):
+        yield (
+            "image storage", False,
+            f"{iso_storage} cannot be seen or holds no ISO images: {add} {iso_storage}; "
+            f"pvesm set {iso_storage} --content iso,images",
+        )  # fmt: skip
+    else:
+        yield "image storage", True, iso_storage
+
+
+def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
+    if not row.get("active") or not row.get("enabled"):
+        return f"{wanted.id} is not active: pvesm status --storage {wanted.id}"
+    if row["type"] != wanted.type:
+        return f"{wanted.id} is of type {row['type']}: write type: {row['type']} in the settings"
+    if "images" not in str(row["content"]).split(","):
+        return f"{wanted.id} holds no disk images: pvesm set {wanted.id} --content images"
+    if row["type"] not in STORAGE_TYPES:
+        return f"{wanted.id}: no test volumes can be made on type {row['type']}"
+    return ""
+
+
+def _numbers(api: Api, place: Place) -> Iterator[Finding]:
+    first, last = place.vmids
+    free = next((number for number in range(first, last + 1) if is_free(api, number)), None)
+    found = f"{free} is free" if free else f"none of {first} to {last} is free: give other vmids"
+    yield "VM numbers", free is not None, found

@@ -1,0 +1,364 @@
+"""One node of a Proxmox VE cluster: `model.ports.Hypervisor` over its API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvebench.drivers.host import SystemClock
+from pvebench.drivers.proxmox import switching
+from pvebench.drivers.proxmox.agent import AgentGuest
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
+from pvebench.drivers.proxmox.environment import (
+    news,
+    node_facts,
+    version_number,
+    vm_facts,
+    whole,
+)
+from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.iso import upload_iso
+from pvebench.drivers.proxmox.look import Plugged, block_counters, look
+from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.undo import undo_pending
+from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
+from pvebench.drivers.proxmox.volumes import Volumes
+from pvebench.errors import (
+    DriverError,
+    HypervisorGone,
+    NotOurs,
+    ServerGone,
+    SwitchFailed,
+)
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Bus, Disk, ScsiHw
+from pvebench.model.environment import Environment, Upkeep
+from pvebench.model.ports import (
+    Attachment,
+    BlockCounters,
+    Clock,
+    Guest,
+    Journal,
+    Plug,
+    Volume,
+)
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+
+_BOOT_SECONDS: Final = 180.0
+_UPKEEP_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmOptions:
+    """What the benchmark VM is, beside what scenarios say.
+
+    Attributes:
+        iso_storage: where the guest's image is kept; its content must allow `iso`.
+        cpu: CPU type; `host` hides nothing from the guest.
+        machine: machine type; empty: the newest that the node has.
+        kvm: False only where nested virtualisation is missing; results carry accel=tcg.
+    """
+
+    iso_storage: str
+    cpu: str = "host"
+    machine: str = ""
+    kvm: bool = True
+
+
+class ProxmoxNode:
+    """The benchmark VM on one node, and its volumes. Owned by one worker thread."""
+
+    def __init__(
+        self, api: Api, *, place: Place, options: VmOptions, image: GuestImage, journal: Journal,
+        clock: Clock, storages: Mapping[str, ClusterStorage],
+    ) -> None:  # fmt: skip
+        """Make the driver; nothing is asked or changed yet.
+
+        Args:
+            storages: name in packs -> storage of the cluster.
+        """
+        self._api = api
+        self._place = place
+        self._options = options
+        self._image = image
+        self._journal = journal
+        self._clock = clock
+        self._storages = dict(storages)
+        self._version: tuple[int, ...] = ()
+        self._vm: BenchVm | None = None
+        self._volumes: Volumes | None = None
+        self._guest: AgentGuest | None = None
+        self._machine: Machine | None = None
+        self._scsihw = ScsiHw.SINGLE
+        self._wanted_scsihw = ScsiHw.SINGLE
+        self._cold: Plug | None = None
+        self._plugged: Plugged | None = None
+        self._broken = False
+        self._attempt = 0
+        self._count = 0
+        self._boot_seconds = 0.0
+        self._booted_with: dict[str, str] = {}
+        self._upkeep = Upkeep()
+        self._looked = -_UPKEEP_SECONDS
+
+    @property
+    def vmid(self) -> int:
+        """The VM's number; 0: there is none."""
+        return self._vm.vmid if self._vm else 0
+
+    @property
+    def boot_seconds(self) -> float:
+        """How long the last boot took. See the port."""
+        return self._boot_seconds
+
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        """Return the running guest, booting or restarting it where needed. See the port."""
+        self._ensure_vm(machine)
+        if self._guest is not None and not self._must_restart(machine, cold):
+            return self._guest
+        self._guest = None
+        return self._restart(machine, cold)
+
+    def _ensure_vm(self, machine: Machine) -> BenchVm:
+        """Return the VM, making it where there is none (any more)."""
+        if self._vm is not None:
+            try:
+                self._vm.prove_ours()
+            except (HypervisorGone, NotOurs):
+                self._forget()
+            else:
+                return self._vm
+        self._version = version_number(self._api)
+        node, storage = self._place.node, self._options.iso_storage
+        iso = upload_iso(self._api, node, storage, self._image, self._clock)
+        self._vm, _ = make_vm(
+            self._api, self._clock, self._place, self._journal,
+            options=self._vm_options(machine), iso=iso,
+        )  # fmt: skip
+        self._volumes = Volumes(self._api, node, self._vm, self._storages)
+        return self._vm
+
+    def _forget(self) -> None:
+        """The VM is gone, and its volumes with it."""
+        self._vm = self._volumes = self._guest = self._machine = None
+        self._cold = self._plugged = None
+
+    def _vm_options(self, machine: Machine) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "name": f"pvebench-{self._place.node}",
+            "ostype": "l26",
+            "memory": machine.memory_bytes // MIB,
+            "balloon": 0,
+            "cores": machine.cpus,
+            "cpu": self._options.cpu,
+            "machine": self._options.machine or None,
+            "scsihw": str(ScsiHw.SINGLE),
+            # Both versions know the older name; a freeze in mid-run would be measured.
+            "agent": "enabled=1,freeze-fs-on-backup=0",
+            "hotplug": "disk",
+            "boot": "order=ide2",
+            "serial0": "socket",
+            "vga": "serial0",
+            "tablet": 0,
+            "onboot": 0,
+        }
+        if not self._options.kvm:
+            options["kvm"] = 0
+        return {key: value for key, value in options.items() if value is not None}
+
+    def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
+        other = machine != self._machine or cold != self._cold
+        # A controller cannot be hot-plugged; what `volume` was last asked for says which.
+        other = other or self._wanted_scsihw is not self._scsihw
+        if self._broken or other or self._guest is None:
+            return True
+        try:
+            self._guest.ping()
+        except DriverError:
+            return True
+        return False
+
+    def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
+        vm, scsihw = self._the_vm, self._wanted_scsihw
+        self.power_off()
+        refuse_lock(vm.status(), vm.vmid)
+        switching.clear(vm)
+        switching.reshape(
+            vm, memory=machine.memory_bytes // MIB, cores=machine.cpus, scsihw=str(scsihw)
+        )
+        if cold is not None:
+            self._plug(cold)
+        guest = AgentGuest(self._api, vm.path, self._clock, offsets=self._version >= (9, 1, 5))
+        begun = self._clock.monotonic()
+        try:
+            warnings = vm.start().warnings
+        except Rejected as error:
+            raise SwitchFailed(
+                f"VM {vm.vmid} did not start: {error.reason}",
+                cause="QEMU refuses its options",
+                evidence=error.evidence,
+            ) from error
+        if "iothread" in warnings:
+            # QEMU runs, but without what was asked for; other warnings are about other things.
+            raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
+        self._machine, self._cold, self._scsihw = machine, cold, scsihw
+        guest.wait(seconds=_BOOT_SECONDS)
+        self._boot_seconds = self._clock.monotonic() - begun
+        self._guest, self._broken = guest, False
+        return guest
+
+    def power_off(self) -> None:
+        """Stop the VM. See the port."""
+        if self._vm is not None:
+            self._vm.stop()
+        self._guest = self._machine = self._cold = self._plugged = None
+
+    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
+        """Return the scenario's volume and whether it is new. See the port."""
+        self._ensure_vm(scenario.machine)
+        if scenario.disk.bus is Bus.SCSI:
+            self._wanted_scsihw = scenario.disk.scsihw
+        volumes = self._the_volumes
+        known = volumes.find(scenario)
+        if known is not None and known.size_bytes == scenario.volume_bytes:
+            return known, False
+        if known is not None:
+            self.detach()
+            volumes.free(scenario)
+        return volumes.create(scenario), True
+
+    def attach(self, volume: Volume, disk: Disk) -> Attachment:
+        """Plug `volume` with the options of `disk` and read back what came of it. See the port."""
+        plug = Plug(volume, disk)
+        try:
+            if not disk.cold:
+                self.detach()
+                self._plug(plug)
+            return self._read_back(plug)
+        except DriverError as error:
+            self._broken = True
+            self._attempt += 1  # a slot that made trouble is not used again
+            raise SwitchFailed(
+                f"could not attach {volume.volid} as {disk.bus}, cache={disk.cache}, "
+                f"aio={disk.aio}: {error}",
+                next_step="the VM is restarted for the next run",
+                evidence=error.evidence,
+            ) from error
+
+    def _plug(self, plug: Plug) -> None:
+        self._count += 1
+        slot = slot_name(plug.disk.bus, self._attempt)
+        serial = serial_of(self._count)
+        has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
+        text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
+        switching.plug(self._the_vm, slot, text)
+        self._plugged = Plugged(plug, slot, serial)
+
+    def _read_back(self, plug: Plug) -> Attachment:
+        now = self._plugged
+        if now is None or now.plug != plug or self._guest is None:
+            raise SwitchFailed("the disk was to be there since power-on, but is not")
+        form = self._the_volumes.resolve(plug.volume) or plug.volume.format
+        return look(self._the_vm, self._guest, self._clock, now, volume_format=form)
+
+    def detach(self) -> None:
+        """Unplug the test disk. See the port."""
+        if self._plugged is None:
+            return
+        if self._broken or self._plugged.plug.disk.cold:
+            self.power_off()  # it is taken out while the VM is off
+            return
+        try:
+            switching.unplug(self._the_vm, self._plugged.slot)
+        except DriverError as error:
+            self._broken = True
+            self._attempt += 1
+            raise SwitchFailed(str(error), evidence=error.evidence) from error
+        self._plugged = None
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        """Return None: the page cache is another machine's. See the port."""
+        return None
+
+    def counters(self) -> BlockCounters:
+        """Return QEMU's counters of the attached disk. See the port."""
+        if self._plugged is None:
+            raise SwitchFailed("no test disk is attached")
+        return block_counters(self._the_vm.status(), self._plugged.slot)
+
+    def environment(self) -> Environment:
+        """Return the running environment. See the port."""
+        facts, pending = node_facts(self._api, self._place.node)
+        self._booted_with = dict(facts)
+        if self._vm is not None and self._guest is not None:
+            more, waiting = vm_facts(
+                self._vm.status(), self._vm.config(), qemu_package=facts.get("qemu_package", "")
+            )
+            facts |= more
+            pending |= waiting
+            if "qemu" in waiting:
+                del facts["qemu_package"]  # of the package that does not run yet
+        self._upkeep = Upkeep(pending=pending)
+        return self._environment(facts)
+
+    def upkeep(self) -> Upkeep:
+        """Return what was installed since the VM was started. See the port."""
+        now = self._clock.monotonic()
+        if now - self._looked < _UPKEEP_SECONDS:
+            return self._upkeep
+        self._looked = now
+        try:
+            facts, pending = node_facts(self._api, self._place.node)
+        except DriverError:
+            return self._upkeep
+        if whole(facts):
+            changed = news(self._booted_with, facts) if self._guest is not None else {}
+            self._upkeep = Upkeep(
+                pending={**pending, **changed},
+                restart=", ".join(f"{name} {version}" for name, version in changed.items()),
+            )
+        return self._upkeep
+
+    def host_environment(self) -> Environment:
+        """Return what is known without a VM. See the port."""
+        try:
+            facts, _ = node_facts(self._api, self._place.node)
+        except DriverError:
+            facts = {}
+        return self._environment(facts)
+
+    def _environment(self, facts: Mapping[str, str]) -> Environment:
+        image = {
+            "guest_image": self._image.digest[:12],
+            "guest_kernel": self._image.versions.get("kernel", ""),
+            "fio": self._image.versions.get("fio", ""),
+        }
+        return Environment(node=self._place.node, facts={**facts, **image})
+
+    def shutdown(self) -> None:
+        """Remove the VM with its volumes. See the port."""
+        # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
+        node = self._place.node
+        lines = undo_pending(self._journal, self._api, SystemClock(), node=node)
+        self._forget()
+        if any(
+            kind == KIND and details["node"] == node for _, kind, details in self._journal.pending()
+        ):
+            raise ServerGone(
+                "; ".join(lines), next_step="it is removed at the next start of pvebench"
+            )
+
+    @property
+    def _the_vm(self) -> BenchVm:
+        if self._vm is None:
+            raise SwitchFailed("there is no VM")
+        return self._vm
+
+    @property
+    def _the_volumes(self) -> Volumes:
+        if self._volumes is None:
+            raise SwitchFailed("there is no VM")
+        return self._volumes

@@ -1,0 +1,141 @@
+"""Tasks: started by a call, watched to their end, found again when the reply was lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.faults import ConfigLocked, refusal
+from pvebench.errors import OutcomeUnknown, ServerGone
+from pvebench.model.ports import Clock
+
+_WARNINGS: Final = re.compile(r"WARNINGS: \d+\Z")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
+_SEARCH_SECONDS: Final = 10.0
+"""How long a task whose UPID was lost may take to show up in the list."""
+_LOCK_SECONDS: Final = 60.0
+"""How long somebody's configuration lock is waited for; a stopped VM's clean-up takes 30."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A task that ended well. `warnings` is its log if it warned, else empty."""
+
+    upid: str
+    warnings: str = ""
+
+
+class Tasks:
+    """The tasks of one VM (or, with vmid 0, of none) on one node. Owned by one thread."""
+
+    def __init__(self, api: Api, node: str, clock: Clock, *, vmid: int = 0) -> None:
+        self._api = api
+        self._node = node
+        self._clock = clock
+        self._vmid = vmid
+        self._known: set[str] = set()
+
+    def learn(self) -> None:
+        """Note the tasks that are there already: none of them is one of ours."""
+        self._known |= {str(entry["upid"]) for entry in self._listed("")}
+
+    def run(self, call: Callable[[], Any], *, kind: str, what: str, seconds: float) -> Ended:
+        """Make `call`, which returns a UPID, and wait for the end of its task.
+
+        Args:
+            kind: the task's type, `qmconfig`, to find it again if the reply is lost.
+            what: for messages.
+            seconds: deadline of the task, not of the call.
+
+        Raises:
+            OutcomeUnknown: no reply and no such task; or it does not end in time.
+            Rejected, Busy: it ended with an error; its log is the evidence.
+        """
+        give_up = self._clock.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                return self.wait(self._upid(call, kind), what=what, seconds=seconds)
+            except ConfigLocked:
+                # The server says that it did nothing: the one case where to repeat is right.
+                if self._clock.monotonic() > give_up:
+                    raise
+                self._clock.sleep(2.0)
+
+    def _upid(self, call: Callable[[], Any], kind: str) -> str:
+        try:
+            upid = str(call())
+        except OutcomeUnknown:
+            found = self._search(kind)
+            if found is None:
+                raise
+            upid = found
+        self._known.add(upid)
+        return upid
+
+    def _search(self, kind: str) -> str | None:
+        """Return the task of that type that nobody has told us of."""
+        deadline = self._clock.monotonic() + _SEARCH_SECONDS
+        while True:
+            for entry in self._listed(kind):
+                if entry["upid"] not in self._known:
+                    return str(entry["upid"])
+            if self._clock.monotonic() > deadline:
+                return None
+            self._clock.sleep(1.0)
+
+    def _listed(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._api.get(
+            f"/nodes/{self._node}/tasks", source="all", limit=50,
+            vmid=self._vmid or None, typefilter=kind or None,
+        )  # fmt: skip
+        return found
+
+    def wait(self, upid: str, *, what: str, seconds: float) -> Ended:
+        """Wait for the end of a task. Raises as `run`."""
+        node = upid.split(":")[1]
+        path = f"/nodes/{node}/tasks/{upid}"
+        deadline = self._clock.monotonic() + seconds
+        pause = _FIRST_PAUSE
+        while True:
+            status = self._status(path)
+            if status and status["status"] == "stopped":
+                return self._judge(path, upid, str(status.get("exitstatus", "")).strip(), what)
+            if self._clock.monotonic() > deadline:
+                raise OutcomeUnknown(
+                    f"{what}: the task did not end within {seconds:.0f} s",
+                    cause="the node is overloaded, or a storage hangs",
+                    evidence=upid,
+                )
+            self._clock.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 1.5)
+
+    def _status(self, path: str) -> dict[str, Any] | None:
+        try:
+            status: dict[str, Any] = self._api.get(f"{path}/status")
+        except ServerGone:
+            return None  # a node that reboots; the deadline decides
+        return status
+
+    def _judge(self, path: str, upid: str, text: str, what: str) -> Ended:
+        if text == "OK":
+            return Ended(upid)
+        log = self._log(path)
+        if _WARNINGS.match(text):
+            return Ended(upid, warnings=log)
+        raise refusal(what, _said(text, log), evidence=f"{upid}\n{log}")
+
+    def _log(self, path: str) -> str:
+        lines = self._api.get(f"{path}/log", start=0, limit=200)
+        return "\n".join(str(line["t"]) for line in lines)
+
+
+def _said(text: str, log: str) -> str:
+    """Return the reason: of a failed start it is in the log only, in the line before the last."""
+    if "QEMU exited with code" in text:
+        lines = [line for line in log.splitlines() if line.startswith("kvm:")]
+        if lines:
+            return f"{text}: {lines[-1].rpartition('}: ')[2]}"
+    return text

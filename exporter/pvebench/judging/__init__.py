@@ -1,0 +1,10 @@
+"""From the store to verdicts: reads what is new, has it judged, keeps what was said.
+
+Judging takes its time: it is done in its own thread, never in a scrape or between runs.
+"""
+
+from pvebench.judging.feed import Feed
+from pvebench.judging.keeper import Keeper
+from pvebench.judging.verdicts import Verdicts
+
+__all__ = ["Feed", "Keeper", "Verdicts"]

@@ -1,0 +1,136 @@
+"""A history from a CSV file of somebody else's benchmark; complaints with file:line:column."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pvebench.analysis.figures import Figure
+from pvebench.analysis.judge import Material
+from pvebench.analysis.series import History, Point
+from pvebench.errors import ConfigError, Problem
+
+COLUMNS: Final = ("time", "value", "environment", "case")
+"""`time` and `value` must be there."""
+
+
+def read_csv(path: Path, figure: Figure) -> Material:
+    """Return the histories in a file: one line a run, with a header.
+
+    Times are ISO 8601 (UTC if they do not say) or seconds since the epoch; values positive
+    numbers. A change of `environment` is an event; lines without `case` are one case.
+
+    Raises:
+        ConfigError: with every fault of the file.
+    """
+    problems: list[Problem] = []
+    cases: dict[str, list[Point]] = {}
+    for line, row in _rows(path, problems):
+        point = _point(path, line, row, problems)
+        if point is not None:
+            cases.setdefault(row.get("case") or path.stem, []).append(point)
+    if not problems and not cases:
+        problems.append(Problem(str(path), 2, 1, "there are no runs below the header"))
+    if problems:
+        raise ConfigError(problems)
+    histories = [
+        History(case=name, of=name, name=name, figure=figure, labels={},
+                points=tuple(sorted(points, key=lambda point: point.time)))
+        for name, points in cases.items()
+    ]  # fmt: skip
+    timeline = sorted({(p.time, p.environment) for one in histories for p in one.points})
+    facts = {name: {"environment": name} for _, name in timeline}
+    return Material(node="", histories=histories, timeline=timeline, facts=facts)
+
+
+Row = dict[str, str]
+
+
+def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
+    """Yield (line, column -> text); the header must be right."""
+    line = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            problems += _header_problems(path, header)
+            if problems:
+                return
+            for cells in reader:
+                line = reader.line_num
+                if any(cell.strip() for cell in cells):
+                    yield line, _row(path, line, header, cells, problems)
+    except OSError as error:
+        problems.append(Problem(str(path), 0, 0, f"cannot be read: {error.strerror}"))
+    except UnicodeDecodeError:
+        problems.append(Problem(str(path), 0, 0, "is not UTF-8 text"))
+    except csv.Error as error:
+        problems.append(Problem(str(path), line, 1, f"is not CSV: {error}"))
+
+
+def _row(
+    path: Path, line: int, header: list[str], cells: list[str], problems: list[Problem]
+) -> Row:
+    if len(cells) != len(header):
+        message = f"has {len(cells)} values; the header has {len(header)} columns"
+        problems.append(Problem(str(path), line, 1, message))
+    return {name: cell.strip() for name, cell in zip(header, cells, strict=False)} | {
+        "\0columns": ",".join(str(place) for place in _columns(header, cells))
+    }
+
+
+def _columns(header: list[str], cells: list[str]) -> list[int]:
+    """Return at which column of its line each of COLUMNS begins, as far as it is there."""
+    starts, place = [], 1
+    for cell in cells:
+        starts.append(place)
+        place += len(cell) + 1
+    found = dict(zip(header, starts, strict=False))
+    return [found.get(name, 1) for name in COLUMNS]
+
+
+def _header_problems(path: Path, header: list[str]) -> list[Problem]:
+    unknown = [name for name in header if name not in COLUMNS]
+    missing = [name for name in COLUMNS[:2] if name not in header]
+    known = ", ".join(COLUMNS)
+    found = [f"unknown column {name!r}; known: {known}" for name in unknown]
+    found += [f"missing column {name!r}" for name in missing]
+    return [Problem(str(path), 1, 1, message) for message in found]
+
+
+def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> Point | None:
+    columns = [int(place) for place in row["\0columns"].split(",")]
+    time, value = _time(row.get("time", "")), _value(row.get("value", ""))
+    if time is None:
+        text = f"{row.get('time', '')!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
+        problems.append(Problem(str(path), line, columns[0], text))
+    if value is None:
+        text = f"{row.get('value', '')!r} is not a positive number"
+        problems.append(Problem(str(path), line, columns[1], text))
+    if time is None or value is None:
+        return None
+    return Point(time, row.get("environment", ""), value)
+
+
+def _time(text: str) -> float | None:
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else _iso(text)
+    except ValueError:
+        return None
+
+
+def _iso(text: str) -> float:
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _value(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None

@@ -1,0 +1,90 @@
+"""Keeps the verdicts up to date while results come in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from pvebench.analysis.judge import Judge
+from pvebench.judging.feed import Feed
+from pvebench.judging.verdicts import Verdicts
+from pvebench.model.known_issue import KnownIssue
+
+log = structlog.get_logger()
+
+REST: Final = 20.0
+"""Times as long as it has judged does the thread rest: at most a twentieth of one CPU."""
+LEAST_REST_SECONDS: Final = 2.0
+
+
+class Keeper:
+    """Judges when there is something new, in its own thread.
+
+    Args:
+        feed: of the store.
+        issues: known ones.
+        told: called with new verdicts, in the thread that made them.
+    """
+
+    def __init__(
+        self, feed: Feed, issues: Sequence[KnownIssue], *,
+        told: Callable[[Verdicts], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._feed = feed
+        self._judge = Judge(issues)
+        self._told = told
+        self._current = Verdicts()
+        self._wanted, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="judging", daemon=True)
+
+    @property
+    def current(self) -> Verdicts:
+        """What was said last."""
+        return self._current
+
+    def judge(self) -> Verdicts:
+        """Judge what is known now, in this thread, and return what is said."""
+        if self._feed.read():
+            feed = self._feed
+            reports = tuple(self._judge.judge(feed.material(node)) for node in feed.nodes)
+            keys = {one.history.of for report in reports for one in report.verdicts}
+            self._current = Verdicts(
+                version=feed.newest_run, reports=reports, decisions=feed.decisions,
+                labels={key: feed.labels(key) for key in keys}, environments=feed.environments,
+            )  # fmt: skip
+            self._told(self._current)
+        return self._current
+
+    def nudge(self) -> None:
+        """Say that there may be something new."""
+        self._wanted.set()
+
+    def __enter__(self) -> Self:
+        self.nudge()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._stopped.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._wanted.wait() and not self._stopped.is_set():
+            self._wanted.clear()
+            begun = time.monotonic()
+            try:
+                self.judge()
+            except Exception:
+                # A fault in judging must not end it for good, nor touch the measuring.
+                log.exception("the results could not be judged")
+            rest = max(LEAST_REST_SECONDS, REST * (time.monotonic() - begun))
+            self._stopped.wait(rest)

@@ -1,0 +1,85 @@
+"""What was said last: the reports of all nodes, and what is needed to show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pvebench.analysis.findings import Finding
+from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.verdict import State, Verdict
+from pvebench.store import Decision
+
+ORDER: Final = (
+    State.SUSPICIOUS, State.SLOWER, State.MAYBE_SLOWER, State.FASTER, State.MAYBE_FASTER,
+    State.SAME, State.TOO_NOISY, State.NOT_COMPARABLE, State.NO_BASELINE,
+)  # fmt: skip
+"""In which verdicts are listed: what wants a look first."""
+
+LEFT: Final = 0.5
+"""Share of a change that must be left for it to be one still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """What was said.
+
+    Attributes:
+        version: the newest run's number that was taken into account.
+        labels: case key -> labels of its results.
+        environments: digest -> slug, as in the other metrics' label `environment`.
+        decisions: oldest first.
+    """
+
+    version: int = 0
+    reports: tuple[NodeReport, ...] = ()
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    environments: Mapping[str, str] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The changes of all nodes, the newest first."""
+        found = [finding for report in self.reports for finding in report.findings]
+        return tuple(sorted(found, key=lambda one: -one.time))
+
+    @property
+    def regressions(self) -> tuple[Finding, ...]:
+        """The changes that somebody should look at: worse or suspicious, and not accepted.
+
+        A change of which later ones have taken back the better half is none any more.
+        """
+        now = {
+            (verdict.history.of, verdict.history.figure.name): verdict.effect
+            for verdict in self.verdicts
+            if verdict.state.confirmed
+        }
+
+        def stands(one: Finding) -> bool:
+            first = one.moves[0]
+            effects = [now.get((case, first.figure.name), 0.0) for case in one.cases]
+            return any(effect / first.effect > LEFT for effect in effects)
+
+        return tuple(one for one in self.findings if one.regression and stands(one))
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts on all cases and figures, what wants a look first."""
+        found = [verdict for report in self.reports for verdict in report.verdicts]
+        return tuple(sorted(found, key=lambda one: (ORDER.index(one.state), -abs(one.effect))))
+
+    def since(self, time: float) -> Verdicts:
+        """Return the same without the changes before a moment; every level stays compared."""
+        reports = tuple(
+            replace(report, findings=tuple(one for one in report.findings if one.time >= time))
+            for report in self.reports
+        )
+        return replace(self, reports=reports)
+
+    def counts(self) -> dict[State, int]:
+        """Return state -> how many cases and figures have it; those that none has are absent."""
+        counts: dict[State, int] = {}
+        for verdict in self.verdicts:
+            counts[verdict.state] = counts.get(verdict.state, 0) + 1
+        return counts

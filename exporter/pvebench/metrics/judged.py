@@ -1,0 +1,75 @@
+"""Verdicts as metrics. Pure; made once for every judging, not for every scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pvebench.analysis.verdict import State, Verdict
+from pvebench.judging import Verdicts
+from pvebench.metrics import catalog
+from pvebench.metrics.catalog import Metric
+from pvebench.metrics.families import Families
+
+BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
+    "throughput": (catalog.BASELINE_IOPS, {}),
+    "latency_p99": (catalog.BASELINE_LATENCY, {"percentile": "99"}),
+    "cpu_cost": (catalog.BASELINE_CPU, {}),
+}
+
+
+def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
+    """What was said of every case, of every storage, and when."""
+    counts: dict[tuple[str, str, State], int] = {}
+    shown: set[str] = set()
+    for verdict in verdicts.verdicts:
+        labels = verdicts.labels[verdict.history.of]
+        place = (labels["node"], labels["storage"], verdict.state)
+        counts[place] = counts.get(place, 0) + 1
+        if verdict.state.judged:
+            _add_change(verdict, labels, families)
+        if verdict.baseline is not None:
+            _add_baseline(verdict, labels, families, first=verdict.history.of not in shown)
+            shown.add(verdict.history.of)
+    for (node, storage, state), count in counts.items():
+        labels = {"node": node, "storage": storage, "state": str(state)}
+        families.add(catalog.VERDICT_CASES, labels, count)
+    _add_levels(verdicts, families)
+    if verdicts.reports:
+        newest = max(report.judged_until for report in verdicts.reports)
+        families.add(catalog.VERDICT_TIMESTAMP, {}, newest)
+
+
+def _add_change(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
+    history = verdict.history
+    where = {**labels, "direction": history.direction, "metric": history.figure.name}
+    worse = verdict.state is State.SLOWER
+    families.add(catalog.CHANGE, where, verdict.ratio)
+    families.add(catalog.CHANGE_THRESHOLD, where, verdict.threshold)
+    families.add(catalog.CHANGE_STATE, where, verdict.state.code)
+    families.add(catalog.REGRESSION, where, worse)
+    families.add(catalog.SUSPICIOUS_GAIN, where, verdict.state is State.SUSPICIOUS)
+
+
+def _add_baseline(
+    verdict: Verdict, labels: Mapping[str, str], families: Families, *, first: bool
+) -> None:
+    """Add the level compared with; `first`: also what all figures of a case share."""
+    history = verdict.history
+    if first:
+        families.add(catalog.BASELINE_RUNS, labels, verdict.baseline_runs)
+        families.add(catalog.BASELINE_START, labels, verdict.baseline_start)
+    metric, more = BASELINES.get(history.figure.name, (None, {}))
+    if metric is not None and verdict.baseline is not None:
+        where = {**labels, **more, "direction": history.direction}
+        families.add(metric, where, verdict.baseline)
+
+
+def _add_levels(verdicts: Verdicts, families: Families) -> None:
+    for report in verdicts.reports:
+        for level in report.levels:
+            labels = {
+                "node": report.node, "storage": level.storage,
+                "environment": verdicts.environments.get(level.environment, level.environment),
+            }  # fmt: skip
+            families.add(catalog.PERFORMANCE_INDEX, labels, level.index)

@@ -1,0 +1,133 @@
+"""bonnie++: write, rewrite, read, seek; through the guest's page cache, as in old tables.
+
+It writes blocks that are zeros but for a few bytes (seen with strace on 2.00a), so a storage
+that compresses or detects zeros is measured at that. `-r` is told a lie about the memory, since
+bonnie++ otherwise refuses small files; that the file fits into the cache stands as a caveat.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pvebench.errors import OutputUnreadable
+from pvebench.model.run import Sample, Unit
+from pvebench.model.units import KIB, MIB, format_size
+from pvebench.model.workload import Caveat, Direction, Place, Workload
+from pvebench.workloads.base import Estimate, Job, Parsed, Target, own_bytes
+from pvebench.workloads.given import Given, slug
+
+OPTIONS: Final = ("size", "direct")
+PASSES: Final = 5
+"""How often the file's size is moved: written, read and rewritten, read, and the seeks."""
+ASSUMED_BYTES_PER_SECOND: Final = 50 * MIB
+_FLOOR_BYTES_PER_SECOND: Final = 500_000
+_VERSION: Final = "1.98"
+_COLUMNS: Final = {
+    "write": 11, "write_cpu": 12, "rewrite": 13, "rewrite_cpu": 14,
+    "read": 17, "read_cpu": 18, "seeks": 19, "seeks_cpu": 20,
+}  # fmt: skip
+"""Field of the CSV line, counted from 0; speeds in KiB/s, CPU in per cent."""
+_TOO_QUICK: Final = "+++"
+
+
+class Bonnie:
+    """The room of bonnie++, a `Room`. It has no state."""
+
+    tool = "bonnie++"
+    open_ended = False
+    fresh_boot = False
+
+    def resolve(
+        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
+    ) -> Workload:
+        """Return the workload. The pack's times do not matter: a file's size is moved."""
+        given = Given(self.tool, options, OPTIONS)
+        size = given.size("size", default=None, low=16 * MIB, high=1 << 50)
+        if size % MIB:
+            raise ValueError(f"size: {size} bytes is not a whole number of MiB")
+        direct = given.yes("direct", default=False)
+        name = slug(
+            "bonnie", format_size(size), "direct" if direct else "", version=given.version()
+        )
+        return Workload(
+            slug=name, tool=self.tool, title=given.title(name),
+            parameters={"size": size, "direct": direct, "version": given.version()},
+            directions=(Direction.READ, Direction.WRITE), ramp_seconds=0.0, runtime_seconds=0.0,
+            place=Place.DIRECTORY,
+            caveats=(Caveat.ZEROES,) if direct else (Caveat.CACHE, Caveat.ZEROES),
+        )  # fmt: skip
+
+    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
+        """Return the time at a usual speed; the file is written twice."""
+        size = own_bytes(workload, size_bytes)
+        return Estimate(seconds=PASSES * size / ASSUMED_BYTES_PER_SECOND, bytes_written=2 * size)
+
+    def job(self, workload: Workload, target: Target) -> Job:
+        """Return the command; its files are in a directory of their own, removed at the end."""
+        parameters, output = workload.parameters, f"{target.work}/bonnie.csv"
+        size = own_bytes(workload, target.size_bytes)
+        directory = f"{target.scratch}/bonnie"
+        argv = [
+            "bonnie++", "-d", directory, "-s", str(size // MIB), "-r", "1",
+            "-n", "0", "-f", "-q", "-m", "pvebench",
+        ]  # fmt: skip
+        argv += ["-D"] if parameters["direct"] else []
+        # bonnie++ refuses to be root unless it is told so.
+        command = f'exec {shlex.join(argv)} -u "$(id -u)" >{output}'
+        return Job(
+            argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
+            deadline_seconds=PASSES * size / _FLOOR_BYTES_PER_SECOND + 120,
+            timed=False, drop_guest_cache=True,
+            prepare=(("rm", "-rf", directory), ("mkdir", directory)),
+            cleanup=("rm", "-rf", directory),
+        )  # fmt: skip
+
+    def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
+        """Return the samples in bonnie++'s CSV line. Raises as `Room.parse`."""
+        row = _row(output)
+        samples: list[Sample] = []
+        notes: list[str] = []
+        for name, direction in (("write", Direction.WRITE), ("read", Direction.READ)):
+            rate = _value(row, name, notes)
+            if rate is not None:
+                speed = Sample("bandwidth", direction, rate * KIB, Unit.BYTES_PER_SECOND)
+                samples += [speed, *_cpu(row, name, direction)]
+        rewritten, seeks = _value(row, "rewrite", notes), _value(row, "seeks", notes)
+        if rewritten is not None:
+            value = rewritten * KIB
+            samples.append(Sample("rewrite_bandwidth", None, value, Unit.BYTES_PER_SECOND))
+        if seeks is not None:
+            samples.append(Sample("seeks", None, seeks, Unit.IOPS))
+        return Parsed(samples=tuple(samples), notes=tuple(notes))
+
+
+def _row(output: str) -> list[str]:
+    for row in csv.reader(output.splitlines()):
+        if row and row[0] == _VERSION and len(row) > max(_COLUMNS.values()):
+            return row
+    raise OutputUnreadable(
+        "bonnie++ printed no result line",
+        cause="it was stopped, or is another version than 2.00a",
+        evidence=output[-500:],
+    )
+
+
+def _value(row: list[str], name: str, notes: list[str]) -> float | None:
+    text = row[_COLUMNS[name]]
+    if text.startswith(_TOO_QUICK):
+        notes.append(f"{name}: too quick for bonnie++ to time; use a larger size")
+        return None
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise OutputUnreadable(f"bonnie++'s {name} is not a number: {text!r:.50}") from error
+
+
+def _cpu(row: list[str], name: str, direction: Direction) -> list[Sample]:
+    value = _value(row, f"{name}_cpu", [])
+    return [] if value is None else [Sample("phase_cpu", direction, value / 100, Unit.RATIO)]

@@ -1,0 +1,92 @@
+"""hdparm -t and -T: sequential reads from the start of a device, and from the cache.
+
+`-T` never asks the disk: it says how fast memory and bus are, and carries that caveat.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.model.run import Sample, Unit
+from pvebench.model.units import MIB
+from pvebench.model.workload import Caveat, Direction, Place, Workload
+from pvebench.workloads.base import Estimate, Job, Parsed, Target, program
+from pvebench.workloads.given import Given, slug
+
+OPTIONS: Final = ("cached", "direct")
+SECONDS: Final = 6.0
+"""hdparm reads for three seconds, and needs some time around it."""
+_RESULT: Final = re.compile(
+    r"Timing (?P<what>[\w ]+ reads):\s+(?P<mib>[\d.,]+) MB in\s+(?P<seconds>[\d.,]+) seconds = "
+    r"\s*(?P<rate>[\d.,]+) (?P<unit>[kM])B/sec"
+)
+
+
+class Hdparm:
+    """The room of hdparm, a `Room`. It has no state."""
+
+    tool = "hdparm"
+    open_ended = False
+    fresh_boot = False
+
+    def resolve(
+        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
+    ) -> Workload:
+        """Return the workload. The pack's times do not matter: hdparm has its own."""
+        given = Given(self.tool, options, OPTIONS)
+        cached, direct = given.yes("cached", default=False), given.yes("direct", default=False)
+        name = slug(
+            "hdparm", "cached" if cached else "buffered", "direct" if direct else "",
+            version=given.version(),
+        )  # fmt: skip
+        return Workload(
+            slug=name, tool=self.tool, title=given.title(name),
+            parameters={
+                "rw": "read", "cached": cached, "direct": direct, "version": given.version(),
+            },
+            directions=(Direction.READ,), ramp_seconds=0.0, runtime_seconds=0.0,
+            place=Place.DEVICE, caveats=(Caveat.CACHE,) if cached else (),
+        )  # fmt: skip
+
+    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
+        """Return hdparm's own time; it only reads."""
+        return Estimate(seconds=SECONDS, bytes_written=0)
+
+    def job(self, workload: Workload, target: Target) -> Job:
+        """Return the command."""
+        parameters, output = workload.parameters, f"{target.work}/hdparm.txt"
+        options = ["-T" if parameters["cached"] else "-t"]
+        options += ["--direct"] if parameters["direct"] else []
+        command = f"{program('hdparm')} {shlex.join([*options, target.device])} >{output} 2>&1"
+        return Job(
+            argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
+            deadline_seconds=120.0, timed=False, drop_guest_cache=True,
+        )  # fmt: skip
+
+    def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
+        """Return the samples in hdparm's line. Raises as `Room.parse`."""
+        match = _RESULT.search(output)
+        if match is None:
+            said = [
+                line.strip() for line in output.splitlines() if "failed" in line or "EOF" in line
+            ]
+            if said:
+                raise ToolFailed(f"hdparm: {said[-1][:200]}", evidence=output[-500:])
+            raise OutputUnreadable("hdparm printed no timing", evidence=output[-500:])
+        moved, seconds = _number(match["mib"]) * MIB, _number(match["seconds"])
+        rate = _number(match["rate"]) * (MIB if match["unit"] == "M" else 1024)
+        return Parsed(
+            samples=(
+                Sample("bandwidth", Direction.READ, rate, Unit.BYTES_PER_SECOND),
+                Sample("bytes", Direction.READ, moved, Unit.BYTES),
+                Sample("runtime", Direction.READ, seconds, Unit.SECONDS),
+            )
+        )
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "."))

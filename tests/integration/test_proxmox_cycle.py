@@ -1,0 +1,83 @@
+"""The whole way of a result on Proxmox VE: command line, HTTPS, real VMs on two nodes, fio."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pve.cluster import Cluster
+from pve.instance import write_settings
+from pve.real import real
+from pve.server import RunningApi, running_api
+from pvebench.cli.main import run_cli
+from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.model.units import MIB
+from pvebench.store import Store
+from support.packs import write_pack
+
+PACK = """\
+pack: short
+title: Hot and cold, local and shared
+every: 1d
+axes:
+  storage: [local, share]
+  bus: [scsi]
+  format: [raw]
+  cache: [none]
+variants:
+  - {bus: sata, format: vmdk}
+volume:
+  size: 64M
+measure:
+  ramp: 500ms
+  runtime: 2s
+workloads:
+  - fio: {rw: randrw, bs: 4k, iodepth: 8}
+"""
+STORAGES = {"local": "{type: dir, nodes: [pve1]}", "share": "{type: nfs}"}
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[RunningApi]:
+    with running_api(Cluster(tmp_path / "cluster", major=9, make_machine=real)) as found:
+        yield found
+
+
+@pytest.mark.usefixtures("image")
+def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
+    api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    config = write_settings(
+        tmp_path, api, packs=[write_pack(tmp_path, PACK)], nodes=("pve1", "pve2"),
+        storages=STORAGES, kvm="false", cpu="max",
+    )  # fmt: skip
+    given = ["--config", str(config)]
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    assert run_cli(["proxmox", "init", *given, "--apply"]) == 0
+    assert run_cli(["check", *given]) == 0
+    code = run_cli(["run", *given])
+    assert code == 0, capsys.readouterr()
+    capsys.readouterr()
+    run_cli(["results", "--state", str(tmp_path / "state"), "--json"])
+    runs = json.loads(capsys.readouterr().out)
+    assert {(run["node"], run["scenario"]) for run in runs} == {
+        ("pve1", "local.scsi.raw.none"), ("pve1", "local.sata.vmdk.none"),
+        ("pve1", "share.scsi.raw.none"), ("pve2", "share.scsi.raw.none"),
+    }  # fmt: skip
+    store = Store(tmp_path / "state" / "pvebench.db")
+    # The fill, and what fio wrote.
+    assert store.written_bytes("share", datetime.now(UTC), node="pve2") > 64 * MIB
+    store.close()
+    assert api.cluster.vms == {}
+    left = [
+        row["volid"]
+        for volumes in api.cluster.volumes_on.values()
+        for name in STORAGES
+        for row in volumes.listed(name, "", None)
+    ]
+    assert [volid for volid in left if ":iso/" not in volid] == []

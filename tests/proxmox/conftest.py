@@ -1,0 +1,49 @@
+"""The driver against the API of tests/pve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pve.cluster import Cluster
+from pve.server import running_api
+from pve.site import Site
+
+
+@pytest.fixture(params=[8, 9], ids=["pve8", "pve9"])
+def major(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Iterator[Callable[[int], Site]]:
+    """Make a site of a given version; ended after the test."""
+    open_sites = []
+    managers = []
+
+    def make(version: int = 9) -> Site:
+        manager = running_api(Cluster(tmp_path / "cluster", major=version))
+        api = manager.__enter__()
+        managers.append(manager)
+        site = Site(api, tmp_path, version)
+        open_sites.append(site)
+        return site
+
+    yield make
+    for site in open_sites:
+        site.close()
+    for manager in managers:
+        manager.__exit__(None, None, None)
+
+
+@pytest.fixture
+def site(make_site: Callable[[int], Site]) -> Site:
+    return make_site(9)
+
+
+@pytest.fixture
+def both(make_site: Callable[[int], Site], major: int) -> Site:
+    """A site of version 8, then one of version 9."""
+    return make_site(major)

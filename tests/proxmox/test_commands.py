@@ -1,0 +1,202 @@
+"""`pvebench proxmox init`, `check` and `plan` for a cluster, as an admin uses them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pve.cluster import Cluster
+from pve.server import RunningApi, fingerprint, running_api
+from pvebench.cli.main import run_cli
+from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.config.proxmox import ClusterStorageSettings
+from pvebench.drivers.proxmox.storages import STORAGE_TYPES
+from support.packs import SMALL, write_pack
+
+
+@pytest.fixture
+def api(tmp_path: Path, major: int) -> Iterator[RunningApi]:
+    """A cluster on which nothing was prepared."""
+    with running_api(Cluster(tmp_path / "cluster", major=major)) as found:
+        yield found
+
+
+@pytest.fixture
+def config(api: RunningApi, tmp_path: Path) -> Path:
+    pack = write_pack(tmp_path, SMALL)
+    path = tmp_path / "pvebench.yaml"
+    path.write_text(
+        f"""\
+node: pve1
+driver: proxmox
+state: {tmp_path / "state"}
+packs: [{pack}]
+proxmox:
+  host: 127.0.0.1
+  port: {api.port}
+  token_file: token
+  tls: {{fingerprint: "{fingerprint(api.certificate)}"}}
+  pool: bench
+  version: {api.cluster.major}
+  storages:
+    local: {{type: dir}}
+    fast: {{type: lvmthin, id: thin}}
+  node_exporter: ""
+""",
+        "utf-8",
+    )
+    return path
+
+
+def findings(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[bool, str]]:
+    capsys.readouterr()
+    run_cli(["check", "--config", str(config), "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    return {row["check"]: (row["ok"], row["found"]) for row in rows}
+
+
+@pytest.fixture
+def granted(config: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    assert run_cli(["proxmox", "init", "--config", str(config), "--apply"]) == 0
+    return config
+
+
+def test_init_prints_commands_and_changes_nothing(
+    api: RunningApi, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["proxmox", "init", "--config", str(config)]) == 0
+    out = capsys.readouterr().out
+    assert "pveum acl modify /pool/bench --tokens 'pvebench@pve!bench' --roles PvebenchVm" in out
+    assert "pveum pool modify bench --storage local,thin" in out
+    assert ("VM.Monitor" in out) == (api.cluster.major == 8)
+    assert api.calls == []
+
+
+def test_after_init_check_finds_all_rights(
+    granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = findings(granted, capsys)
+    names = ("server", "rights", "node", "pool", "storage local", "storage fast", "VM numbers")
+    assert {name: found[name][0] for name in names} == dict.fromkeys(names, True)
+    assert "rights beyond need" not in found
+
+
+def test_the_token_is_kept_where_only_its_owner_reads_it(
+    granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = granted.parent / "token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    secret = path.read_text("ascii").strip().partition("=")[2]
+    assert len(secret) == 32
+    assert secret not in capsys.readouterr().out
+
+
+def test_init_mends_a_role_that_is_there_and_says_that_the_token_is(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.access.roles["PvebenchVm"] = {"VM.Audit"}
+    assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 6
+    assert "Token already exists" in capsys.readouterr().err
+    assert "VM.Allocate" in api.cluster.access.roles["PvebenchVm"]
+
+
+def test_a_wrong_password_is_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "guessed")
+    assert run_cli(["proxmox", "init", "--config", str(config), "--apply"]) == 6
+    err = capsys.readouterr().err
+    assert "cannot log in" in err
+    assert "guessed" not in err
+
+
+def test_a_password_is_not_sent_to_a_server_with_another_certificate(
+    api: RunningApi, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = fingerprint(api.certificate)
+    config.write_text(config.read_text("utf-8").replace(pin, "AB:" * 31 + "AB"), "utf-8")
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    assert run_cli(["proxmox", "init", "--config", str(config), "--apply"]) == 6
+    assert api.calls == []
+
+
+def test_without_a_token_check_says_how_to_make_one(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, text = findings(config, capsys)["token"]
+    assert not good
+    assert "pvebench proxmox init" in text
+
+
+def test_check_names_every_missing_thing_with_its_command(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = api.cluster
+    cluster.access.roles["PvebenchVm"].remove("VM.PowerMgmt")
+    cluster.storages["thin"].content = "rootdir"
+    cluster.storages["local"].type = "nfs"
+    cluster.storages["local"].content = "images"
+    cluster.all_nodes["pve1"].online = True
+    found = findings(granted, capsys)
+    assert found["rights"] == (
+        False,
+        "missing: /pool/bench: VM.PowerMgmt; make them: pvebench proxmox init "
+        "(user and token both need each right)",
+    )
+    assert "pvesm set thin --content images" in found["storage fast"][1]
+    assert "write type: nfs" in found["storage local"][1]
+    assert "pvesm set local --content iso,images" in found["image storage"][1]
+
+
+def test_check_warns_of_more_rights_than_needed(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for subject in ("pvebench@pve", "pvebench@pve!bench"):
+        api.cluster.access.acl.append(("/", subject, "Administrator"))
+    good, text = findings(granted, capsys)["rights beyond need"]
+    assert good
+    assert "warning" in text
+
+
+def test_an_unknown_node_is_told_with_those_that_exist(
+    granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    granted.write_text(granted.read_text("utf-8").replace("node: pve1", "node: pve7"), "utf-8")
+    assert findings(granted, capsys)["node"] == (
+        False, "the cluster has no node 'pve7'; give one of pve1, pve2 as node"
+    )  # fmt: skip
+
+
+def test_a_plan_needs_no_cluster_and_knows_what_its_storages_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SMALL.replace("axes:", "axes:\n  storage: [local, fast]", 1)
+    pack = write_pack(tmp_path, text)
+    path = tmp_path / "offline.yaml"
+    path.write_text(
+        f"driver: proxmox\npacks: [{pack}]\nproxmox:\n  host: nowhere.invalid\n"
+        "  storages: {local: {type: dir}, fast: {type: lvmthin}}\n",
+        "utf-8",
+    )
+    assert run_cli(["plan", "--config", str(path), "--json"]) == 0
+    (made,) = json.loads(capsys.readouterr().out)
+    assert any(slug.startswith("fast.") for slug in made["cases"])
+    assert not any(slug.startswith("fast.") and ".qcow2." in slug for slug in made["cases"])
+
+
+def test_without_the_section_the_driver_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("driver: proxmox\n", "utf-8")
+    assert run_cli(["proxmox", "init", "--config", str(path)]) == 2
+    assert "docs/proxmox.md" in capsys.readouterr().err
+
+
+def test_settings_and_driver_know_the_same_storage_types() -> None:
+    schema = ClusterStorageSettings.model_json_schema()
+    assert set(schema["properties"]["type"]["enum"]) == set(STORAGE_TYPES)

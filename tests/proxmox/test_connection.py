@@ -1,0 +1,170 @@
+"""Credentials, certificates, deadlines, retries, and what each failure is called."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pve.site import POOL, QuickClock, Site
+from pvebench.drivers.proxmox.access import excess_rights, missing_rights, vm_privileges
+from pvebench.drivers.proxmox.connection import (
+    TOKEN_VARIABLE,
+    Connection,
+    Server,
+    Token,
+    read_token,
+)
+from pvebench.drivers.proxmox.faults import LostReply, Rejected
+from pvebench.errors import AccessDenied, Busy, ServerGone, ServerUntrusted
+
+SECRET = "0123-secret-4567"
+
+
+def connect(site: Site, **options: object) -> Connection:
+    server = Server(host="127.0.0.1", port=site.api.port, **options)  # type: ignore[arg-type] # by name
+    return Connection(server, site.token, QuickClock())
+
+
+def test_a_pinned_fingerprint_is_trusted(both: Site) -> None:
+    assert both.connect().get("/version")["version"].startswith(str(both.cluster.major))
+
+
+def test_a_ca_file_is_trusted(site: Site) -> None:
+    assert connect(site, ca_file=site.api.certificate).get("/version")
+
+
+def test_an_unknown_certificate_is_refused_before_the_token_is_sent(site: Site) -> None:
+    with pytest.raises(ServerUntrusted, match="cannot be verified"):
+        connect(site).get("/version")
+    assert site.api.calls == []
+
+
+def test_another_fingerprint_is_refused_before_the_token_is_sent(site: Site) -> None:
+    with pytest.raises(ServerUntrusted, match="fingerprint differs"):
+        connect(site, fingerprint="AB:" * 31 + "AB").get("/version")
+    assert site.api.calls == []
+
+
+def test_a_wrong_token_is_named_without_its_secret(site: Site) -> None:
+    wrong = Token("pvebench@pve", "bench", SECRET)
+    with pytest.raises(AccessDenied) as refused:
+        site.connect(wrong).get("/version")
+    assert "Authentication failed!" in str(refused.value)
+    assert SECRET not in str(refused.value)
+    assert SECRET not in repr(wrong)
+
+
+def test_an_expired_token_is_refused(site: Site) -> None:
+    site.cluster.access.users["pvebench@pve"].tokens["bench"].expire = int(time.time()) - 1
+    with pytest.raises(AccessDenied, match="refuses the credentials"):
+        site.connect().get("/version")
+
+
+def test_a_missing_right_is_named_with_its_path(site: Site) -> None:
+    with pytest.raises(AccessDenied, match=r"/vms/4242, VM\.Audit"):
+        site.connect().get("/nodes/pve1/qemu/4242/config")
+
+
+def test_an_unknown_parameter_is_told_in_the_servers_words(site: Site) -> None:
+    with pytest.raises(Rejected) as rejected:
+        site.connect().get("/version", foo=1)
+    assert "not defined in schema" in rejected.value.fields["foo"]
+
+
+@pytest.mark.parametrize("status", [595, 596, 599, 503])
+def test_reads_survive_a_server_that_is_away_for_a_moment(site: Site, status: int) -> None:
+    site.faults.add("status", "GET", "/version", times=2, status=status, text="away")
+    assert site.connect().get("/version")
+    assert len(site.api.calls) == 3
+
+
+def test_reads_survive_an_answer_cut_off_in_the_middle(site: Site) -> None:
+    site.faults.add("truncate", "GET", "/version")
+    assert site.connect().get("/version")
+
+
+def test_a_server_that_stays_away_is_named(site: Site) -> None:
+    site.faults.add("drop_before", "GET", "/version", times=99)
+    with pytest.raises(ServerGone, match="does not answer"):
+        site.connect().get("/version")
+
+
+def test_nobody_listening_is_named(site: Site) -> None:
+    server = Server(host="127.0.0.1", port=1, fingerprint="AB:" * 31 + "AB")
+    with pytest.raises(ServerGone, match="refused or impossible"):
+        Connection(server, site.token, QuickClock()).post("/pools", poolid="x")
+
+
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
+def test_a_change_whose_answer_is_lost_is_never_sent_again(site: Site, kind: str) -> None:
+    site.faults.add(kind, "POST", "/pools")  # type: ignore[arg-type] # a literal, parametrized
+    for subject in ("pvebench@pve", "pvebench@pve!bench"):
+        site.cluster.access.acl.append(("/", subject, "Administrator"))
+    with pytest.raises(LostReply):
+        site.connect().post("/pools", poolid="x")
+    assert site.api.calls == ["POST /pools"]
+
+
+def test_a_deadline_ends_a_call(site: Site) -> None:
+    site.faults.add("delay", "POST", "/pools", seconds=2.0)
+    with pytest.raises(LostReply, match="deadline"):
+        site.connect().post("/pools", seconds=0.3, poolid="x")
+
+
+def test_a_locked_vm_is_busy_not_broken(site: Site) -> None:
+    site.faults.add("status", "POST", "/config", text="VM is locked (backup)")
+    with pytest.raises(Busy, match=r"locked \(backup\)"):
+        site.connect().post("/nodes/pve1/qemu/100/config", name="x")
+
+
+def test_no_quorum_is_the_servers_trouble(site: Site) -> None:
+    site.faults.add("status", "POST", "/config", text="cluster not ready - no quorum?")
+    with pytest.raises(ServerGone, match="no quorum"):
+        site.connect().post("/nodes/pve1/qemu/100/config", name="x")
+
+
+def test_the_token_comes_from_the_environment_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"a@pve!file={SECRET}\n", "ascii")
+    assert read_token(path) == Token("a@pve", "file", SECRET)
+    monkeypatch.setenv(TOKEN_VARIABLE, f"PVEAPIToken=b@pve!env={SECRET}")
+    assert read_token(path).name == "env"
+
+
+@pytest.mark.parametrize("text", ["", "secret-alone", f"root@pam={SECRET}"])
+def test_what_is_no_token_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "token"
+    path.write_text(text, "ascii")
+    with pytest.raises(AccessDenied) as refused:
+        read_token(path)
+    assert str(path) in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_the_rights_that_init_gives_are_those_that_check_wants(both: Site) -> None:
+    table = both.connect().get("/access/permissions")
+    major = both.cluster.major
+    assert missing_rights(table, pool=POOL, major=major) == []
+    assert excess_rights(table) == []
+
+
+def test_a_role_of_version_8_lacks_the_agent_on_9(site: Site) -> None:
+    site.cluster.access.roles["PvebenchVm"] = vm_privileges(8)
+    table = site.connect().get("/access/permissions")
+    assert missing_rights(table, pool=POOL, major=9) == ["/pool/bench: VM.GuestAgent.Unrestricted"]
+
+
+def test_a_token_needs_the_rights_itself_not_only_its_user(site: Site) -> None:
+    access = site.cluster.access
+    access.acl = [entry for entry in access.acl if "!" not in entry[1]]
+    assert site.connect().get("/access/permissions") == {}
+
+
+def test_an_administrators_token_is_noticed(site: Site) -> None:
+    for subject in ("pvebench@pve", "pvebench@pve!bench"):
+        site.cluster.access.acl.append(("/", subject, "Administrator"))
+    assert excess_rights(site.connect().get("/access/permissions"))

@@ -1,0 +1,121 @@
+"""What else a node does, and whether it is there at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pve.cluster import Cluster
+from pve.site import Site, scenario
+from pvebench.drivers.proxmox.manners import NodeGuard
+from pvebench.drivers.proxmox.storages import ClusterStorage
+from pvebench.model.guard import Hold, HoldKind
+from pvebench.model.units import GIB
+from pvebench.model.workload import Case
+from pvebench.workloads import ROOMS
+
+FIO = ROOMS["fio"].resolve({"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
+
+
+def case(storage: str = "local") -> Case:
+    return Case(scenario=scenario(storage=storage), workload=FIO)
+
+
+def guard(site: Site, **floors: int) -> NodeGuard:
+    return NodeGuard(
+        site.connect(), "pve1", shared=frozenset({"share"}), floors=floors,
+        storages={name: ClusterStorage(name, one.type)
+                  for name, one in site.cluster.storages.items()},
+    )  # fmt: skip
+
+
+def test_a_quiet_node_holds_nothing_and_disturbed_nothing(both: Site) -> None:
+    one = guard(both)
+    assert one.enter(case()) is None
+    assert one.leave(case()) == ""
+    assert one.free["local"] == 100 * GIB
+
+
+@pytest.mark.parametrize(
+    ("disturb", "text"),
+    [
+        (lambda cluster: cluster.tasks.foreign("pve1", "vzdump", ""), "a backup runs on pve1"),
+        (lambda cluster: cluster.tasks.foreign("pve1", "qmigrate", "101"),
+         "a migration (101) runs on pve1"),
+        (lambda cluster: cluster.all_nodes["pve1"].replicating.append(102),
+         "replication of 102 runs on pve1"),
+    ],
+)  # fmt: skip
+def test_a_busy_node_is_waited_for_and_makes_a_run_noisy(
+    site: Site, disturb: Callable[[Cluster], object], text: str
+) -> None:
+    one = guard(site)
+    disturb(site.cluster)
+    assert one.enter(case()) == Hold(kind=HoldKind.BUSY, reason=text)
+    assert one.leave(case()) == text
+
+
+def test_a_backup_that_ended_holds_nothing(site: Site) -> None:
+    site.cluster.tasks.foreign("pve1", "vzdump", "").end = "OK"
+    assert guard(site).enter(case()) is None
+
+
+def test_another_nodes_backup_matters_on_shared_storage_only(site: Site) -> None:
+    site.cluster.tasks.foreign("pve2", "vzdump", "")
+    one = guard(site)
+    assert one.enter(case()) is None
+    hold = one.enter(case("share"))
+    assert hold is not None
+    assert hold.reason == "a backup runs on pve2"
+
+
+def test_a_scrub_is_seen_where_the_token_may_look(site: Site) -> None:
+    site.cluster.all_nodes["pve1"].pools["tank"] = "scrub in progress since Sun Nov  1"
+    assert guard(site).enter(case()) is None
+    site.cluster.access.roles["Auditor"] = {"Sys.Audit"}
+    for subject in (site.token.user, f"{site.token.user}!{site.token.name}"):
+        site.cluster.access.acl.append(("/", subject, "Auditor"))
+    hold = guard(site).enter(case())
+    assert hold is not None
+    assert hold.reason == "a scrub of pool tank runs on pve1"
+
+
+def test_a_right_that_is_missing_is_not_asked_for_again(site: Site) -> None:
+    one = guard(site)
+    one.enter(case())
+    before = len(site.api.calls)
+    one.enter(case())
+    assert not any("disks/zfs" in call for call in site.api.calls[before:])
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda cluster: setattr(cluster.all_nodes["pve1"], "online", False), "is offline"),
+        (lambda cluster: setattr(cluster.all_nodes["pve1"], "hastate", "maintenance"),
+         "is in maintenance"),
+        (lambda cluster: cluster.all_nodes.pop("pve1"), "is not in the cluster"),
+    ],
+)  # fmt: skip
+def test_a_node_that_is_away_is_skipped_with_the_reason(
+    site: Site, change: Callable[[Cluster], object], text: str
+) -> None:
+    change(site.cluster)
+    hold = guard(site).enter(case())
+    assert hold == Hold(kind=HoldKind.AWAY, reason=f"node pve1 {text}", skip=True)
+
+
+def test_an_api_that_does_not_answer_is_a_node_that_is_away(site: Site) -> None:
+    site.faults.add("status", "GET", "/cluster/resources", times=9, status=595)
+    hold = guard(site).enter(case())
+    assert hold is not None
+    assert (hold.kind, hold.skip) == (HoldKind.AWAY, True)
+
+
+def test_space_that_is_to_stay_free_is_kept(site: Site) -> None:
+    assert guard(site, local=100 * GIB).enter(case()) is None
+    hold = guard(site, local=101 * GIB).enter(case())
+    assert hold is not None
+    assert (hold.kind, hold.skip) == (HoldKind.SPACE, True)
+    assert hold.reason == "storage local: 100.0 GiB free on pve1, 101.0 GiB are to stay free"

@@ -1,0 +1,106 @@
+"""`pvebench pause`, `resume`, `abort` and `sweep`, as an admin uses them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pve.instance import write_settings
+from pve.site import MACHINE, POOL, Site, scenario
+from pvebench.cli.main import run_cli
+from pvebench.drivers.proxmox.volumes import MARK
+from pvebench.store import StateDirectory
+from support.packs import SMALL, write_pack
+from support.prometheus import free_port
+
+
+@pytest.fixture
+def config(site: Site, tmp_path: Path) -> Path:
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
+    token = site.token
+    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
+    return path
+
+
+def test_sweep_lists_before_it_removes_and_removes_only_what_is_named(
+    site: Site, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drivers = [site.node, site.driver("pve2")]
+    for driver in drivers:
+        driver.volume(scenario())
+    capsys.readouterr()
+    assert run_cli(["sweep", "--config", str(config), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(entry["node"], entry["vmid"]) for entry in found] == [("pve1", 9000), ("pve2", 9001)]
+    assert all(MARK in volume for entry in found for volume in entry["volumes"])
+    assert set(site.cluster.vms) == {9000, 9001}
+    assert run_cli(["sweep", "--config", str(config), "--remove", "9001"]) == 0
+    assert set(site.cluster.vms) == {9000}
+    assert site.cluster.volumes_on["pve2"].owned(9001) == []
+
+
+def test_sweep_leaves_what_is_not_in_its_list(
+    site: Site, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.node.volume(scenario())
+    site.cluster.vms[site.node.vmid].config["description"] = "somebody's now"
+    assert run_cli(["sweep", "--config", str(config), "--remove", str(site.node.vmid)]) == 6
+    assert "is left alone" in capsys.readouterr().err
+    assert site.node.vmid in site.cluster.vms
+
+
+def test_pause_and_resume_are_kept_in_the_state_directory(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDirectory(tmp_path / "state", exclusive=False)
+    assert run_cli(["pause", "--config", str(config), "--reason", "kernel update"]) == 0
+    assert state.pause_reason() == "kernel update"
+    assert run_cli(["resume", "--config", str(config)]) == 0
+    assert state.pause_reason() == ""
+    capsys.readouterr()
+    run_cli(["resume", "--config", str(config)])
+    assert "there was no pause" in capsys.readouterr().out
+
+
+def test_abort_ends_an_instance_in_mid_run_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = write_pack(tmp_path, SMALL.replace("runtime: 2s", "runtime: 300s"))
+    options = ["--state", str(tmp_path / "state"), "--pack", str(pack), "--driver", "simulated"]
+    command = [
+        sys.executable,
+        "-m",
+        "pvebench",
+        "serve",
+        *options,
+        "--listen",
+        f"127.0.0.1:{free_port()}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        state = StateDirectory(tmp_path / "state", exclusive=False)
+        while state.holder() != process.pid:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        time.sleep(2)
+        assert run_cli(["abort", *options]) == 0
+        assert process.wait(timeout=20) == 130
+    assert state.holder() == 0
+    assert "was told to end" in capsys.readouterr().out
+
+
+def test_abort_after_a_crash_removes_what_was_left(
+    site: Site, config: Path, tmp_path: Path
+) -> None:
+    site.node.volume(scenario())
+    site.node.boot(MACHINE)
+    StateDirectory(tmp_path / "state", exclusive=False)
+    site.close()
+    (tmp_path / "pvebench.db").rename(tmp_path / "state" / "pvebench.db")
+    assert run_cli(["abort", "--config", str(config)]) == 0
+    assert site.cluster.vms == {}
+    assert site.cluster.pools[POOL] == set()

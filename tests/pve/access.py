@@ -1,0 +1,125 @@
+"""Who may do what: users, tokens, privilege separation, roles, ACLs, pools."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pve.refusals import Refused, failure, forbidden
+
+_HEADER = re.compile(r"PVEAPIToken=(?P<user>[^!]+)!(?P<name>[^= ]+)[= ](?P<secret>\S+)\Z")
+ROOT = "root@pam"
+
+
+@dataclass
+class Token:
+    secret: str
+    privsep: bool = True
+    expire: int = 0
+
+
+@dataclass
+class User:
+    password: str = ""
+    enabled: bool = True
+    tokens: dict[str, Token] = field(default_factory=dict)
+
+
+@dataclass
+class Access:
+    """The whole of user.cfg. `members` returns the pool of a VM or storage path, if any."""
+
+    roles: dict[str, set[str]]
+    members: Callable[[str], str | None]
+    users: dict[str, User] = field(default_factory=dict)
+    acl: list[tuple[str, str, str]] = field(default_factory=list)
+    """(path, user or token, role); all propagate."""
+    tickets: dict[str, str] = field(default_factory=dict)
+
+    def login(self, headers: Mapping[str, str], method: str) -> str:
+        """Return the user or token of a request; 401 with an empty body otherwise."""
+        match = _HEADER.match(headers.get("Authorization", ""))
+        if match:
+            user = self.users.get(match["user"])
+            token = user.tokens.get(match["name"]) if user else None
+            good = user and user.enabled and token and token.secret == match["secret"]
+            if not good or token is None or (token.expire and token.expire < time.time()):
+                raise Refused(401, "Authentication failed!", empty=True)
+            return f"{match['user']}!{match['name']}"
+        cookie = re.search(r"PVEAuthCookie=([^;]+)", headers.get("Cookie", ""))
+        if cookie and cookie[1] in self.tickets:
+            if method != "GET" and headers.get("CSRFPreventionToken") != f"csrf-{cookie[1]}":
+                raise Refused(401, "Permission denied - invalid csrf token", empty=True)
+            return self.tickets[cookie[1]]
+        raise Refused(401, "No ticket", empty=True)
+
+    def ticket(self, user: str, password: str) -> dict[str, Any]:
+        if user not in self.users or not password or self.users[user].password != password:
+            raise Refused(401, "authentication failure", empty=True)
+        ticket = secrets.token_hex(8)
+        self.tickets[ticket] = user
+        return {"ticket": ticket, "CSRFPreventionToken": f"csrf-{ticket}", "username": user}
+
+    def rights(self, who: str, path: str) -> set[str]:
+        """Return the privileges that `who` has on `path`, through pools as well."""
+        user, _, name = who.partition("!")
+        everything = set().union(*self.roles.values())
+        found = everything if user == ROOT else self._direct(user, path)
+        if name and self.users[user].tokens[name].privsep:
+            found &= self._direct(who, path)
+        return found
+
+    def _direct(self, who: str, path: str) -> set[str]:
+        found = self._on_path(who, path)
+        pool = self.members(path)
+        return found | self._on_path(who, f"/pool/{pool}") if pool else found
+
+    def _on_path(self, who: str, path: str) -> set[str]:
+        """The deepest entry on the way decides."""
+        best: tuple[int, set[str]] = (-1, set())
+        for at, subject, role in self.acl:
+            if subject != who or not (at in {"/", path} or path.startswith(f"{at}/")):
+                continue
+            if len(at) == best[0]:
+                best[1].update(self.roles[role])
+            elif len(at) > best[0]:
+                best = (len(at), set(self.roles[role]))
+        return best[1]
+
+    def need(self, who: str, path: str, privileges: Iterable[str], *, any_of: bool = False) -> None:
+        """Raise 403 where rights are missing."""
+        wanted = list(privileges)
+        have = self.rights(who, path)
+        good = any(one in have for one in wanted) if any_of else set(wanted) <= have
+        if not good:
+            raise forbidden(path, *(wanted if any_of else [w for w in wanted if w not in have][:1]))
+
+    def check(self, who: str, rule: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+        """Apply the `permissions` of an endpoint's schema."""
+        check = rule.get("check")
+        if check is None or who == ROOT:
+            return
+        if check[0] == "perm":
+            path = re.sub(r"\{(\w+)\}", lambda match: str(params.get(match[1], "")), check[1])
+            self.need(who, path, check[2], any_of="any" in check[3:])
+        else:  # user and ACL management: administrators only, which is all that is needed here
+            self.need(who, "/access", ["Permissions.Modify"])
+
+    def table(self, who: str, paths: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Answer /access/permissions: every path that an ACL or a pool names."""
+        named = {path for path, _, _ in self.acl} | set(paths)
+        found = {path: self.rights(who, path) for path in sorted(named)}
+        return {path: dict.fromkeys(sorted(have), 1) for path, have in found.items() if have}
+
+    def make_token(self, user: str, name: str, *, privsep: bool) -> str:
+        if user not in self.users:
+            raise failure(f"no such user ('{user}')")
+        if name in self.users[user].tokens:
+            raise failure("Token already exists.")
+        token = Token(secrets.token_hex(16), privsep=privsep)
+        self.users[user].tokens[name] = token
+        return token.secret

@@ -1,0 +1,608 @@
+"""The cluster: nodes, storages, VMs, access; and what each endpoint does with them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pve.access import ROOT, Access, User
+from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
+from pve.refusals import Refused, bad_parameter, failure, forbidden
+from pve.schema import Schema
+from pve.storage import Book, Storage, Volumes, parse_size
+from pve.vms import Vm
+from pve.work import Task, TaskFailure, Tasks
+
+VERSIONS = {8: "8.4.21", 9: "9.2.11"}
+PACKAGES = {
+    8: {"pve-manager": "8.4.21", "qemu-server": "8.4.10", "pve-qemu-kvm": "9.2.0-7",
+        "zfsutils-linux": "2.2.8-pve1", "proxmox-kernel-6.8.12-15-pve-signed": "6.8.12-15"},
+    9: {"pve-manager": "9.2.11", "qemu-server": "9.2.6", "pve-qemu-kvm": "11.0.0-2",
+        "zfsutils-linux": "2.4.1-pve1", "proxmox-kernel-7.0.2-1-pve-signed": "7.0.2-1"},
+}  # fmt: skip
+KERNELS = {8: "6.8.12-15-pve", 9: "7.0.2-1-pve"}
+
+MakeMachine = Callable[[int, Path, Volumes, Callable[[], str]], Machine]
+"""From number, directory, volumes and the version of QEMU that a start would run."""
+
+
+@dataclass
+class Node:
+    """One node; `installed` packages may be newer than what runs."""
+
+    name: str
+    installed: dict[str, str]
+    kernel: str
+    online: bool = True
+    hastate: str = "online"
+    replicating: list[int] = field(default_factory=list)
+    pools: dict[str, str] = field(default_factory=dict)
+    """ZFS pool -> what `zpool status` says of its scan."""
+
+    @property
+    def qemu(self) -> str:
+        """What a VM that is started now would run."""
+        return self.installed["pve-qemu-kvm"].partition("-")[0]
+
+
+def cheap(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> Machine:
+    return CheapMachine(directory, volumes, qemu=qemu)
+
+
+@dataclass
+class Cluster:
+    """Everything that the API shows, and its endpoints. `directory` holds all files."""
+
+    directory: Path
+    major: int = 9
+    nodes: tuple[str, ...] = ("pve1", "pve2")
+    make_machine: MakeMachine = cheap
+    pools: dict[str, set[int]] = field(default_factory=dict)
+    pool_storages: dict[str, set[str]] = field(default_factory=dict)
+    vms: dict[int, Vm] = field(default_factory=dict)
+    tasks: Tasks = field(default_factory=Tasks)
+    truncated: bool = False
+
+    def __post_init__(self) -> None:
+        self.schema = Schema(self.major)
+        roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
+        self.access = Access(roles, self._pool_of, users={ROOT: User(password="rootpw")})
+        self.all_nodes = {
+            name: Node(name, dict(PACKAGES[self.major]), KERNELS[self.major]) for name in self.nodes
+        }
+        base = self.directory
+        self.storages = {
+            "local": Storage("local", "dir", base / "local"),
+            "thin": Storage("thin", "lvmthin", base / "thin", content="images"),
+            "share": Storage("share", "nfs", base / "share", shared=True),
+        }
+        shared: Book = {}
+        self.volumes_on = {name: Volumes(self.storages, name, shared) for name in self.nodes}
+        self._names = itertools.count(1)
+
+    @property
+    def volumes(self) -> Volumes:
+        """What the first node sees."""
+        return self.volumes_on[self.nodes[0]]
+
+    def _pool_of(self, path: str) -> str | None:
+        _, kind, name = [*path.split("/"), "", ""][:3]
+        for pool in self.pools:
+            vm = kind == "vms" and name.isdigit() and int(name) in self.pools[pool]
+            if vm or (kind == "storage" and name in self.pool_storages.get(pool, ())):
+                return pool
+        return None
+
+    def call(self, who: str, name: str, params: dict[str, Any]) -> Any:
+        """Check one request and answer it; `params` include what the path says."""
+        node = params.get("node")
+        if node is not None and node not in self.all_nodes:
+            raise failure(f"hostname lookup '{node}' failed - failed to get address info")
+        if node is not None and not self.all_nodes[node].online:
+            raise Refused(595, "No route to host", empty=True)
+        self.schema.check(name, params)
+        self.access.check(who, self.schema.permissions(name), params)
+        method, _, path = name.partition(" ")
+        words = [word for word in path.split("/") if word and not word.startswith("{")]
+        handler = getattr(self, f"{method.lower()}_{'_'.join(words).replace('-', '_')}", None)
+        if handler is None or ("{" in path.rpartition("/")[2]):
+            last = path.rpartition("/")[2].strip("{}")
+            handler = getattr(self, f"{method.lower()}_{'_'.join(words)}_{last}", handler)
+        return handler(who, **{key.replace("-", "_"): value for key, value in params.items()})
+
+    # --- cluster, nodes, tasks -------------------------------------------------------------
+
+    def get_version(self, who: str) -> dict[str, str]:
+        version = VERSIONS[self.major]
+        return {"version": version, "release": version.rpartition(".")[0], "repoid": "0" * 16}
+
+    def get_nodes(self, who: str) -> list[dict[str, Any]]:
+        return [
+            {"node": node.name, "type": "node", "status": "online" if node.online else "offline"}
+            for node in self.all_nodes.values()
+        ]
+
+    def get_nodes_version(self, who: str, node: str) -> dict[str, str]:
+        return self.get_version(who)
+
+    def get_nodes_status(self, who: str, node: str) -> dict[str, Any]:
+        return {
+            "current-kernel": {"release": self.all_nodes[node].kernel, "sysname": "Linux"},
+            "cpuinfo": {"model": "Test CPU", "cpus": 4}, "loadavg": ["0.1", "0.1", "0.1"],
+            "cpu": 0.05, "wait": 0.01, "uptime": 1000,
+        }  # fmt: skip
+
+    def get_nodes_apt_versions(self, who: str, node: str) -> list[dict[str, str]]:
+        return [
+            {"Package": name, "OldVersion": version, "Version": version}
+            for name, version in self.all_nodes[node].installed.items()
+        ]
+
+    def get_nodes_tasks(
+        self, who: str, node: str, *, source: str = "archive", limit: int = 50,
+        vmid: str | None = None, typefilter: str | None = None, **_: Any,
+    ) -> list[dict[str, Any]]:  # fmt: skip
+        foreign = "Sys.Audit" in self.access.rights(who, f"/nodes/{node}")
+        rows = []
+        for task in reversed(self.tasks.all):
+            ended = task.end is not None
+            mine = foreign or task.user == who
+            if task.node != node or not mine or (source == "archive" and not ended):
+                continue
+            if (vmid and task.subject != str(vmid)) or (typefilter and task.kind != typefilter):
+                continue
+            row = task.status()
+            row["status"] = task.end if ended else "RUNNING"
+            rows.append(row)
+        return rows[: int(limit)]
+
+    def get_nodes_tasks_status(self, who: str, node: str, upid: str) -> dict[str, Any]:
+        return self.tasks.find(upid).status()
+
+    def get_nodes_tasks_log(self, who: str, node: str, upid: str, **_: Any) -> list[dict[str, Any]]:
+        lines = self.tasks.find(upid).log
+        return [{"n": number, "t": line} for number, line in enumerate(lines, 1)]
+
+    def get_cluster_nextid(self, who: str, vmid: str | None = None) -> str:
+        if vmid is not None:
+            if int(vmid) in self.vms:
+                raise bad_parameter({"vmid": f"VM {vmid} already exists"})
+            return vmid
+        return str(next(number for number in itertools.count(100) if number not in self.vms))
+
+    def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
+        nodes = [
+            {"id": f"node/{node.name}", "type": "node", "node": node.name,
+             "status": "online" if node.online else "offline", "hastate": node.hastate}
+            for node in self.all_nodes.values()
+        ]  # fmt: skip
+        wanted = {"vm": "qemu"}.get(type, type)
+        rows = [*nodes, *self._guests(who)]
+        return [row for row in rows if wanted in {"", row["type"]}]
+
+    def get_nodes_replication(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
+        return [
+            {"id": f"{guest}-0", "guest": guest, "pid": 4711}
+            for guest in self.all_nodes[node].replicating
+        ]
+
+    def get_nodes_disks_zfs(self, who: str, node: str) -> list[dict[str, Any]]:
+        return [{"name": name, "health": "ONLINE"} for name in self.all_nodes[node].pools]
+
+    def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
+        return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}
+
+    def _guests(self, who: str) -> list[dict[str, Any]]:
+        return [
+            {"id": f"qemu/{vm.vmid}", "type": "qemu", "vmid": vm.vmid, "node": vm.node,
+             "status": "running" if vm.running else "stopped", "name": vm.config.get("name", ""),
+             "pool": self._pool_of(f"/vms/{vm.vmid}") or ""}
+            for vm in self.vms.values()
+            if "VM.Audit" in self.access.rights(who, f"/vms/{vm.vmid}")
+        ]  # fmt: skip
+
+    def get_cluster_status(self, who: str) -> list[dict[str, Any]]:
+        return [{"type": "cluster", "name": "test", "quorate": 1, "nodes": len(self.nodes)}]
+
+    # --- access and pools ------------------------------------------------------------------
+
+    def post_access_ticket(self, who: str, username: str, password: str, **_: Any) -> Any:
+        return self.access.ticket(username, password)
+
+    def get_access_permissions(self, who: str, **_: Any) -> Any:
+        paths = [f"/pool/{name}" for name in self.pools]
+        members = {name for names in self.pool_storages.values() for name in names}
+        return self.access.table(who, [*paths, *(f"/storage/{name}" for name in members)])
+
+    def get_access_roles(self, who: str) -> list[dict[str, Any]]:
+        return [
+            {"roleid": name, "privs": ",".join(sorted(privs))}
+            for name, privs in self.access.roles.items()
+        ]
+
+    def _privileges(self, text: str) -> set[str]:
+        wanted = set(text.replace(",", " ").split())
+        unknown = wanted - self.access.roles["Administrator"]
+        if unknown:
+            raise bad_parameter({"privs": f"invalid privilege '{min(unknown)}'"})
+        return wanted
+
+    def post_access_roles(self, who: str, roleid: str, privs: str = "") -> None:
+        if roleid in self.access.roles:
+            raise failure(f"role '{roleid}' already exists")
+        self.access.roles[roleid] = self._privileges(privs)
+
+    def put_access_roles(self, who: str, roleid: str, privs: str = "", **_: Any) -> None:
+        self.access.roles[roleid] = self._privileges(privs)
+
+    def get_access_acl(self, who: str, **_: Any) -> list[dict[str, Any]]:
+        return [
+            {"path": path, "ugid": subject, "roleid": role} for path, subject, role
+            in self.access.acl
+        ]  # fmt: skip
+
+    def put_access_acl(
+        self, who: str, path: str, roles: str, users: str = "", tokens: str = "", **_: Any
+    ) -> None:
+        for subject in f"{users},{tokens}".split(","):
+            for role in roles.split(","):
+                if role not in self.access.roles:
+                    raise bad_parameter({"roles": f"no such role '{role}'"})
+                entry = (path, subject, role)
+                if subject and entry not in self.access.acl:
+                    self.access.acl.append(entry)
+
+    def get_access_users(self, who: str, **_: Any) -> list[dict[str, Any]]:
+        return [{"userid": name, "enable": int(user.enabled)} for name, user
+                in self.access.users.items()]  # fmt: skip
+
+    def post_access_users(self, who: str, userid: str, password: str = "", **_: Any) -> None:
+        if userid in self.access.users:
+            raise failure(f"create user failed: user '{userid}' already exists")
+        self.access.users[userid] = User(password=password)
+
+    def get_access_users_token(self, who: str, userid: str) -> list[dict[str, Any]]:
+        return [{"tokenid": name} for name in self.access.users[userid].tokens]
+
+    def post_access_users_token_tokenid(
+        self, who: str, userid: str, tokenid: str, privsep: str = "1", **_: Any
+    ) -> dict[str, Any]:
+        secret = self.access.make_token(userid, tokenid, privsep=privsep == "1")
+        return {"full-tokenid": f"{userid}!{tokenid}", "value": secret,
+                "info": {"privsep": privsep}}  # fmt: skip
+
+    def get_pools(self, who: str, **_: Any) -> list[dict[str, Any]]:
+        return [
+            {"poolid": name}
+            for name in self.pools
+            if "Pool.Audit" in self.access.rights(who, f"/pool/{name}")
+        ]
+
+    def get_pools_poolid(self, who: str, poolid: str, **_: Any) -> dict[str, Any]:
+        if poolid not in self.pools:
+            raise failure(f"pool '{poolid}' does not exist")
+        members: list[dict[str, Any]] = [
+            {"id": f"qemu/{vmid}", "vmid": vmid, "type": "qemu", "node": self.vms[vmid].node}
+            for vmid in sorted(self.pools[poolid])
+        ]
+        members += [
+            {"id": f"storage/{name}", "storage": name, "type": "storage"}
+            for name in sorted(self.pool_storages.get(poolid, ()))
+        ]
+        return {"poolid": poolid, "members": members}
+
+    def post_pools(self, who: str, poolid: str, **_: Any) -> None:
+        if poolid in self.pools:
+            raise failure(f"pool '{poolid}' already exists")
+        self.pools[poolid] = set()
+
+    def put_pools(self, who: str, poolid: str, storage: str = "", vms: str = "", **_: Any) -> None:
+        self.pool_storages.setdefault(poolid, set()).update(filter(None, storage.split(",")))
+        self.pools[poolid].update(int(vmid) for vmid in vms.split(",") if vmid)
+
+    # --- storage ---------------------------------------------------------------------------
+
+    def _storages_of(self, node: str) -> list[Storage]:
+        return [one for one in self.storages.values() if not one.nodes or node in one.nodes]
+
+    def _storage_row(self, one: Storage) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "storage": one.name, "type": one.type, "content": one.content, "active": 1,
+            "enabled": 1, "shared": int(one.shared), "total": one.avail * 2, "used": one.avail,
+            "avail": one.avail,
+        }  # fmt: skip
+        if self.major >= 9:
+            row["formats"] = {"supported": list(one.formats), "default": one.formats[0]}
+        return row
+
+    def get_nodes_storage(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
+        privileges = {"Datastore.Audit", "Datastore.AllocateSpace"}
+        return [
+            self._storage_row(one)
+            for one in self._storages_of(node)
+            if privileges & self.access.rights(who, f"/storage/{one.name}")
+        ]
+
+    def get_nodes_storage_status(self, who: str, node: str, storage: str) -> dict[str, Any]:
+        row = self._storage_row(self.volumes_on[node].storage(storage))
+        del row["storage"]
+        return row
+
+    def get_nodes_storage_content(
+        self, who: str, node: str, storage: str, content: str = "", vmid: str | None = None
+    ) -> list[dict[str, Any]]:
+        rows = self.volumes_on[node].listed(storage, content, int(vmid) if vmid else None)
+        return [
+            row for row in rows
+            if "vmid" not in row
+            or "VM.Config.Disk" in self.access.rights(who, f"/vms/{row['vmid']}")
+        ]  # fmt: skip
+
+    def post_nodes_storage_content(
+        self, who: str, node: str, storage: str, vmid: str, filename: str, size: str,
+        format: str = "raw",
+    ) -> str:  # fmt: skip
+        return self.volumes_on[node].allocate(
+            storage, int(vmid), filename, parse_size(size), format
+        )
+
+    def post_nodes_storage_upload(
+        self, who: str, node: str, storage: str, content: str, filename: str, blob: bytes = b"",
+        checksum: str = "", checksum_algorithm: str = "",
+    ) -> str:  # fmt: skip
+        def copy(task: Task) -> None:
+            if checksum:
+                got = hashlib.new(checksum_algorithm, blob).hexdigest()
+                if got != checksum:
+                    raise TaskFailure(f"checksum mismatch: got '{got}' != expect '{checksum}'")
+            self.volumes_on[node].upload(storage, filename, blob)
+
+        if not filename.endswith((".iso", ".img")):
+            raise bad_parameter({"filename": "wrong file extension"})
+        return self.tasks.run(node, "imgcopy", "", who, copy)
+
+    # --- VMs -------------------------------------------------------------------------------
+
+    def vm(self, node: str, vmid: str | int) -> Vm:
+        found = self.vms.get(int(vmid))
+        if found is None or found.node != node:
+            raise failure(
+                f"Configuration file 'nodes/{node}/qemu-server/{vmid}.conf' does not exist"
+            )
+        return found
+
+    def get_nodes_qemu(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
+        return [row for row in self._guests(who) if row["node"] == node]
+
+    def post_nodes_qemu(
+        self, who: str, node: str, vmid: str, pool: str = "", **options: Any
+    ) -> str:
+        number = int(vmid)
+        path = f"/pool/{pool}" if pool else f"/vms/{vmid}"
+        if pool and pool not in self.pools:
+            raise failure(f"pool '{pool}' does not exist")
+        if "VM.Allocate" not in self.access.rights(who, path):
+            raise Refused(403, "Permission check failed")
+        tags = options.pop("tags", None)
+        self._need_options(who, path, options, creating=True)
+        if number in self.vms:
+            where = self.vms[number].node
+            raise failure(
+                f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
+            )
+        place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
+        volumes = self.volumes_on[node]
+        machine = self.make_machine(number, place, volumes, lambda: self.all_nodes[node].qemu)
+        vm = Vm(number, node, machine, volumes)
+        vm.config["lock"] = "create"
+        self.vms[number] = vm
+
+        def create(task: Task) -> None:
+            try:
+                if tags is not None and self.major >= 9:
+                    # Checked before the VM is in its pool.
+                    self.access.need(who, f"/vms/{vmid}", ["VM.Config.Options"])
+                vm.update(options if tags is None else {**options, "tags": tags})
+            except BaseException:
+                vm.remove()
+                del self.vms[number]
+                raise
+            del vm.config["lock"]
+            if pool:
+                self.pools[pool].add(number)
+
+        return self.tasks.run(node, "qmcreate", vmid, who, create)
+
+    def _need_options(
+        self, who: str, path: str, options: Mapping[str, Any], *, creating: bool = False
+    ) -> None:
+        table = self.schema.data["option_privileges"]
+        for key, value in options.items():
+            family = f"{key.rstrip('0123456789')}[n]"
+            if key[:3] in ("scs", "vir", "sat", "ide", "unu") and key[-1].isdigit():
+                if creating:
+                    continue
+                privilege = "VM.Config.CDROM" if "media=cdrom" in str(value) else "VM.Config.Disk"
+                self.access.need(who, path, [privilege])
+                continue
+            for privilege, names in table.items():
+                known = any(name.split("=")[0] in (key, family) for name in names)
+                if known and privilege.startswith("VM.") and " " not in privilege:
+                    self.access.need(who, path, [privilege])
+                    break
+            else:
+                if who != ROOT:
+                    raise forbidden(path, f"only root can set '{key}' config")
+
+    def get_nodes_qemu_config(
+        self, who: str, node: str, vmid: str, current: str = "0", **_: Any
+    ) -> dict[str, Any]:
+        return self.vm(node, vmid).shown(current=current == "1")
+
+    def get_nodes_qemu_pending(self, who: str, node: str, vmid: str) -> list[dict[str, Any]]:
+        return self.vm(node, vmid).pending_rows()
+
+    def post_nodes_qemu_config(
+        self, who: str, node: str, vmid: str, digest: str | None = None, force: str = "0",
+        **options: Any,
+    ) -> str:  # fmt: skip
+        vm = self.vm(node, vmid)
+        options.pop("background_delay", None)
+        drops = str(options.get("delete", "")).split(",")
+        changed = {key: value for key, value in options.items() if key not in ("delete", "revert")}
+        self._need_options(who, f"/vms/{vmid}", {**dict.fromkeys(filter(None, drops)), **changed})
+        vm.refuse_lock()
+        vm.check_digest(digest)
+
+        def change(task: Task) -> None:
+            with vm.locked():
+                vm.refuse_lock()
+                vm.check_digest(digest)
+                vm.update(options, force=force == "1")
+
+        return self.tasks.run(node, "qmconfig", vmid, who, change)
+
+    def get_nodes_qemu_status_current(self, who: str, node: str, vmid: str) -> dict[str, Any]:
+        vm = self.vm(node, vmid)
+        running = vm.running
+        found: dict[str, Any] = {
+            "vmid": vm.vmid, "name": vm.config.get("name", ""), "ha": {"managed": 0},
+            "status": "running" if running else "stopped",
+            "qmpstatus": "running" if running else "stopped", "agent": 1,
+        }  # fmt: skip
+        if "lock" in vm.config:
+            found["lock"] = vm.config["lock"]
+        if running:
+            qemu, machine = vm.machine.versions()
+            found |= {"running-qemu": qemu, "running-machine": machine,
+                      "blockstat": vm.machine.blockstat()}  # fmt: skip
+        return found
+
+    def post_nodes_qemu_status_start(self, who: str, node: str, vmid: str, **_: Any) -> str:
+        vm = self.vm(node, vmid)
+
+        def start(task: Task) -> None:
+            with vm.locked():
+                try:
+                    task.log += vm.start()
+                except RuntimeError as error:
+                    task.log.append(f"kvm: -blockdev {{}}: {error}")
+                    raise TaskFailure("start failed: QEMU exited with code 1") from error
+
+        return self.tasks.run(node, "qmstart", vmid, who, start)
+
+    def post_nodes_qemu_status_stop(self, who: str, node: str, vmid: str, **_: Any) -> str:
+        vm = self.vm(node, vmid)
+
+        def stop(task: Task) -> None:
+            with vm.locked():
+                vm.stop()
+
+        return self.tasks.run(node, "qmstop", vmid, who, stop)
+
+    def delete_nodes_qemu_vmid(self, who: str, node: str, vmid: str, **_: Any) -> str:
+        vm = self.vm(node, vmid)
+        if vm.running:
+            raise failure(f"VM {vmid} is running - destroy failed")
+        if vm.config.get("protection"):
+            raise failure(f"can't remove VM {vmid} - protection mode enabled")
+
+        def destroy(task: Task) -> None:
+            with vm.locked():
+                vm.refuse_lock()
+                vm.remove()
+                self.vms.pop(vm.vmid, None)
+                for members in self.pools.values():
+                    members.discard(vm.vmid)
+
+        return self.tasks.run(node, "qmdestroy", vmid, who, destroy)
+
+    def post_nodes_qemu_monitor(self, who: str, node: str, vmid: str, command: str) -> str:
+        return self.vm(node, vmid).machine.monitor(command)
+
+    # --- guest agent -----------------------------------------------------------------------
+
+    def _agent(self, node: str, vmid: str, what: str, **arguments: Any) -> Any:
+        vm = self.vm(node, vmid)
+        if not vm.config.get("agent", "").startswith(("enabled=1", "1")):
+            raise failure("No QEMU guest agent configured")
+        if not vm.running:
+            raise failure(f"VM {vmid} is not running")
+        try:
+            return vm.machine.agent(what, arguments)
+        except AgentSilence as error:
+            raise failure("QEMU guest agent is not running") from error
+        except AgentRefusal as error:
+            raise failure(f"Agent error: {error}") from error
+
+    def post_nodes_qemu_agent_ping(self, who: str, node: str, vmid: str) -> dict[str, Any]:
+        return {"result": self._agent(node, vmid, "ping")}
+
+    def post_nodes_qemu_agent_exec(
+        self, who: str, node: str, vmid: str, command: list[str], input_data: str = ""
+    ) -> dict[str, Any]:
+        if not input_data.isascii():
+            raise failure("Wide character in subroutine entry")
+        try:
+            given = input_data.encode()
+            answer = self._agent(node, vmid, "exec", command=command, input=given)
+        except FileNotFoundError as error:
+            raise Refused(596, "Broken pipe", empty=True) from error
+        return {"pid": answer["pid"]}
+
+    def get_nodes_qemu_agent_exec_status(
+        self, who: str, node: str, vmid: str, pid: str
+    ) -> dict[str, Any]:
+        status = self._agent(node, vmid, "exec-status", pid=pid)
+        if not status["exited"]:
+            return {"exited": 0}
+        streams = {"out-data": status.pop("out", b""), "err-data": status.pop("err", b"")}
+        if sum(map(len, streams.values())) > 1 << 20:
+            raise failure(f"VM {vmid} qga command 'guest-exec-status' failed - got timeout")
+        return status | {key: text.decode("latin-1") for key, text in streams.items() if text}
+
+    def get_nodes_qemu_agent_file_read(
+        self, who: str, node: str, vmid: str, file: str, offset: str = "0", count: str = "16777216",
+        **_: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        whole = self._agent(node, vmid, "file-read", file=file)
+        piece = whole[int(offset) : int(offset) + int(count)]
+        found = {"content": piece.decode("latin-1"), "bytes-read": len(piece)}
+        if len(whole) > int(offset) + len(piece):
+            found["truncated"] = 1
+        return found
+
+    def post_nodes_qemu_agent_file_write(
+        self, who: str, node: str, vmid: str, file: str, content: str, encode: str = "1"
+    ) -> None:
+        data = content.encode("latin-1") if encode == "1" else base64.b64decode(content)
+        self._agent(node, vmid, "file-write", file=file, content=data)
+
+    # --- what tests do from outside --------------------------------------------------------
+
+    def grant(self, pool: str, privileges: set[str], *, node_audit: bool = True) -> str:
+        """Make pool, role, user and token as an administrator would; return the token."""
+        self.pools.setdefault(pool, set())
+        self.pool_storages[pool] = set(self.storages)
+        self.access.roles["PvebenchVm"] = privileges
+        self.access.roles["PvebenchNode"] = {"Sys.Audit"}
+        user = "pvebench@pve"
+        self.access.users[user] = User()
+        secret = self.access.make_token(user, "bench", privsep=True)
+        for subject in (user, f"{user}!bench"):
+            self.access.acl.append((f"/pool/{pool}", subject, "PvebenchVm"))
+            if node_audit:
+                self.access.acl.append(("/nodes", subject, "PvebenchNode"))
+        return f"{user}!bench={secret}"
+
+    def idle(self, seconds: float = 10.0) -> None:
+        """Wait until no task runs."""
+        deadline = time.monotonic() + seconds
+        while any(task.end is None for task in self.tasks.all) and time.monotonic() < deadline:
+            time.sleep(0.01)

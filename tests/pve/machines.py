@@ -1,0 +1,175 @@
+"""What runs under the API: here a cheap stand-in, whose guest is this machine's shell."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pve.drives import parse
+
+
+class AgentRefusal(Exception):
+    """The agent's own error."""
+
+
+class AgentSilence(Exception):
+    """The agent does not answer."""
+
+
+class Machine(Protocol):
+    """QEMU with a guest. Slots are Proxmox's: `scsi1`."""
+
+    def start(self, config: Mapping[str, Any]) -> list[str]:
+        """Power on; return QEMU's complaints, each a warning. Raises RuntimeError."""
+
+    def stop(self) -> None: ...
+
+    def alive(self) -> bool: ...
+
+    def plug(self, slot: str, value: str, scsihw: str) -> None:
+        """Raises RuntimeError with QEMU's words."""
+
+    def unplug(self, slot: str) -> None:
+        """Raises RuntimeError with QEMU's words."""
+
+    def blockstat(self) -> dict[str, dict[str, int]]: ...
+
+    def versions(self) -> tuple[str, str]:
+        """Return running-qemu and running-machine."""
+
+    def monitor(self, command: str) -> str: ...
+
+    def agent(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        """Raises AgentRefusal, AgentSilence."""
+
+
+class CheapMachine:
+    """No QEMU: slots are entries in a table, programs run in a directory of this machine."""
+
+    def __init__(self, directory: Path, volumes: Any, *, qemu: Callable[[], str]) -> None:
+        self._root = directory
+        self._volumes = volumes
+        self._installed_qemu = qemu
+        self._qemu = ""
+        self._running = False
+        self.slots: dict[str, str] = {}
+        self.programs: dict[int, subprocess.CompletedProcess[bytes]] = {}
+        self._pids = itertools.count(100)
+        self.hung = False
+        """The guest does not let go of disks, and its agent is silent."""
+        self.agent_dead = False
+        self.late: set[str] = set()
+
+    def start(self, config: Mapping[str, Any]) -> list[str]:
+        self.slots = {}
+        for slot, value in config.items():
+            if slot[:3] in ("scs", "vir", "sat", "ide") and slot[-1].isdigit():
+                self._open(slot, str(value))
+        shutil.rmtree(self._root, ignore_errors=True)
+        (self._root / "run/pvebench").mkdir(parents=True)
+        self._running, self.hung, self.agent_dead = True, False, False
+        self._qemu = self._installed_qemu()
+        return []
+
+    def _open(self, slot: str, value: str) -> None:
+        volid, options = parse(value)
+        self._volumes.path(volid)
+        direct = options.get("cache", "none") in ("none", "directsync")
+        if options.get("aio") == "native" and not direct:
+            raise RuntimeError(
+                "aio=native was specified, but it requires cache.direct=on, which was not "
+                "specified."
+            )
+        self.slots[slot] = value
+
+    def stop(self) -> None:
+        self._running = False
+        self.slots = {}
+
+    def alive(self) -> bool:
+        return self._running
+
+    def plug(self, slot: str, value: str, scsihw: str) -> None:
+        self._open(slot, value)
+
+    def unplug(self, slot: str) -> None:
+        if self.hung:
+            raise RuntimeError(f"error on hot-unplugging device '{slot}' - still busy in guest?\n")
+        self.slots.pop(slot, None)
+
+    def blockstat(self) -> dict[str, dict[str, int]]:
+        names = ("rd_operations", "wr_operations", "flush_operations", "rd_bytes", "wr_bytes")
+        return {slot: dict.fromkeys([*names, "unmap_operations"], 0) for slot in self.slots}
+
+    def versions(self) -> tuple[str, str]:
+        return self._qemu, f"pc-i440fx-{self._qemu.rpartition('.')[0]}+pve0"
+
+    def monitor(self, command: str) -> str:
+        if command != "info iothreads":
+            return f"{command}\n"
+        names = [
+            f"iothread-virtio{slot}" if slot.startswith("scsi") else f"iothread-{slot}"
+            for slot, value in self.slots.items()
+            if "iothread=1" in value
+        ]
+        return "".join(f"{name}:\n  thread_id=1\n" for name in names)
+
+    def agent(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        if self.hung or self.agent_dead:
+            raise AgentSilence
+        match command:
+            case "ping":
+                return {}
+            case "exec":
+                return {"pid": self._exec(arguments["command"], arguments["input"])}
+            case "exec-status":
+                done = self.programs.pop(int(arguments["pid"]), None)
+                if done is None:
+                    raise AgentRefusal("Invalid parameter 'pid'")
+                return {"exited": 1, "exitcode": done.returncode, "out": done.stdout,
+                        "err": done.stderr}  # fmt: skip
+            case "file-read":
+                try:
+                    return self._inside(arguments["file"]).read_bytes()
+                except OSError as error:
+                    raise AgentRefusal(
+                        f"failed to open file '{arguments['file']}' (mode: 'r'): {error.strerror}"
+                    ) from error
+            case "file-write":
+                self._inside(arguments["file"]).write_bytes(arguments["content"])
+                return None
+        raise AgentRefusal(f"The command guest-{command} has not been found")
+
+    def _inside(self, path: str) -> Path:
+        return self._root / path.lstrip("/")
+
+    def _exec(self, argv: list[str], given: bytes) -> int:
+        pid = next(self._pids)
+        if argv[0] == "/usr/bin/pvebench-disk":
+            self.programs[pid] = self._disk(argv[1])
+            return pid
+        inside = [word.replace("/run/pvebench", f"{self._root}/run/pvebench") for word in argv]
+        try:
+            self.programs[pid] = subprocess.run(
+                inside, input=given, capture_output=True, check=False, timeout=20
+            )
+        except FileNotFoundError as error:
+            raise FileNotFoundError(argv[0]) from error
+        return pid
+
+    def _disk(self, serial: str) -> subprocess.CompletedProcess[bytes]:
+        for slot, value in self.slots.items():
+            volid, options = parse(value)
+            if options.get("serial") == serial:
+                cache = "write-through" if options.get("cache") in (
+                    "writethrough", "directsync") else "write-back"  # fmt: skip
+                text = (
+                    f"device=/dev/test-{slot} size_bytes={self._volumes.size(volid)} "
+                    f"write_cache={cache} rotational={int('ssd=1' not in value)}\n"
+                )
+                return subprocess.CompletedProcess([], 0, text.encode(), b"")
+        return subprocess.CompletedProcess([], 1, b"", b"no such disk\n")

@@ -1,0 +1,109 @@
+"""A driver at a test cluster, with a guest that costs nothing."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pve.cluster import Cluster
+from pve.faults import Faults
+from pve.machines import CheapMachine
+from pve.server import RunningApi, fingerprint
+from pvebench.drivers.proxmox.access import vm_privileges
+from pvebench.drivers.proxmox.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
+from pvebench.drivers.proxmox.storages import ClusterStorage
+from pvebench.drivers.proxmox.vm import Place
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Clock
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.store import Store
+
+MACHINE = Machine(memory_bytes=512 * MIB, cpus=1)
+POOL = "bench"
+SPEED = 20.0
+
+
+class QuickClock:
+    """Real time, seen twenty times as fast: the driver's waits are short, the server's are not."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic() * SPEED
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / SPEED)
+
+
+def scenario(
+    bus: Bus = Bus.SCSI, kind: Format = Format.RAW, cache: Cache = Cache.NONE,
+    storage: str = "local", size: int = 64 * MIB, **options: object,
+) -> Scenario:  # fmt: skip
+    disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type] # options by name
+    return Scenario(node="pve1", storage=storage, disk=disk, machine=MACHINE, volume_bytes=size)
+
+
+def small_image(directory: Path) -> GuestImage:
+    """Return an image whose files are tiny: nothing boots from it here."""
+    for name in ("kernel", "initramfs", "guest.iso"):
+        (directory / name).write_bytes(name.encode() * 100)
+    return GuestImage(
+        directory=directory, kernel=directory / "kernel", initramfs=directory / "initramfs",
+        iso=directory / "guest.iso", digest="0" * 64,
+        manifest={"kernel_version": "6.1.0", "packages": dict.fromkeys(
+            ("bonnie++", "btrfs-progs", "e2fsprogs", "fio", "hdparm", "ioping", "qemu-guest-agent",
+             "sysbench", "xfsprogs"), "1.0-1")},
+    )  # fmt: skip
+
+
+class Site:
+    """One test cluster with a driver for node pve1."""
+
+    def __init__(
+        self, api: RunningApi, directory: Path, major: int, *, image: GuestImage | None = None,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self.clock = clock or QuickClock()
+        self.api = api
+        self.cluster: Cluster = api.cluster
+        self.faults: Faults = api.faults
+        user, _, secret = self.cluster.grant(POOL, vm_privileges(major)).partition("=")
+        name, _, token = user.partition("!")
+        self.token = Token(name, token, secret)
+        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.image = image or small_image(directory)
+        self.node = self.driver("pve1")
+
+    @property
+    def server(self) -> Server:
+        pin = fingerprint(self.api.certificate)
+        return Server(host="127.0.0.1", port=self.api.port, fingerprint=pin)
+
+    def connect(self, token: Token | None = None) -> Connection:
+        return Connection(self.server, token or self.token, self.clock)
+
+    def driver(self, node: str) -> ProxmoxNode:
+        return ProxmoxNode(
+            self.connect(), place=Place(node=node, pool=POOL, vmids=(9000, 9009)),
+            options=VmOptions(iso_storage="local"), image=self.image, journal=self.store.journal,
+            clock=self.clock,
+            storages={
+                name: ClusterStorage(name, one.type)
+                for name, one in self.cluster.storages.items()
+            },
+        )  # fmt: skip
+
+    @property
+    def machine(self) -> CheapMachine:
+        """What runs under the benchmark VM."""
+        found = self.cluster.vms[self.node.vmid].machine
+        assert isinstance(found, CheapMachine)
+        return found
+
+    def close(self) -> None:
+        self.store.close()

@@ -1,0 +1,165 @@
+"""Storages with real files behind them, whatever their type."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pve.refusals import bad_parameter, failure
+
+FILES = ("dir", "nfs", "cifs", "btrfs")
+_FORMATS = {"lvmthin": ("raw",), "lvm": ("raw",), "zfspool": ("raw",), "rbd": ("raw",),
+            "btrfs": ("raw",)}  # fmt: skip
+
+
+@dataclass
+class Storage:
+    """One storage of the cluster.
+
+    Attributes:
+        nodes: those that have it; empty: all.
+        avail: free bytes that it claims to have.
+    """
+
+    name: str
+    type: str
+    directory: Path
+    content: str = "images,iso"
+    nodes: tuple[str, ...] = ()
+    avail: int = 100 << 30
+    shared: bool = False
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return _FORMATS.get(self.type, ("raw", "qcow2", "vmdk"))
+
+
+Book = dict[str, tuple[Path, str, int]]
+"""volid -> path, format, owner (0: an ISO)."""
+
+
+class Volumes:
+    """All volumes and ISO files that one node sees.
+
+    Args:
+        shared: the book of what is on shared storages, the same for all nodes.
+    """
+
+    def __init__(self, storages: dict[str, Storage], node: str, shared: Book) -> None:
+        self.storages = storages
+        self._node = node
+        self._own: Book = {}
+        self._shared = shared
+
+    @property
+    def _found(self) -> Book:
+        return {**self._shared, **self._own}
+
+    def _book(self, volid: str) -> Book:
+        storage = self.storages[volid.partition(":")[0]]
+        return self._shared if storage.shared else self._own
+
+    def _directory(self, place: Storage) -> Path:
+        return place.directory if place.shared else place.directory / self._node
+
+    def storage(self, name: str) -> Storage:
+        if name not in self.storages:
+            raise failure(f"storage '{name}' does not exist")
+        return self.storages[name]
+
+    def path(self, volid: str) -> Path:
+        if volid not in self._found:
+            raise RuntimeError(f"volume '{volid}' does not exist")
+        return self._found[volid][0]
+
+    def format(self, volid: str) -> str:
+        self.path(volid)
+        return self._found[volid][1]
+
+    def size(self, volid: str) -> int:
+        path = self.path(volid)
+        if self._found[volid][1] in ("raw", "iso"):
+            return path.stat().st_size
+        info = subprocess.run(
+            ["qemu-img", "info", "-U", "--output=json", str(path)], capture_output=True, check=True
+        )
+        return int(json.loads(info.stdout)["virtual-size"])
+
+    def owned(self, vmid: int) -> list[str]:
+        return [volid for volid, entry in self._found.items() if entry[2] == vmid]
+
+    def next_name(self, storage: str, vmid: int, form: str) -> str:
+        number = 0
+        while True:
+            name = f"vm-{vmid}-disk-{number}"
+            name += f".{form}" if self.storage(storage).type in FILES else ""
+            if self._volid(storage, vmid, name) not in self._found:
+                return name
+            number += 1
+
+    def _volid(self, storage: str, vmid: int, name: str) -> str:
+        inside = f"{vmid}/{name}" if self.storage(storage).type in FILES else name
+        return f"{storage}:{inside}"
+
+    def allocate(self, storage: str, vmid: int, name: str, size: int, form: str) -> str:
+        place = self.storage(storage)
+        if "images" not in place.content:
+            raise failure(f"storage '{storage}' does not support content-type 'images'")
+        if form not in place.formats:
+            raise failure(f"unsupported format '{form}'")
+        ending = name.rpartition(".")[2] if "." in name else ""
+        if place.type in FILES and ending != form:
+            raise bad_parameter({"format": f"different storage formats ({form} != {ending})"})
+        volid = self._volid(storage, vmid, name)
+        path = self._directory(place) / "images" / str(vmid) / name
+        if volid in self._found:
+            raise failure(f"disk image '{path}' already exists")
+        if size > place.avail:
+            raise failure(f"unable to create image: qemu-img: {path}: No space left on device")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if form == "raw":
+            with path.open("wb") as file:
+                file.truncate(size)
+        else:
+            command = ["qemu-img", "create", "-q", "-f", form, str(path), str(size)]
+            subprocess.run(command, check=True)
+        self._book(volid)[volid] = (path, form, vmid)
+        return volid
+
+    def free(self, volid: str) -> None:
+        self.path(volid).unlink(missing_ok=True)
+        del self._book(volid)[volid]
+
+    def upload(self, storage: str, name: str, content: bytes) -> str:
+        place = self.storage(storage)
+        if not name.endswith((".iso", ".img")):
+            raise bad_parameter({"filename": "wrong file extension"})
+        if "iso" not in place.content:
+            raise failure(f"storage '{storage}' does not support 'iso' content")
+        path = self._directory(place) / "template/iso" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        volid = f"{storage}:iso/{name}"
+        self._book(volid)[volid] = (path, "iso", 0)
+        return volid
+
+    def listed(self, storage: str, content: str, vmid: int | None) -> list[dict[str, Any]]:
+        rows = []
+        for volid, (_, form, owner) in self._found.items():
+            kind = "iso" if form == "iso" else "images"
+            if not volid.startswith(f"{storage}:") or content not in ("", kind):
+                continue
+            if vmid is not None and owner != vmid:
+                continue
+            row: dict[str, Any] = {"volid": volid, "format": form, "content": kind,
+                                   "size": self.size(volid)}  # fmt: skip
+            rows.append(row | ({"vmid": owner} if owner else {}))
+        return rows
+
+
+def parse_size(text: str) -> int:
+    factor = {"M": 1 << 20, "G": 1 << 30}.get(text[-1], 0)
+    return int(text[:-1]) * factor if factor else int(text) * 1024

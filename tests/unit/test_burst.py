@@ -1,0 +1,121 @@
+"""An upgrade in mid-cycle: pending, cold start, another environment, its burst of rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from pvebench.config import load_pack
+from pvebench.drivers.simulated import simulated_site
+from pvebench.metrics.families import Families
+from pvebench.metrics.live import collect_scheduler
+from pvebench.metrics.results import collect_environments
+from pvebench.metrics.snapshot import Snapshot
+from pvebench.model.status import Phase
+from pvebench.plan import Assignment, expand
+from pvebench.scheduler.burst import ROUNDS
+from pvebench.scheduler.worker import Worker
+from pvebench.store import Store
+from support.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
+
+CORE = SMALL.replace("pack: small", "pack: heart\ntier: core").replace("[virtio, scsi]", "[scsi]")
+FULL = SMALL.replace("pack: small", "pack: wide\ntier: full").replace(
+    "[none]", "[none, writeback, unsafe]"
+)
+FULL = FULL.replace("randread", "randwrite").replace("every: 10m", "every: 1d")
+
+
+def node(directory: Path) -> Simulation:
+    """An endless worker with a core pack and a longer one, on a node that can be upgraded."""
+    simulation = simulate(directory, cycles=None, pack=write_pack(directory))
+    return renewed(simulation, directory)
+
+
+def renewed(simulation: Simulation, directory: Path) -> Simulation:
+    world, store, recorder = simulation.world, simulation.store, Recorder()
+    packs = [load_pack(write_pack(directory, text, f"{name}.yaml"))
+             for name, text in (("core", CORE), ("full", FULL))]  # fmt: skip
+    worker = Worker(
+        site=simulated_site(world), store=store, observer=recorder,
+        assignments=[Assignment(p, expand(p, node="lab", storages=STORAGES)) for p in packs],
+    )  # fmt: skip
+    return Simulation(store, world, worker, recorder)
+
+
+def run(simulation: Simulation, runs: int) -> None:
+    """Step until so many further runs are finished."""
+    goal = len(simulation.recorder.runs) + runs
+    while len(simulation.recorder.runs) < goal:
+        simulation.world.clock.sleep(simulation.worker.step())
+
+
+def packs_of(simulation: Simulation) -> list[str]:
+    return ["core" if run.case.workload.slug.startswith("randread") else "full"
+            for run in simulation.recorder.runs]  # fmt: skip
+
+
+def test_an_upgrade_in_mid_cycle_has_the_core_tier_run_several_rounds_at_once(
+    tmp_path: Path,
+) -> None:
+    simulation = node(tmp_path)
+    while packs_of(simulation).count("full") < 2:
+        run(simulation, 1)
+    before = simulation.recorder.runs[-1].environment
+    simulation.world.facts["qemu"] = "simulated-2"
+    done = len(simulation.recorder.runs)
+    run(simulation, 1)
+    first = simulation.recorder.runs[-1]
+    assert simulation.worker.status.pending == (("qemu", "simulated-2"),)
+    assert first.environment.facts["qemu"] == "simulated-2"
+    assert first.environment.digest != before.digest
+    assert sum(phase is Phase.BOOT for _, phase in simulation.recorder.phases[-8:])
+    run(simulation, ROUNDS)
+    assert packs_of(simulation)[done + 1 :] == ["core"] * ROUNDS
+    run(simulation, 4)
+    assert "full" in packs_of(simulation)[-4:]
+    # The cycle that was cut goes on: nothing of it is lost.
+    run(simulation, 2)
+    counts = Counter(one.case.key for one in simulation.recorder.runs)
+    assert len(counts) == 7
+
+
+def test_without_a_change_there_is_no_burst(tmp_path: Path) -> None:
+    simulation = node(tmp_path)
+    run(simulation, 7)
+    assert packs_of(simulation).count("core") == 1
+
+
+def test_a_restart_of_pvebench_forgets_no_burst(tmp_path: Path) -> None:
+    simulation = node(tmp_path)
+    run(simulation, 7)
+    simulation.world.facts["kernel"] = "simulated-2"
+    simulation.world.clock.sleep(700)
+    run(simulation, 1)
+    later = renewed(simulation, tmp_path)
+    assert later.store.present_environment("lab")[1] is not None
+    run(later, ROUNDS - 1)
+    assert packs_of(later) == ["core"] * (ROUNDS - 1)
+
+
+def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
+    simulation = node(tmp_path)
+    run(simulation, 2)
+    simulation.world.facts["qemu"] = "simulated-2"
+    run(simulation, 1)
+    families = Families()
+    collect_scheduler([simulation.worker.status], families)
+    snapshot = Snapshot(
+        now=simulation.world.clock.now(), records=[],
+        environments=simulation.store.environments("lab"),
+    )  # fmt: skip
+    collect_environments(snapshot, families)
+    found = {family.name: family.samples for family in families.families()}
+    (pending,) = found["pvebench_environment_pending_info"]
+    assert pending.labels == {"node": "lab", "fact": "qemu", "version": "simulated-2"}
+    (change,) = found["pvebench_environment_change_info"]
+    assert (change.labels["before"], change.labels["after"]) == ("simulated-1", "simulated-2")
+
+
+def test_an_empty_store_knows_no_environment(tmp_path: Path) -> None:
+    store = Store(tmp_path / "empty.db", simulated=True)
+    assert store.present_environment("lab") == ("", None)

@@ -1,0 +1,75 @@
+"""The documents say what the product does: their examples load, their tables are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pvebench import errors
+from pvebench.cli.main import COMMANDS
+from pvebench.config import load_pack, load_settings
+from pvebench.config.options import Options
+from pvebench.workloads import ROOMS
+from support.packs import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def example(page: str, number: int = 0) -> str:
+    text = (DOCS / page).read_text("utf-8")
+    return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[number]
+
+
+def test_the_pack_in_the_documents_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "pack.yaml"
+    path.write_text(example("packs.md"), "utf-8")
+    assert load_pack(path).name == "my-disks"
+
+
+def test_the_settings_in_the_documents_are_some(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(example("running.md"), "utf-8")
+    assert load_settings(path).node == "lab"
+
+
+@pytest.mark.parametrize("option", list(Options.model_fields))
+def test_every_option_of_the_disk_is_explained(option: str) -> None:
+    rows = [line for line in (DOCS / "packs.md").read_text("utf-8").splitlines() if "| `" in line]
+    assert any(f"`{option}`" in row for row in rows)
+
+
+@pytest.mark.parametrize("tool", sorted(ROOMS))
+def test_every_workload_is_explained(tool: str) -> None:
+    text = (DOCS / "packs.md").read_text("utf-8")
+    assert f"- {tool}:" in text or f"**{tool}**" in text
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_is_explained(command: str) -> None:
+    text = (DOCS / "running.md").read_text("utf-8")
+    names = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `pvebench ")]
+    assert any(f"`pvebench {command}" in name or f"`{command}`" in name for name in names)
+
+
+def exit_codes() -> set[int]:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    return {kind.exit_code for kind in kinds if issubclass(kind, errors.PvebenchError)}
+
+
+def test_every_exit_code_is_explained() -> None:
+    text = (DOCS / "running.md").read_text("utf-8")
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+    assert exit_codes() - {1} <= told
+
+
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
+def test_every_link_leads_to_a_file_of_the_repository(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text("utf-8"))
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert missing == []

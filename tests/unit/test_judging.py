@@ -1,0 +1,171 @@
+"""From the store to verdicts: what is read, what decisions do, how little a new run costs."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pvebench.analysis.verdict import State
+from pvebench.config.known_issues import load_known_issues
+from pvebench.judging import Feed, Keeper, Verdicts
+from pvebench.judging.figures import figures_of, shared_labels
+from pvebench.judging.headline import headline
+from pvebench.model.environment import Environment
+from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.workload import Case, Direction
+from pvebench.store import Decision, Store, define
+from support.packs import quick
+
+START = datetime(2026, 5, 1, tzinfo=UTC)
+CASES = quick()[1].cases
+OLD = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.0.2-5"})
+NEW = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.2.0-2"})
+
+
+def measured(case: Case, day: int, *, slower: float = 1.0, upgraded: bool = False) -> Run:
+    """One run of a case; the level wobbles by a few per mille, differently for every case."""
+    wobble = 1 + 0.004 * ((7 * day + 3 * hash_of(case)) % 11 - 5)
+    finished = START + timedelta(days=day, minutes=hash_of(case) % 600)
+    samples = [
+        Sample("iops", way, 10_000 * wobble / slower, Unit.IOPS) for way in case.workload.directions
+    ]
+    samples.append(Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"))
+    return Run(
+        uid=f"{case.key}/{day}", case=case, environment=NEW if upgraded else OLD, cycle="c1",
+        started=finished - timedelta(seconds=12), finished=finished, outcome=Outcome.OK,
+        samples=tuple(samples),
+    )  # fmt: skip
+
+
+def hash_of(case: Case) -> int:
+    return sum(map(ord, case.key))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    return opened
+
+
+def upgrade(store: Store, *, slower: float, days: int = 30, after: int = 4) -> None:
+    """Fill a store with a history whose last days are slower on virtio, in a new environment."""
+    for day in range(days + after):
+        for case in CASES:
+            hit = day >= days and case.scenario.disk.bus == "virtio"
+            run = measured(case, day, slower=slower if hit else 1.0, upgraded=day >= days)
+            store.add_run(run)
+
+
+def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    verdicts = Keeper(Feed(store), load_known_issues()).judge()
+    assert headline(verdicts).startswith(
+        "Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2 (95 % interval"
+    )
+    slower = {
+        verdicts.labels[one.history.of]["bus"]
+        for one in verdicts.verdicts
+        if one.state is State.SLOWER and one.history.figure.name == "throughput"
+    }
+    assert slower == {"virtio"}
+
+
+def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> None:
+    upgrade(store, slower=1.0, after=0, days=22)
+    told: list[Verdicts] = []
+    keeper = Keeper(Feed(store), (), told=told.append)
+    keeper.judge()
+    keeper.judge()
+    assert len(told) == 1
+    number = store.add_run(measured(CASES[0], 40))
+    assert keeper.judge().version == number
+    assert len(told) == 2
+
+
+def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
+    upgrade(store, slower=1.0, after=0, days=3)
+    done = threading.Event()
+    keeper = Keeper(Feed(store), (), told=lambda _: done.set())
+    with keeper:
+        assert done.wait(20)
+    assert keeper.current.counts().keys() == {State.NO_BASELINE}
+    assert headline(keeper.current).startswith("No verdict yet: ")
+
+
+def test_an_accepted_change_is_the_new_level(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    keeper = Keeper(Feed(store), ())
+    assert keeper.judge().regressions
+    decision = Decision(
+        made=START, kind="accept", cases="*", until=START + timedelta(days=60), reason="known"
+    )
+    store.decisions.add(decision)
+    verdicts = keeper.judge()
+    assert not verdicts.regressions
+    assert [finding.accepted for finding in verdicts.findings] == [True]
+    assert verdicts.decisions == (decision,)
+
+
+def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
+    upgrade(store, slower=1.0, after=0)
+    until = START + timedelta(days=60)
+    store.decisions.add(
+        Decision(made=START, kind="reset", cases="*.virtio.*", until=until, reason="new disk")
+    )
+    verdicts = Keeper(Feed(store), ()).judge()
+    judged = {
+        verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
+    }
+    assert judged == {"scsi"}
+
+
+def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:
+    failed = measured(CASES[0], 1)
+    store.add_run(
+        Run(
+            uid="f", case=failed.case, environment=OLD, cycle="c1", started=failed.started,
+            finished=failed.finished, outcome=Outcome.FAILED, reason="why", samples=failed.samples,
+        )
+    )  # fmt: skip
+    feed = Feed(store)
+    feed.read()
+    assert feed.nodes == []
+
+
+def test_figures_are_made_from_the_samples_of_a_run() -> None:
+    values = {
+        ("iops", "read", ""): 3000.0, ("iops", "write", ""): 1000.0,
+        ("clat_percentile", "read", "99"): 0.002, ("clat_percentile", "read", "50"): 0.001,
+        ("clat_max", "write", ""): 0.5, ("host_cpu", "", "qemu"): 0.8,
+        ("host_cpu", "", "total"): 1.6, ("boot_time", "", ""): 7.0,
+    }  # fmt: skip
+    assert sorted(figures_of(values, "fio")) == [
+        ("cpu_cost", "", 0.0002), ("latency_p99", "read", 0.002), ("longest_stall", "write", 0.5),
+        ("throughput", "read", 3000.0), ("throughput", "write", 1000.0),
+    ]  # fmt: skip
+    still = {("host_cpu", "", "qemu"): 0.03, ("boot_time", "", ""): 7.0}
+    assert list(figures_of(still, "idle")) == [("idle_cost", "", 0.03)]
+    assert list(figures_of(still, "boot")) == [("boot_time", "", 7.0)]
+
+
+@pytest.mark.parametrize(
+    ("cache", "parameters", "durable"),
+    [
+        ("none", {}, False), ("directsync", {}, True), ("writeback", {"fdatasync": 1}, True),
+        ("unsafe", {"fsync": 1}, False),
+    ],
+)  # fmt: skip
+def test_writes_that_must_reach_the_device_are_told_apart(
+    cache: str, parameters: dict[str, object], durable: bool
+) -> None:
+    definition = define(CASES[0])
+    definition["labels"] = {**definition["labels"], "cache": cache}
+    definition["workload"] = {
+        **definition["workload"], "directions": [str(Direction.WRITE)],
+        "parameters": {"rw": "randwrite", **parameters},
+    }  # fmt: skip
+    assert ("durable" in shared_labels(definition)) is durable

@@ -1,0 +1,319 @@
+"""ioping, sysbench, bonnie++, dd and hdparm: real outputs in, samples out; what they are asked."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvebench.errors import OutputUnreadable, ToolFailed, WorkloadError
+from pvebench.model.units import KIB, MIB
+from pvebench.model.workload import Caveat, Place, Workload
+from pvebench.workloads import ROOMS, Job, Parsed, Target
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def resolve(tool: str, **options: Any) -> Workload:
+    return ROOMS[tool].resolve(options, ramp_seconds=2.0, runtime_seconds=8.0)
+
+
+def golden(workload: Workload, name: str) -> Parsed:
+    folder = GOLDEN / workload.tool.rstrip("+")
+    return ROOMS[workload.tool].parse(workload, (folder / name).read_text("utf-8"), {})
+
+
+def values(parsed: Parsed) -> Mapping[tuple[str, str, str], float]:
+    return {
+        (sample.metric, str(sample.direction or ""), sample.part): sample.value
+        for sample in parsed.samples
+    }
+
+
+# --- ioping ---
+
+
+def test_ioping_gives_rate_latency_and_exact_percentiles() -> None:
+    found = values(golden(resolve("ioping", count=101, interval=0), "read.json"))
+    assert found["operations", "read", ""] == 100
+    assert found["iops", "read", ""] == pytest.approx(100 / found["runtime", "read", ""], rel=1e-3)
+    low, high = found["clat_min", "read", ""], found["clat_max", "read", ""]
+    assert low < found["clat_percentile", "read", "50"] < found["clat_percentile", "read", "99"]
+    assert found["clat_percentile", "read", "99"] <= high < 1
+    assert ("clat_percentile", "read", "99.9") not in found
+
+
+def test_few_pings_have_no_high_percentile() -> None:
+    found = values(golden(resolve("ioping", rw="write", count=10, interval=0), "write.json"))
+    assert ("clat_percentile", "write", "50") in found
+    assert ("clat_percentile", "write", "90") not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("interrupted.json", ToolFailed),
+        ("truncated.json", OutputUnreadable),
+        ("missing.txt", OutputUnreadable),
+    ],
+)
+def test_an_ioping_that_did_not_go_through_is_no_result(
+    name: str, error: type[WorkloadError]
+) -> None:
+    with pytest.raises(error):
+        golden(resolve("ioping", count=10), name)
+
+
+def test_cached_ioping_carries_its_caveat() -> None:
+    assert resolve("ioping", cached=True).caveats == (Caveat.CACHE,)
+    assert resolve("ioping").caveats == ()
+
+
+def test_the_ioping_job_runs_here_and_its_output_is_read(tmp_path: Path) -> None:
+    workload = resolve("ioping", rw="write", count=12, interval=0)
+    assert values(ran(workload, tmp_path))["operations", "write", ""] == 11
+
+
+# --- dd ---
+
+
+@pytest.mark.parametrize("name", ["read.txt", "read_de.txt"])
+def test_dd_speed_is_counted_from_bytes_and_seconds_in_any_language(name: str) -> None:
+    found = values(golden(resolve("dd", rw="read", direct=True), name))
+    assert found["bytes", "read", ""] == 64 * MIB
+    seconds = {"read.txt": 0.0597794, "read_de.txt": 0.0610514}[name]
+    assert found["bandwidth", "read", ""] == pytest.approx(64 * MIB / seconds)
+    assert found["iops", "read", ""] == pytest.approx(64 / seconds)
+
+
+def test_dd_of_tiny_blocks_tells_the_mean_latency() -> None:
+    workload = resolve("dd", rw="write", bs=512, count=1000, direct=True)
+    assert values(golden(workload, "small_de.txt"))["clat_mean", "write", ""] == pytest.approx(
+        0.081321 / 1000
+    )
+
+
+@pytest.mark.parametrize("name", ["full.txt", "nothing.txt"])
+def test_dd_that_copied_nothing_is_no_result(name: str) -> None:
+    with pytest.raises(ToolFailed, match="copied nothing"):
+        golden(resolve("dd", rw="write", bs=512), name)
+
+
+def test_a_buffered_dd_and_one_of_zeros_say_so() -> None:
+    assert resolve("dd", rw="write").caveats == (Caveat.CACHE,)
+    assert resolve("dd", rw="write", flush="fdatasync").caveats == ()
+    assert resolve("dd", rw="write", direct=True, input="zero").caveats == (Caveat.ZEROES,)
+    assert resolve("dd", rw="read").caveats == ()
+
+
+def test_the_dd_job_writes_random_data_and_nothing_but_the_target(tmp_path: Path) -> None:
+    workload = resolve("dd", rw="write", bs=4096, flush="fdatasync")
+    found = values(ran(workload, tmp_path, size=2 * MIB))
+    assert found["bytes", "write", ""] == 2 * MIB
+    written = (tmp_path / "target").read_bytes()
+    assert len(written) == 2 * MIB
+    assert len(set(written[:4096])) > 200
+
+
+def test_a_dd_without_its_target_makes_no_file(tmp_path: Path) -> None:
+    workload = resolve("dd", rw="write", bs=4096, input="zero")
+    target = Target(device=str(tmp_path / "absent"), size_bytes=MIB, work=str(tmp_path))
+    assert subprocess.run(ROOMS["dd"].job(workload, target).argv, check=False).returncode
+    assert not (tmp_path / "absent").exists()
+
+
+def test_dd_refuses_what_a_read_cannot_do() -> None:
+    with pytest.raises(ValueError, match="rw: read writes nothing"):
+        resolve("dd", rw="read", flush="fsync")
+
+
+# --- hdparm ---
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("buffered.txt", 236.79),
+        ("buffered_de.txt", 180.36),
+        ("direct.txt", 3376.42),
+        ("cached.txt", 10842.93),
+        ("cached_direct.txt", 4829.10),
+    ],
+)
+def test_hdparm_megabytes_are_mebibytes(name: str, rate: float) -> None:
+    found = values(golden(resolve("hdparm"), name))
+    assert found["bandwidth", "read", ""] == pytest.approx(rate * MIB)
+    ratio = found["bytes", "read", ""] / found["runtime", "read", ""] / (rate * MIB)
+    assert ratio == pytest.approx(1, rel=0.1)
+
+
+def test_hdparm_on_a_file_fails_with_its_own_words() -> None:
+    with pytest.raises(ToolFailed, match="BLKFLSBUF failed"):
+        golden(resolve("hdparm"), "not_a_device.txt")
+
+
+def test_hdparm_wants_a_device_and_its_cache_test_says_what_it_is() -> None:
+    assert resolve("hdparm").place is Place.DEVICE
+    assert resolve("hdparm", cached=True).caveats == (Caveat.CACHE,)
+
+
+# --- bonnie++ ---
+
+
+def test_bonnie_gives_speeds_seeks_and_cpu() -> None:
+    found = values(golden(resolve("bonnie++", size="64M"), "guest.csv"))
+    assert found["bandwidth", "write", ""] == 10347 * KIB
+    assert found["rewrite_bandwidth", "", ""] == 24567 * KIB
+    assert found["bandwidth", "read", ""] == 65712 * KIB
+    assert found["seeks", "", ""] == 3774
+    assert found["phase_cpu", "write", ""] == pytest.approx(0.87)
+
+
+def test_a_phase_too_quick_for_bonnie_is_absent_and_said() -> None:
+    parsed = golden(resolve("bonnie++", size="64M"), "too_quick.csv")
+    assert parsed.samples == ()
+    assert "write: too quick for bonnie++ to time; use a larger size" in parsed.notes
+
+
+def test_bonnie_without_a_result_line_is_unreadable() -> None:
+    with pytest.raises(OutputUnreadable):
+        golden(resolve("bonnie++", size="64M"), "ram.txt")
+
+
+def test_bonnie_says_that_it_measures_caches_and_zeros() -> None:
+    assert resolve("bonnie++", size="1G").caveats == (Caveat.CACHE, Caveat.ZEROES)
+    assert resolve("bonnie++", size="1G", direct=True).caveats == (Caveat.ZEROES,)
+
+
+def test_the_bonnie_job_runs_here_and_leaves_no_file(tmp_path: Path) -> None:
+    workload = resolve("bonnie++", size="16M")
+    ran(workload, tmp_path, size=16 * MIB)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+# --- sysbench ---
+
+
+def test_sysbench_gives_rates_of_both_directions_and_the_fsyncs() -> None:
+    parsed = golden(resolve("sysbench", mode="rndrw", size="256M", direct=True), "rndrw.txt")
+    found = values(parsed)
+    assert found["iops", "read", ""] == pytest.approx(3247.27)
+    assert found["bandwidth", "write", ""] == pytest.approx(2164.90 * 16 * KIB)
+    assert found["bandwidth", "write", ""] == pytest.approx(33.83 * MIB, rel=1e-3)
+    assert found["sync_operations", "", ""] == pytest.approx(54.26 * 6.0074)
+    assert found["clat_mean", "", ""] == pytest.approx(0.00018)
+    assert len(parsed.intervals["read"]) == 6
+
+
+def test_sysbench_latency_of_a_pure_read_is_that_direction() -> None:
+    found = values(golden(resolve("sysbench", mode="seqrd", size="256M"), "seqrd.txt"))
+    assert 0 < found["clat_mean", "read", ""] < found["clat_percentile", "read", "99"]
+    assert ("iops", "write", "") not in found
+
+
+def test_what_sysbench_warns_of_is_noted_once() -> None:
+    parsed = golden(resolve("sysbench", mode="seqwr", size="64M"), "seqwr.txt")
+    assert parsed.notes == (
+        "sysbench said: Discovered too large position difference in seq request!",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("checksum.txt", "Checksum mismatch"),
+        ("too_small.txt", "Size of file"),
+        ("missing.txt", "Cannot open file"),
+    ],
+)
+def test_a_fatal_end_of_sysbench_is_told_in_its_words(name: str, words: str) -> None:
+    with pytest.raises(ToolFailed, match=words):
+        golden(resolve("sysbench", mode="rndrw", size="64M"), name)
+
+
+def test_sysbench_without_validation_or_direct_says_what_it_measures() -> None:
+    assert resolve("sysbench", mode="rndwr", size="1G").caveats == (Caveat.CACHE,)
+    loose = resolve("sysbench", mode="rndwr", size="1G", direct=True, validate=False)
+    assert loose.caveats == (Caveat.ZEROES,)
+
+
+def test_the_sysbench_job_makes_files_that_are_no_zeros_and_removes_them(tmp_path: Path) -> None:
+    options = {"mode": "rndrw", "size": "4M", "direct": True}
+    workload = ROOMS["sysbench"].resolve(options, ramp_seconds=0, runtime_seconds=3)
+    target = _target(tmp_path, 4 * MIB)
+    job = ROOMS["sysbench"].job(workload, target)
+    _run_all(job)
+    made = (tmp_path / "scratch/sysbench/test_file.0").read_bytes()
+    assert made.count(0) < len(made) / 50
+    found = values(ROOMS["sysbench"].parse(workload, Path(job.output).read_text("utf-8"), {}))
+    assert found["iops", "read", ""] > 0
+    subprocess.run(job.cleanup, check=True)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+# --- all ---
+
+
+def test_a_tool_with_files_of_its_own_makes_them_no_larger_than_the_test_file() -> None:
+    workload = resolve("bonnie++", size="4G")
+    target = Target(device="/mnt/test/fio.dat", size_bytes=64 * MIB, file=True, scratch="/mnt/test")
+    command = ROOMS["bonnie++"].job(workload, target).argv[-1]
+    assert " -s 64 " in command
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "message"),
+    [
+        ("ioping", {"cuont": 3}, "cuont: unknown option; .* did you mean count"),
+        ("ioping", {"count": 2}, "count: 2 is not a whole number from 3"),
+        ("ioping", {"interval": "5"}, "interval: '5' is not a duration"),
+        ("dd", {}, "rw: required; one of read, write"),
+        ("dd", {"rw": "write", "input": "one"}, "input: 'one' is not one of random, zero"),
+        ("hdparm", {"direct": 1}, "direct: 1 is neither true nor false"),
+        ("bonnie++", {}, "size: required"),
+        ("bonnie++", {"size": "17000000"}, "size: 17000000 bytes is not a whole number of MiB"),
+        ("sysbench", {"mode": "rndrw", "size": "1M", "files": 3}, "size: 1048576 bytes is not"),
+        ("sysbench", {"mode": "random", "size": "1M"}, "mode: 'random' is not one of"),
+    ],
+)
+def test_a_wrong_option_is_named(tool: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolve(tool, **options)
+
+
+def test_slugs_name_what_differs_from_the_default() -> None:
+    assert resolve("ioping").slug == "ioping-4k-n10"
+    assert resolve("dd", rw="write", bs=512, count=1000, direct=True).slug == (
+        "dd-write-512-n1000-direct"
+    )
+    assert resolve("sysbench", mode="rndwr", size="2G", version=2).slug == (
+        "sysbench-rndwr-16k-size2G@2"
+    )
+    assert resolve("hdparm", cached=True, direct=True).slug == "hdparm-cached-direct"
+
+
+def ran(workload: Workload, folder: Path, *, size: int = MIB) -> Parsed:
+    """Run the tool's job for real on a file in `folder`; return what its output says."""
+    job = ROOMS[workload.tool].job(workload, _target(folder, size))
+    _run_all(job)
+    if job.cleanup:
+        subprocess.run(job.cleanup, check=True)
+    return ROOMS[workload.tool].parse(workload, Path(job.output).read_text("utf-8"), {})
+
+
+def _target(folder: Path, size: int) -> Target:
+    (folder / "target").write_bytes(b"\0" * size)
+    (folder / "scratch").mkdir(exist_ok=True)
+    return Target(
+        device=str(folder / "target"), size_bytes=size, file=True, scratch=str(folder / "scratch"),
+        work=str(folder),
+    )  # fmt: skip
+
+
+def _run_all(job: Job) -> None:
+    for argv in job.prepare:
+        subprocess.run(argv, check=True)
+    subprocess.run(job.argv, check=True, capture_output=True)

@@ -1,0 +1,180 @@
+"""Verdicts on histories with known changes: what is told, and what is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pvebench.analysis.judge import Judge, NodeReport
+from pvebench.analysis.series import History
+from pvebench.analysis.verdict import State, as_ratio
+from pvebench.analysis.wording import sentence
+from pvebench.config.known_issues import load_known_issues
+from support.histories import BEFORE, Labels, after_change, histories, material, unchanged
+
+ONE = {"bus": "virtio", "cache": "none", "format": "raw", "rw": "randwrite"}
+
+
+def judge(found: list[History], **changes: Labels) -> NodeReport:
+    return Judge(load_known_issues()).judge(material(found, **changes))
+
+
+def states(report: NodeReport) -> dict[str, int]:
+    return dict(Counter(str(verdict.state) for verdict in report.verdicts))
+
+
+def told(report: NodeReport) -> list[str]:
+    return [sentence(finding) for finding in report.findings]
+
+
+def test_an_upgrade_that_changes_nothing_is_met_with_silence() -> None:
+    for seed in range(1, 6):
+        report = judge(histories(runs=46, seed=seed))
+        assert (report.findings, len(report.events)) == ((), 1)
+        assert states(report).keys() <= {"same", "maybe_slower", "maybe_faster"}
+
+
+def test_what_the_affected_cases_have_in_common_is_named() -> None:
+    report = judge(histories(after_change(0.82, bus="virtio", rw="randwrite")))
+    assert states(report) == {"same": 20, "slower": 4}
+    assert told(report) == [
+        "Random write on virtio got 18 % slower with pve-qemu-kvm 9.2.0-2 "
+        "(95 % interval 17-19 %; all 4 cases, 5 runs after it)"
+    ]
+
+
+def test_figures_that_moved_together_are_told_together_with_the_known_issue() -> None:
+    def slower_and_dearer(labels: Labels, figure: str, run: int) -> float:
+        if labels["bus"] != "virtio" or run < 40:
+            return 1.0
+        return 0.82 if figure == "throughput" else 1.09
+
+    report = judge(histories(slower_and_dearer, figures=("throughput", "cpu_cost")))
+    (text,) = told(report)
+    assert text.startswith("Everything on virtio got 17 % slower with pve-qemu-kvm 9.2.0-2")
+    assert "host CPU per I/O up 8.9 %" in text
+    assert "known issue R2" in text
+    assert "fixed in 9.2.0-3" in text
+
+
+def test_a_change_of_everything_is_told_as_that_and_not_taken_for_noise_of_the_host() -> None:
+    report = judge(histories(after_change(0.9)))
+    assert states(report) == {"slower": 24}
+    assert told(report)[0].startswith("Everything got 10.0 % slower")
+
+
+def test_one_case_alone_needs_three_runs() -> None:
+    found = histories(after_change(0.8, **ONE), runs=42)
+    assert states(judge(found)).get("slower", 0) == 0
+    assert states(judge(histories(after_change(0.8, **ONE), runs=43))) == {"same": 23, "slower": 1}
+
+
+def test_one_run_may_only_raise_a_doubt() -> None:
+    report = judge(histories(after_change(0.8), labels=[ONE], runs=41))
+    assert states(report) == {"maybe_slower": 1}
+    assert report.findings == ()
+
+
+def test_a_gain_of_durable_writes_is_an_alarm_and_no_win() -> None:
+    sync = {**ONE, "durable": "yes"}
+    report = judge(
+        histories(after_change(8.0), labels=[sync]),
+        after={**BEFORE, "kernel": "6.11.11-1-pve"},
+    )
+    assert states(report) == {"suspicious": 1}
+    (finding,) = report.findings
+    assert finding.regression
+    assert "known issue R1" in sentence(finding)
+    assert "Too good to be true" in sentence(finding)
+
+
+def test_a_plausible_gain_is_no_alarm() -> None:
+    (finding,) = judge(histories(after_change(1.15), labels=[ONE])).findings
+    assert (finding.kind, finding.regression) == ("faster", False)
+
+
+def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> None:
+    found = histories(after_change(0.8, 60, bus="virtio"), runs=80, changed_at=1000)
+    report = judge(found)
+    assert states(report)["slower"] == 8
+    (finding,) = [one for one in report.findings if len(one.cases) > 1]
+    assert not finding.known
+    assert sentence(finding).startswith("Everything on virtio got 20 % slower since 1970-03-0")
+
+
+def test_a_short_history_has_no_baseline_yet() -> None:
+    report = judge(histories(runs=19, changed_at=1000))
+    assert states(report) == {"no_baseline": 24}
+    assert report.verdicts[0].reason == "19 of the 20 runs that a baseline needs"
+
+
+def test_another_cpu_ends_the_comparison_and_says_so() -> None:
+    report = judge(histories(unchanged), after={**BEFORE, "cpu_model": "Another CPU"})
+    assert states(report) == {"not_comparable": 24}
+    assert "another machine: A CPU -> Another CPU" in report.verdicts[0].reason
+
+
+def test_a_case_that_varies_too_much_is_not_called_the_same() -> None:
+    report = judge(histories(labels=[ONE], noise=0.5, runs=43))
+    assert states(report) == {"too_noisy": 1}
+
+
+def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
+    found = histories(after_change(0.8, bus="virtio"), runs=60)
+    loud = judge(found)
+    last = max(point.time for one in found for point in one.points)
+    quiet = Judge().judge(material(found, accepted_until={one.of: last for one in found}))
+    assert [finding.regression for finding in loud.findings] == [True]
+    assert [(finding.regression, finding.accepted) for finding in quiet.findings] == [(False, True)]
+    assert states(quiet) == {"same": 24}
+    assert sum(bool(verdict.accepted) for verdict in quiet.verdicts) == 8
+
+
+def test_a_regression_that_is_mended_is_back_at_the_baseline() -> None:
+    def broken_for_a_while(labels: Labels, figure: str, run: int) -> float:
+        return 0.8 if 40 <= run < 60 else 1.0
+
+    found = histories(broken_for_a_while, runs=80)
+    mended = material(found)
+    timeline = [
+        (time, "fixed" if time > 86400.0 * 61 - 1 else name) for time, name in mended.timeline
+    ]
+    report = Judge().judge(
+        type(mended)(
+            node="pve1", histories=found, timeline=timeline,
+            facts={**mended.facts, "fixed": {**BEFORE, "qemu_package": "9.2.0-3"}},
+        )
+    )  # fmt: skip
+    assert states(report) == {"same": 24}
+    assert [round(as_ratio(finding.moves[0].effect), 1) for finding in report.findings] == [
+        0.2,
+        -0.2,
+    ]
+    assert {verdict.reason for verdict in report.verdicts} == {"back at the baseline"}
+
+
+def test_judging_again_after_one_more_run_says_the_same_as_judging_afresh() -> None:
+    found = histories(after_change(0.9, bus="scsi"), runs=50)
+    again = Judge()
+    for runs in (48, 49, 50):
+        report = again.judge(material([one.before(86400.0 * (runs + 1) - 100) for one in found]))
+    fresh = Judge().judge(material(found))
+    assert told(report) == told(fresh)
+    assert [one.state for one in report.verdicts] == [one.state for one in fresh.verdicts]
+
+
+@pytest.mark.parametrize(("effect", "ratio"), [(-0.1053605, -0.1), (0.1053605, 0.1), (0.0, 0.0)])
+def test_a_tenth_more_cost_counts_as_much_as_a_tenth_less_throughput(
+    effect: float, ratio: float
+) -> None:
+    assert as_ratio(effect) == pytest.approx(ratio, abs=1e-6)
+
+
+def test_codes_are_those_of_the_metric() -> None:
+    assert [state.code for state in (State.SLOWER, State.MAYBE_SLOWER, State.SAME)] == [-2, -1, 0]
+    assert [state.code for state in (State.MAYBE_FASTER, State.FASTER, State.SUSPICIOUS)] == [
+        1,
+        2,
+        2,
+    ]

@@ -1,0 +1,34 @@
+"""Versions of packages in Debian's order, checked against dpkg itself where it is there."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+
+import pytest
+
+from pvebench.model.versions import Version
+
+ORDERED = [
+    "0", "0.6.5.3", "0.7.9", "2.2.4~rc1", "2.2.4", "2.2.4-pve1", "2.2.10", "6.2.16-3", "6.2.16-14",
+    "6.11.11-1~bpo12+1", "6.11.11-1", "6.11.11-2", "7.0-4", "7.0-11", "9.2.0-2", "9.2.0-3",
+    "10.0.0", "10.2.1-1+pve1", "1:0.5",
+]  # fmt: skip
+
+
+def test_versions_are_in_the_order_in_which_they_were_released() -> None:
+    shuffled = sorted(ORDERED, key=lambda text: text[::-1])
+    assert [version.text for version in sorted(Version(text) for text in shuffled)] == ORDERED
+
+
+def test_a_missing_revision_is_revision_zero() -> None:
+    assert Version("9.2.0") == Version("9.2.0-0")
+    assert hash(Version("9.2.0")) == hash(Version("9.2.0"))
+
+
+@pytest.mark.skipif(shutil.which("dpkg") is None, reason="the oracle is Debian's own dpkg")
+def test_dpkg_orders_every_pair_alike() -> None:
+    for one, other in itertools.product(ORDERED, repeat=2):
+        done = subprocess.run(["dpkg", "--compare-versions", one, "lt", other], check=False)
+        assert (Version(one) < Version(other)) == (done.returncode == 0), (one, other)
