@@ -13,6 +13,7 @@ CHECK ?=
 MOMENTS ?= 50
 SEEDS ?= 1000
 SEED ?=
+RECORDINGS ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,7 +23,8 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run demo test check format generate screenshot bench bench-detection crash sim e2e guest lock clean venv
+.PHONY: help run demo test check format generate screenshot bench bench-detection crash sim e2e pve-replay guest lock
+.PHONY: clean venv
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -84,6 +86,9 @@ sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--with
 
 e2e: packages-run venv ## every option of the lab, and a test cluster of Proxmox VE 8 and 9 (needs what run needs)
 	@for script in lab-all-options proxmox; do tests/e2e/$$script $(ARGS); done
+
+pve-replay: venv ## play recorded requests of a real Proxmox API against the tests' API; RECORDINGS= (needs openssl)
+	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),tests/pve/recordings-8.jsonl tests/pve/recordings-9.jsonl)
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

@@ -12,7 +12,7 @@ from judging.series import KINDS, Vector, with_glitch, with_ramp, with_step
 from pvebench.analysis.scan import PlaceboScan
 
 CV = 0.03
-KNOWN_RUNS = 100
+KNOWN_RUNS = 150
 """Runs before judging begins: the first jump of a case that jumps cannot be told from a step."""
 
 

@@ -66,7 +66,7 @@ class Bench:
     """Runs short fio jobs in a lab, as the product does."""
 
     def __init__(self, lab: Lab) -> None:
-        probe = ProcProbe(lambda: lab.qemu.pid, lab.directory)
+        probe = ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path)
         site = Site(node="lab", hypervisor=lab.qemu, probe=probe, clock=lab.clock)
         self.runner = Runner(site, Quiet())
 

@@ -60,11 +60,11 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert run_cli(["proxmox", "init", *given, "--apply"]) == 0
     assert run_cli(["check", *given]) == 0
-    code = run_cli(["run", *given])
-    assert code == 0, capsys.readouterr()
+    assert run_cli(["run", *given]) in (0, 9)  # a loaded machine's numbers may be suspicious
     capsys.readouterr()
     run_cli(["results", "--state", str(tmp_path / "state"), "--json"])
     runs = json.loads(capsys.readouterr().out)
+    assert not {run["outcome"] for run in runs} & {"failed", "invalid", "skipped"}, runs
     assert {(run["node"], run["scenario"]) for run in runs} == {
         ("pve1", "local.scsi.raw.none"), ("pve1", "local.sata.vmdk.none"),
         ("pve1", "share.scsi.raw.none"), ("pve2", "share.scsi.raw.none"),

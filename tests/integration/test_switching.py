@@ -221,3 +221,16 @@ def test_a_guest_that_never_answers_is_told_and_leaves_nothing(own_lab: Lab) -> 
     assert caught.value.cause
     assert not list((own_lab.directory / "run").iterdir())
     assert own_lab.store.journal.pending() == []
+
+
+def test_a_stop_while_qemu_is_slow_to_end_leaves_nothing(own_lab: Lab) -> None:
+    own_lab.qemu.boot(MACHINE)
+    own_lab.qemu.volume(scenario())
+    pid = own_lab.qemu.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # it will not answer `quit`
+    own_lab.clock.stop()
+    own_lab.qemu.shutdown()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not list(own_lab.storage.iterdir())
+    assert own_lab.store.journal.pending() == []

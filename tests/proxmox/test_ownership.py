@@ -18,6 +18,7 @@ from pvebench.errors import (
     GuestImageError,
     NotOurs,
     OutcomeUnknown,
+    PvebenchError,
     SwitchFailed,
 )
 from pvebench.model.disk import Bus
@@ -359,3 +360,29 @@ def test_two_nodes_upload_to_a_shared_storage_once(site: Site) -> None:
         thread.join()
     assert sum(call.endswith("/upload") for call in site.api.calls) == 1
     assert {one.vmid for one in drivers} == {9000, 9001}
+
+
+def test_a_vm_whose_tag_is_refused_is_taken_back(site: Site) -> None:
+    site.cluster.tasks.doomed["qmconfig"] = "tags are not allowed"
+    with pytest.raises(Rejected, match="tags are not allowed"):
+        site.node.volume(scenario())
+    assert site.cluster.vms == {}
+    assert site.store.journal.pending() == []
+
+
+def test_a_vm_that_was_made_though_its_tasks_end_is_not_told_stays_in_the_journal(
+    site: Site,
+) -> None:
+    site.faults.add("status", "GET", "/tasks/.*qmcreate.*/status", times=9, status=403)
+    with pytest.raises(PvebenchError):
+        site.node.volume(scenario())
+    site.faults.active.clear()
+    site.cluster.idle()
+    undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
+    assert site.cluster.vms == {}
+
+
+def test_the_servers_own_trouble_says_nothing_about_a_task(site: Site) -> None:
+    site.faults.add("status", "GET", "/tasks/.*qmcreate.*/status", times=2, status=500)
+    site.node.volume(scenario())
+    assert set(site.cluster.vms) == {9000}

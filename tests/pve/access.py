@@ -55,7 +55,9 @@ class Access:
             if method != "GET" and headers.get("CSRFPreventionToken") != f"csrf-{cookie[1]}":
                 raise Refused(401, "Permission denied - invalid csrf token", empty=True)
             return self.tickets[cookie[1]]
-        raise Refused(401, "No ticket", empty=True)
+        given = headers.get("Authorization", "")
+        token = given.startswith("PVEAPIToken=")
+        raise Refused(401, "Authentication failed!" if token else "No ticket", empty=True)
 
     def ticket(self, user: str, password: str) -> dict[str, Any]:
         if user not in self.users or not password or self.users[user].password != password:

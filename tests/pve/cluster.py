@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pve.access import ROOT, Access, User
+from pve.drives import NEW, SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
-from pve.refusals import Refused, bad_parameter, failure, forbidden
+from pve.refusals import Refused, bad_parameter, failure
 from pve.schema import Schema
 from pve.storage import Book, Storage, Volumes, parse_size
 from pve.vms import Vm
@@ -106,8 +108,8 @@ class Cluster:
             raise failure(f"hostname lookup '{node}' failed - failed to get address info")
         if node is not None and not self.all_nodes[node].online:
             raise Refused(595, "No route to host", empty=True)
-        self.schema.check(name, params)
         self.access.check(who, self.schema.permissions(name), params)
+        self.schema.check(name, params)
         method, _, path = name.partition(" ")
         words = [word for word in path.split("/") if word and not word.startswith("{")]
         handler = getattr(self, f"{method.lower()}_{'_'.join(words).replace('-', '_')}", None)
@@ -215,7 +217,9 @@ class Cluster:
     def post_access_ticket(self, who: str, username: str, password: str, **_: Any) -> Any:
         return self.access.ticket(username, password)
 
-    def get_access_permissions(self, who: str, **_: Any) -> Any:
+    def get_access_permissions(self, who: str, path: str = "", **_: Any) -> Any:
+        if path:
+            return {path: dict.fromkeys(sorted(self.access.rights(who, path)), 1)}
         paths = [f"/pool/{name}" for name in self.pools]
         members = {name for names in self.pool_storages.values() for name in names}
         return self.access.table(who, [*paths, *(f"/storage/{name}" for name in members)])
@@ -332,6 +336,7 @@ class Cluster:
     def get_nodes_storage_status(self, who: str, node: str, storage: str) -> dict[str, Any]:
         row = self._storage_row(self.volumes_on[node].storage(storage))
         del row["storage"]
+        row.pop("formats", None)
         return row
 
     def get_nodes_storage_content(
@@ -384,24 +389,12 @@ class Cluster:
         self, who: str, node: str, vmid: str, pool: str = "", **options: Any
     ) -> str:
         number = int(vmid)
-        path = f"/pool/{pool}" if pool else f"/vms/{vmid}"
-        if pool and pool not in self.pools:
-            raise failure(f"pool '{pool}' does not exist")
-        if "VM.Allocate" not in self.access.rights(who, path):
-            raise Refused(403, "Permission check failed")
+        path = self._place_of_new(who, vmid, pool)
+        self._need_volumes(who, node, number, options)
         tags = options.pop("tags", None)
+        starts = options.pop("start", "0") == "1"
         self._need_options(who, path, options, creating=True)
-        if number in self.vms:
-            where = self.vms[number].node
-            raise failure(
-                f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
-            )
-        place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
-        volumes = self.volumes_on[node]
-        machine = self.make_machine(number, place, volumes, lambda: self.all_nodes[node].qemu)
-        vm = Vm(number, node, machine, volumes)
-        vm.config["lock"] = "create"
-        self.vms[number] = vm
+        vm = self._reserve(node, number)
 
         def create(task: Task) -> None:
             try:
@@ -409,15 +402,67 @@ class Cluster:
                     # Checked before the VM is in its pool.
                     self.access.need(who, f"/vms/{vmid}", ["VM.Config.Options"])
                 vm.update(options if tags is None else {**options, "tags": tags})
+            except Refused as error:
+                undo()
+                code = f"{error.status} " if error.status != 500 else ""
+                raise failure(f"unable to create VM {vmid} - {code}{error.reason}") from error
             except BaseException:
-                vm.remove()
-                del self.vms[number]
+                undo()
                 raise
             del vm.config["lock"]
             if pool:
                 self.pools[pool].add(number)
+            if starts:  # a task of its own, whose failure is only told in a log
+                self.post_nodes_qemu_status_start(who, node, vmid)
 
-        return self.tasks.run(node, "qmcreate", vmid, who, create)
+        def undo() -> None:
+            vm.remove()
+            del self.vms[number]
+
+        return self.tasks.run(node, "qmcreate", vmid, who, create, undo)
+
+    def _place_of_new(self, who: str, vmid: str, pool: str) -> str:
+        """Return the path on which rights for a new VM are checked."""
+        path = f"/pool/{pool}" if pool else f"/vms/{vmid}"
+        if pool and pool not in self.pools:
+            raise Refused(403, f"Permission check failed (pool '{pool}' does not exist)")
+        if "VM.Allocate" not in self.access.rights(who, path):
+            raise Refused(403, "Permission check failed")
+        return path
+
+    def _reserve(self, node: str, vmid: int) -> Vm:
+        if vmid in self.vms:
+            where = self.vms[vmid].node
+            raise failure(
+                f"unable to create VM {vmid} - VM {vmid} already exists on node '{where}'"
+            )
+        place = self.directory / "vms" / f"{vmid}-{next(self._names)}"
+        volumes = self.volumes_on[node]
+        machine = self.make_machine(vmid, place, volumes, lambda: self.all_nodes[node].qemu)
+        self.vms[vmid] = Vm(vmid, node, machine, volumes)
+        self.vms[vmid].config["lock"] = "create"
+        return self.vms[vmid]
+
+    def _need_volumes(self, who: str, node: str, vmid: int, options: Mapping[str, Any]) -> None:
+        """Check the storages of new disks, and the owners of volumes that are there."""
+        for key, value in options.items():
+            volid, flags = parse(str(value))
+            if not SLOT.match(key) or volid in ("none", "cdrom"):
+                continue
+            storage, colon, name = volid.partition(":")
+            if volid.startswith("/"):
+                raise failure("Only root can pass arbitrary filesystem paths.")
+            if not colon:
+                raise failure(f"unable to parse directory volume name '{volid}'")
+            owner = re.match(r"(?:\d+/)?vm-(\d+)-", name)
+            if owner and int(owner[1]) != vmid:
+                self.access.need(who, f"/vms/{owner[1]}", ["VM.Config.Disk"])
+            cdrom = flags.get("media") == "cdrom"
+            wanted = ["Datastore.AllocateSpace", *(["Datastore.Audit"] if cdrom else [])]
+            if NEW.match(volid) or cdrom:
+                self.access.need(who, f"/storage/{storage}", wanted, any_of=True)
+            if storage not in self.volumes_on[node].storages:
+                raise failure(f"storage '{storage}' does not exist")
 
     def _need_options(
         self, who: str, path: str, options: Mapping[str, Any], *, creating: bool = False
@@ -437,8 +482,14 @@ class Cluster:
                     self.access.need(who, path, [privilege])
                     break
             else:
+                if key == "skiplock":
+                    raise bad_parameter({key: "Only root may use this option."})
                 if who != ROOT:
-                    raise forbidden(path, f"only root can set '{key}' config")
+                    raise failure(f"only root can set '{key}' config")
+
+    def _is_option(self, key: str) -> bool:
+        known = self.schema.data["endpoints"]["POST /nodes/{node}/qemu/{vmid}/config"]
+        return bool(self.schema.rule(known["parameters"], key))
 
     def get_nodes_qemu_config(
         self, who: str, node: str, vmid: str, current: str = "0", **_: Any
@@ -456,6 +507,10 @@ class Cluster:
         options.pop("background_delay", None)
         drops = str(options.get("delete", "")).split(",")
         changed = {key: value for key, value in options.items() if key not in ("delete", "revert")}
+        unknown = [key for key in filter(None, drops) if not self._is_option(key)]
+        if unknown:
+            raise bad_parameter({"delete": f"unknown option '{unknown[0]}'"})
+        self._need_volumes(who, node, int(vmid), changed)
         self._need_options(who, f"/vms/{vmid}", {**dict.fromkeys(filter(None, drops)), **changed})
         vm.refuse_lock()
         vm.check_digest(digest)
@@ -482,10 +537,17 @@ class Cluster:
             qemu, machine = vm.machine.versions()
             found |= {"running-qemu": qemu, "running-machine": machine,
                       "blockstat": vm.machine.blockstat()}  # fmt: skip
+            if self.major >= 9:
+                found |= {"pressurecpusome": 1.5, "pressureiosome": 2.5, "pressureiofull": 0.5,
+                          "pressurememorysome": 0, "pressurememoryfull": 0}  # fmt: skip
         return found
 
-    def post_nodes_qemu_status_start(self, who: str, node: str, vmid: str, **_: Any) -> str:
+    def post_nodes_qemu_status_start(
+        self, who: str, node: str, vmid: str, skiplock: str = "0", **_: Any
+    ) -> str:
         vm = self.vm(node, vmid)
+        if skiplock == "1" and who != ROOT:
+            raise bad_parameter({"skiplock": "Only root may use this option."})
 
         def start(task: Task) -> None:
             with vm.locked():
@@ -508,10 +570,10 @@ class Cluster:
 
     def delete_nodes_qemu_vmid(self, who: str, node: str, vmid: str, **_: Any) -> str:
         vm = self.vm(node, vmid)
+        if str(vm.config.get("protection", "0")) == "1":
+            raise failure(f"can't remove VM {vmid} - protection mode enabled")
         if vm.running:
             raise failure(f"VM {vmid} is running - destroy failed")
-        if vm.config.get("protection"):
-            raise failure(f"can't remove VM {vmid} - protection mode enabled")
 
         def destroy(task: Task) -> None:
             with vm.locked():

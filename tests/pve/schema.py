@@ -41,7 +41,7 @@ class Schema:
         known = self.data["endpoints"][name]["parameters"]
         errors: dict[str, str] = {}
         for key, value in params.items():
-            rule = self._rule(known, key)
+            rule = self.rule(known, key)
             complaint = UNKNOWN if rule is None else self._complaint(rule, value)
             if complaint:
                 errors[key] = complaint
@@ -55,7 +55,7 @@ class Schema:
             raise bad_parameter(errors)
 
     @staticmethod
-    def _rule(known: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    def rule(known: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
         if key in known:
             return known[key]
         match = _FAMILY.match(key)

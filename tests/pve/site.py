@@ -16,6 +16,7 @@ from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage
 from pvebench.drivers.proxmox.vm import Place
 from pvebench.guest import GuestImage
+from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Clock
 from pvebench.model.scenario import Machine, Scenario
@@ -55,9 +56,7 @@ def small_image(directory: Path) -> GuestImage:
     return GuestImage(
         directory=directory, kernel=directory / "kernel", initramfs=directory / "initramfs",
         iso=directory / "guest.iso", digest="0" * 64,
-        manifest={"kernel_version": "6.1.0", "packages": dict.fromkeys(
-            ("bonnie++", "btrfs-progs", "e2fsprogs", "fio", "hdparm", "ioping", "qemu-guest-agent",
-             "sysbench", "xfsprogs"), "1.0-1")},
+        manifest={"kernel_version": "6.1.0", "packages": dict.fromkeys(PROGRAMS.values(), "1.0-1")},
     )  # fmt: skip
 
 

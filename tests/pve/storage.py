@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from dataclasses import dataclass
@@ -92,13 +93,14 @@ class Volumes:
         return [volid for volid, entry in self._found.items() if entry[2] == vmid]
 
     def next_name(self, storage: str, vmid: int, form: str) -> str:
-        number = 0
-        while True:
-            name = f"vm-{vmid}-disk-{number}"
-            name += f".{form}" if self.storage(storage).type in FILES else ""
-            if self._volid(storage, vmid, name) not in self._found:
-                return name
-            number += 1
+        stems = {
+            volid.rpartition("/")[2].partition(":")[2] or volid.rpartition("/")[2]
+            for volid in self._found if volid.startswith(f"{storage}:")
+        }  # fmt: skip
+        taken = {stem.partition(".")[0] for stem in stems}
+        number = next(n for n in itertools.count() if f"vm-{vmid}-disk-{n}" not in taken)
+        ending = f".{form}" if self.storage(storage).type in FILES else ""
+        return f"vm-{vmid}-disk-{number}{ending}"
 
     def _volid(self, storage: str, vmid: int, name: str) -> str:
         inside = f"{vmid}/{name}" if self.storage(storage).type in FILES else name

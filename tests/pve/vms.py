@@ -16,7 +16,9 @@ from pve.machines import Machine
 from pve.refusals import bad_parameter, failure
 from pve.storage import Volumes
 
-FAST = frozenset({"name", "description", "tags", "onboot", "protection", "startup", "shares"})
+FAST = frozenset(
+    {"name", "hotplug", "description", "tags", "onboot", "protection", "startup", "shares"}
+)
 THROTTLES = ("mbps", "iops")
 NO_EFFECT = frozenset(
     {"detect_zeroes", "serial", "wwn", "model", "backup", "replicate", "rerror", "werror",
@@ -93,15 +95,18 @@ class Vm:
         """One config call: all deletes, then all adds, then whatever can be applied."""
         wanted = dict(params)
         drops = _keys(wanted.pop("delete", ""))
+        if not drops and not wanted and "revert" not in params:
+            raise failure("no options specified")
         for key in _keys(wanted.pop("revert", "")):
-            self.pending.pop(key, None)
+            self._unwait(key)
             self.dropped.discard(key)
         for key in drops:
             if key in wanted:
-                raise bad_parameter({key: "unable to use -delete and -set on the same option"})
-            if self.config.get("protection") and SLOT.match(key):
+                text = f"you can't use '-{key}' and -delete {key}' at the same time"
+                raise bad_parameter({"delete": text})
+            if str(self.config.get("protection", "0")) == "1" and SLOT.match(key):
                 raise failure(f"can't remove drive '{key}' - protection mode enabled")
-            self.pending.pop(key, None)
+            self._unwait(key)
             if key in self.config:
                 self.dropped.add(key)
         for key, value in wanted.items():
@@ -111,10 +116,24 @@ class Vm:
                 self.pending.pop(key, None)
             else:
                 self.pending[key] = text
+                self._claim(key)
         if self.running:
-            self._hotplug(force=force)
+            self._hotplug({*drops, *params}, force=force)
         else:
             self.apply(force=force)
+
+    def _claim(self, slot: str) -> None:
+        """A volume that is to be plugged in is not unused any more, even while that is pending."""
+        if SLOT.match(slot):
+            volid = parse(str(self.pending[slot]))[0]
+            for name in [n for n, v in self.config.items() if UNUSED.match(n) and v == volid]:
+                del self.config[name]
+
+    def _unwait(self, key: str) -> None:
+        """Drop what is pending; a volume that was to be plugged in is unused again."""
+        waiting = str(self.pending.pop(key, ""))
+        if SLOT.match(key) and waiting and "media=cdrom" not in waiting:
+            self._keep(parse(waiting)[0])
 
     def _normal(self, value: str) -> str:
         volid, options = parse(value)
@@ -162,10 +181,11 @@ class Vm:
         if old and parse(old)[0] != volid and "media=cdrom" not in old:
             self._keep(parse(old)[0])
 
-    def _hotplug(self, *, force: bool) -> None:
+    def _hotplug(self, touched: set[str], *, force: bool) -> None:
+        """Apply what can be applied live, of the keys of this call only."""
         allowed = "disk" in str(self.config.get("hotplug", "network,disk,usb"))
         errors = {}
-        for key in sorted(self.dropped):
+        for key in sorted(self.dropped & touched):
             try:
                 if UNUSED.match(key) or key in FAST:
                     self._drop(key, force=force)
@@ -174,7 +194,7 @@ class Vm:
                     self._drop(key, force=force)
             except RuntimeError as error:
                 errors[key] = f"hotplug problem - {error}"
-        for key in list(self.pending):
+        for key in [key for key in self.pending if key in touched]:
             try:
                 if key in FAST:
                     self._set(key)
@@ -217,6 +237,8 @@ class Vm:
 
     def start(self) -> list[str]:
         """Apply what is pending and power on; return warnings."""
+        if self.running and self.config.get("lock") == "backup":
+            return []  # a backup may have started QEMU by itself: it is only told to go on
         self.refuse_lock()
         if self.running:
             raise failure(f"VM {self.vmid} already running")
@@ -231,6 +253,8 @@ class Vm:
         return warnings
 
     def stop(self) -> None:
+        if not self.running:
+            return
         self.refuse_lock()
         self.machine.stop()
         self.apply()

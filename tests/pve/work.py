@@ -61,21 +61,23 @@ class Tasks:
         return task
 
     def run(
-        self, node: str, kind: str, subject: str, user: str, work: Callable[[Task], None]
-    ) -> str:
-        """Start `work` in the background; return the UPID at once."""
+        self, node: str, kind: str, subject: str, user: str, work: Callable[[Task], None],
+        undo: Callable[[], None] = lambda: None,
+    ) -> str:  # fmt: skip
+        """Start `work` in the background; return the UPID at once. A doomed task ends in `undo`."""
         started = int(time.time())
         number = next(self._numbers)
         upid = f"UPID:{node}:{number:08X}:{number * 7:08X}:{started:08X}:{kind}:{subject}:{user}:"
         task = Task(upid, node, kind, subject, user, started)
         self.all.append(task)
-        threading.Thread(target=self._work, args=(task, work), daemon=True).start()
+        threading.Thread(target=self._work, args=(task, work, undo), daemon=True).start()
         return upid
 
-    def _work(self, task: Task, work: Callable[[Task], None]) -> None:
+    def _work(self, task: Task, work: Callable[[Task], None], undo: Callable[[], None]) -> None:
         try:
             doom = self.doomed.pop(task.kind, None)
             if doom is not None:
+                undo()
                 raise TaskFailure(doom)
             work(task)
         except Refused as error:

@@ -25,7 +25,7 @@ def board_of(simulation: Simulation) -> Board:
         PlannedCase(
             key=case.key, definition=define(case), every_seconds=assignment.pack.every_seconds
         )
-        for assignment in simulation.worker._assignments
+        for assignment in simulation.worker.assignments
         for case in assignment.matrix.cases
     ]
     return Board(simulation.store, planned)

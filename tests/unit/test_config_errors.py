@@ -26,7 +26,7 @@ BROKEN = {
     ),
     "unknown key without a near name": (
         SMALL.replace("  size: 64M", "  size: 64M\n  colour: red"),
-        "pack.yaml:10:3: unknown key 'colour'; known keys: file, file_name, size",
+        "pack.yaml:10:3: unknown key 'colour'; known keys: compress, file, file_name, fill, size",
     ),
     "missing key": (
         SMALL.replace("title: Two scenarios\n", ""),
@@ -176,7 +176,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
         ("listen: 9620\n", "pvebench.yaml:1:9: listen: 9620 is not an address to listen on: "
          "write it as 127.0.0.1:9620"),
         ("driver: kvm\n", "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu', "
-         "'proxmox' or 'simulated'"),
+         "'proxmox', 'host' or 'simulated'"),
         ("storages:\n  a: {kind: dir}\n",
          "pvebench.yaml:2:6: storages.a: a storage of kind dir wants path"),
         ("storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",

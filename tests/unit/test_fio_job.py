@@ -8,6 +8,7 @@ import pytest
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.units import MIB
+from pvebench.workloads import ROOMS
 from pvebench.workloads.base import Job, Target
 from pvebench.workloads.fio import Fio, check_fill, fill_job
 
@@ -180,3 +181,22 @@ def test_fill_that_wrote_less_than_the_device_is_a_failure() -> None:
 def test_fill_without_a_report_is_unreadable() -> None:
     with pytest.raises(OutputUnreadable, match="fio wrote no output"):
         check_fill("", TARGET)
+
+
+def test_compressible_data_is_asked_for_in_the_job_the_slug_and_the_fill() -> None:
+    workload = ROOMS["fio"].resolve(
+        {"rw": "randwrite", "bs": "1M", "compress": 60}, ramp_seconds=1, runtime_seconds=5
+    )
+    assert workload.slug == "randwrite-1M-qd1-compress60"
+    target = Target(device="/dev/vdb", size_bytes=64 << 20)
+    text = ROOMS["fio"].job(workload, target).files["/run/pvebench/job.fio"].decode()
+    assert "buffer_compress_percentage=60\n" in text
+    assert "refill_buffers=1\n" in text
+    fill = fill_job(target, 1, compress=60).files["/run/pvebench/fill.fio"].decode()
+    assert "buffer_compress_percentage=60\n" in fill
+    assert "compress" not in fill_job(target, 1).files["/run/pvebench/fill.fio"].decode()
+
+
+def test_nothing_else_means_something_new_because_there_are_more_options() -> None:
+    plain = ROOMS["fio"].resolve({"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=5)
+    assert "compress" not in plain.parameters

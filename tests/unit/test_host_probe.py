@@ -46,14 +46,14 @@ def test_qemus_cpu_is_split_by_thread_and_the_rest_is_other(tmp_path: Path) -> N
 def test_the_hosts_total_leaves_out_idle_iowait_and_guest_time_counted_twice(
     tmp_path: Path,
 ) -> None:
-    snapshot = ProcProbe(lambda: 7, tmp_path, process_tree(tmp_path)).snapshot()
+    snapshot = ProcProbe(lambda: 7, lambda: tmp_path, process_tree(tmp_path)).snapshot()
     assert snapshot.cpu_seconds["total"] == 1550 / TICKS
     assert (snapshot.cpus, snapshot.context_switches) == (2, 777)
     assert snapshot.bytes == {"process_read": 4096, "process_write": 8192}
 
 
 def test_a_process_that_is_gone_gives_no_figures_rather_than_zeros(tmp_path: Path) -> None:
-    snapshot = ProcProbe(lambda: 99, tmp_path, process_tree(tmp_path)).snapshot()
+    snapshot = ProcProbe(lambda: 99, lambda: tmp_path, process_tree(tmp_path)).snapshot()
     assert set(snapshot.cpu_seconds) == {"total"}
     assert snapshot.bytes == {}
 

@@ -4,9 +4,14 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
+import pytest
+
 from pvebench.config import load_pack
+from pvebench.errors import ConfigError
+from pvebench.model.run import Outcome
+from pvebench.model.units import MIB
 from pvebench.plan import Matrix, expand, make_plan, select
-from support.packs import ROOT, SMALL, STORAGES, quick, write_pack
+from support.packs import ROOT, SMALL, STORAGES, quick, simulate, write_pack
 
 
 def full() -> Matrix:
@@ -103,3 +108,64 @@ def test_one_scale_makes_size_and_time_smaller() -> None:
     whole, quarter = load_pack(path), load_pack(path, scale=0.25)
     assert quarter.volume_bytes * 4 == whole.volume_bytes
     assert quarter.workloads[0].runtime_seconds * 4 == whole.workloads[0].runtime_seconds
+
+
+def fills_of(directory: Path, text: str) -> int:
+    matrix = expand(load_pack(write_pack(directory, text)), node="lab", storages=STORAGES)
+    return make_plan(matrix, seed=1).fills
+
+
+def test_what_leaves_zeros_is_followed_by_a_fill(tmp_path: Path) -> None:
+    assert fills_of(tmp_path, SMALL) == 1
+    assert fills_of(tmp_path, SMALL + "  - dd: {rw: write, input: zero, direct: true}\n") >= 2
+    assert fills_of(tmp_path, SMALL + "  - dd: {rw: write, direct: true}\n") == 1
+
+
+def test_a_clone_that_is_trimmed_is_never_filled(tmp_path: Path) -> None:
+    text = SMALL.replace("axes:", "fixed: {backing: true, discard: true}\naxes:")
+    text = text.replace("format: [raw]", "format: [qcow2]")
+    assert fills_of(tmp_path, text + "  - fio: {rw: randtrim, bs: 64k}\n") == 0
+
+
+def test_the_default_cluster_size_has_one_name_only(tmp_path: Path) -> None:
+    text = SMALL.replace("format: [raw]", "format: [qcow2]\n  cluster_size: [64k, 128k]")
+    matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
+    assert {case.scenario.slug for case in matrix.cases} == {
+        f"local.{bus}.qcow2.none{tail}"
+        for bus in ("virtio", "scsi") for tail in ("", ".cluster_size-128k")
+    }  # fmt: skip
+
+
+def test_a_list_of_values_sweeps_an_option_of_a_workload(tmp_path: Path) -> None:
+    text = SMALL.replace("iodepth: 8", "iodepth: [1, 4], numjobs: [1, 2]")
+    pack = load_pack(write_pack(tmp_path, text))
+    assert [workload.slug for workload in pack.workloads] == [
+        "randread-4k-qd1", "randread-4k-qd1-j2", "randread-4k-qd4", "randread-4k-qd4-j2",
+    ]  # fmt: skip
+
+
+def test_a_sweep_over_nothing_and_one_that_repeats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"14:42: fio.iodepth: a sweep over no values"):
+        load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "iodepth: []")))
+    with pytest.raises(ConfigError, match="same workload as entry 1"):
+        load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "iodepth: [4, 4]")))
+
+
+def test_a_volume_that_is_filled_otherwise_is_another_history(tmp_path: Path) -> None:
+    once, twice = (
+        expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES).cases[0]
+        for text in (SMALL, SMALL.replace("size: 64M", "size: 64M\n  fill: 2"))
+    )
+    assert once.key != twice.key
+    assert once.scenario.layout.content != twice.scenario.layout.content
+
+
+def test_two_passes_of_filling_are_made_and_counted(tmp_path: Path) -> None:
+    text = SMALL.replace("size: 64M", "size: 64M\n  fill: 2")
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
+    simulation.worker.run()
+    assert {run.outcome for run in simulation.recorder.runs} == {Outcome.OK}
+    plan = make_plan(
+        expand(load_pack(tmp_path / "pack.yaml"), node="lab", storages=STORAGES), seed=1
+    )
+    assert plan.bytes_written == 2 * 64 * MIB

@@ -99,7 +99,7 @@ def test_a_worker_drops_what_the_new_packs_do_not_want_and_goes_on(tmp_path: Pat
     other = simulate(
         tmp_path, pack=write_pack(tmp_path, SMALL.replace("[virtio, scsi]", "[virtio]"))
     )
-    simulation.worker.assign(other.worker._assignments)
+    simulation.worker.assign(other.worker.assignments)
     for _ in range(6):
         simulation.world.clock.sleep(simulation.worker.step())
     buses = {run.case.scenario.disk.bus for run in simulation.recorder.runs}
@@ -133,3 +133,16 @@ def test_a_running_service_reloads_on_sighup_and_survives_a_bad_file(
         pack.write_text(SMALL.replace("pack: small", "pack: renamed"))
         server.wait_for('pvebench_config_info{packs="renamed"}', seconds=30)
     assert process.poll() is None
+
+
+def test_a_new_pack_that_is_mended_is_taken_over_by_itself(instance: Instance) -> None:
+    other = instance.config.parent / "other.yaml"
+    good = instance.pack.read_text().replace("pack: small", "pack: other")
+    other.write_text(good.replace("axes:", "axis:"))
+    instance.config.write_text("packs: [pack.yaml, other.yaml]\nnode: lab\n")
+    instance.reloader.check()
+    assert instance.metrics()["pvebench_config_last_reload_successful"] == 0
+    other.write_text(good)
+    instance.reloader.check()
+    assert instance.metrics()["pvebench_config_last_reload_successful"] == 1
+    assert len(instance.applied) == 1

@@ -12,6 +12,7 @@ from pvebench.model.rules import STORAGE_KINDS, why_not, why_not_run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
+from pvebench.workloads import ROOMS
 
 PLAIN = Scenario(
     node="lab", storage="local", disk=Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE),
@@ -82,15 +83,58 @@ def test_trim_needs_discard_and_the_bare_device() -> None:
         slug="trim-4k", tool="fio", title="", parameters={}, directions=(Direction.TRIM,),
         ramp_seconds=0, runtime_seconds=1,
     )  # fmt: skip
-    assert why_not_run(PLAIN, trim) == "trim needs discard on"
-    assert why_not_run(with_disk(discard=True), trim) is None
+    assert why_not_run(PLAIN, trim, STORAGE_KINDS["dir"]) == "trim needs discard on"
+    assert why_not_run(with_disk(discard=True), trim, STORAGE_KINDS["dir"]) is None
     filed = dataclasses.replace(
         with_disk(discard=True), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB)
     )
-    assert why_not_run(filed, trim) == "trim works on the bare device only"
+    assert why_not_run(filed, trim, STORAGE_KINDS["dir"]) == "trim works on the bare device only"
 
 
-def test_only_the_buses_without_hot_plug_are_cold() -> None:
+def tool(name: str, **options: object) -> Workload:
+    return ROOMS[name].resolve(options, ramp_seconds=0, runtime_seconds=4)
+
+
+HOST = with_disk(bus=Bus.HOST, format=Format.RAW)
+ON_EXT4 = with_layout(filesystem=Filesystem.EXT4, file_bytes=256 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "workload", "kind", "reason"),
+    [
+        (PLAIN, tool("bonnie++", size="64M"), "dir", "needs a filesystem"),
+        (ON_EXT4, tool("hdparm"), "dir", "hdparm works on a bare device only"),
+        (ON_EXT4, tool("bonnie++", size="1G"), "dir", "three quarters"),
+        (HOST, tool("hdparm"), "dir", "volumes are files here"),
+        (HOST, tool("bonnie++", size="64M"), "loop", "this storage holds none"),
+        (HOST, tool("boot"), "dir", "boot needs a VM"),
+        (HOST, tool("fio", rw="trim", bs="4k"), "dir", "does not trim"),
+    ],
+)
+def test_a_workload_that_cannot_run_there_is_left_out_with_its_reason(
+    scenario: Scenario, workload: Workload, kind: str, reason: str
+) -> None:
+    assert reason in (why_not_run(scenario, workload, STORAGE_KINDS[kind]) or "nothing")
+
+
+def test_tools_run_where_they_find_what_they_need() -> None:
+    folder = STORAGE_KINDS["dir"]
+    assert why_not_run(PLAIN, tool("hdparm"), folder) is None
+    small = dataclasses.replace(ON_EXT4, layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB))
+    assert why_not_run(small, tool("bonnie++", size="64M"), folder) is None
+    assert why_not_run(HOST, tool("bonnie++", size="64M"), folder) is None
+    assert why_not_run(HOST, tool("hdparm"), STORAGE_KINDS["block"]) is None
+
+
+def test_the_hosts_row_takes_no_disk_options() -> None:
+    assert why_not(HOST, STORAGE_KINDS["dir"]) is None
+    iothread = dataclasses.replace(HOST.disk, iothread=True)
+    with_option = dataclasses.replace(HOST, disk=iothread)
+    assert "no disk options" in (why_not(with_option, STORAGE_KINDS["dir"]) or "")
+    assert "QEMU itself" in (why_not(HOST, STORAGE_KINDS["nfs"]) or "")
+
+
+def test_only_the_buses_without_hot_plug_and_the_host_are_cold() -> None:
     cold = {
         (bus, hw)
         for bus in Bus
@@ -98,7 +142,8 @@ def test_only_the_buses_without_hot_plug_are_cold() -> None:
         if dataclasses.replace(PLAIN.disk, bus=bus, scsihw=hw).cold
     }
     assert cold == {
-        *((bus, hw) for bus in (Bus.SATA, Bus.IDE) for hw in ScsiHw), (Bus.SCSI, ScsiHw.LSI)
+        *((bus, hw) for bus in (Bus.SATA, Bus.IDE, Bus.HOST) for hw in ScsiHw),
+        (Bus.SCSI, ScsiHw.LSI),
     }  # fmt: skip
 
 

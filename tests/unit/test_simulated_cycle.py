@@ -11,6 +11,7 @@ from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
 from pvebench.plan import Assignment, expand
+from pvebench.workloads import ROOMS
 from support.packs import SMALL, STORAGES, simulate, write_pack
 
 
@@ -223,6 +224,41 @@ def test_one_cycle_of_two_packs_runs_both(tmp_path: Path) -> None:
     simulation = simulate(tmp_path)
     other = load_pack(write_pack(tmp_path, SMALL.replace("64M", "256M").replace("8}", "9}")))
     matrix = expand(other, node="lab", storages=STORAGES)
-    simulation.worker._assignments += (Assignment(other, matrix),)
+    simulation.worker.assign((*simulation.worker.assignments, Assignment(other, matrix)))
     simulation.worker.run()
     assert len(simulation.store.recent()) == 14
+
+
+def test_a_database_that_fails_for_a_while_only_delays(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path)
+    store, failures = simulation.store, iter([True, False, True, False])
+    begin, end = store.begin_cycle, store.end_cycle
+
+    def begin_cycle(*args: str, **kwargs: object) -> None:
+        if next(failures):
+            raise StoreError("the file system is full")
+        begin(*args, **kwargs)  # type: ignore[arg-type] # handed through
+
+    store.begin_cycle = begin_cycle  # type: ignore[method-assign] # fails as a full disk does
+    simulation.worker.run()
+    assert len(simulation.recorder.runs) == 12
+    assert store.totals().cycles == {("lab", "wall"): 1}
+    assert end == store.end_cycle
+
+
+def test_a_fault_of_our_own_costs_one_run_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path)
+    real, calls = ROOMS["fio"].parse, iter([True])
+
+    def parse(*args: object) -> object:
+        if next(calls, False):
+            raise KeyError("iops")
+        return real(*args)  # type: ignore[arg-type] # handed through
+
+    monkeypatch.setattr(ROOMS["fio"], "parse", parse)
+    simulation.worker.run()
+    failed = [run for run in simulation.recorder.runs if run.outcome is Outcome.FAILED]
+    assert [run.reason for run in failed] == ["a fault of pvebench: KeyError"]
+    assert "Traceback" in failed[0].evidence["error"]

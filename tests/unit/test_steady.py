@@ -80,7 +80,7 @@ def test_a_pack_with_steady_runs_each_workload_until_it_is_and_keeps_the_rates(
 def test_a_rate_that_never_settles_is_measured_and_said_to_be_not_steady(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def growing(self: SimulatedJob, now: float) -> int:
+    def growing(self: SimulatedJob, now: float, **_: float) -> int:
         return round(max(0.0, now - self.begun - 0.3) ** 4)
 
     monkeypatch.setattr(SimulatedJob, "operations", growing)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import event, func, select
 
 from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed, StoreTooNew
 from pvebench.model.environment import Environment
@@ -14,7 +15,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store import StateDirectory, Store
 from pvebench.store.engine import open_engine
-from pvebench.store.tables import metadata
+from pvebench.store.tables import journal, metadata
 from support.packs import quick
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -184,3 +185,44 @@ def test_failures_are_what_is_not_ok_newest_first(store: Store) -> None:
 def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store) -> None:
     assert not store.simulated
     assert Store(tmp_path / "other.db", simulated=True).simulated
+
+
+def test_a_database_that_cannot_be_written_is_told_and_undoing_goes_on(store: Store) -> None:
+    number = store.journal.open("volume", {"path": "/nowhere"})
+    locker = sqlite3.connect(store.path, isolation_level=None)
+    store._engine.dispose()
+    event.listen(store._engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout=10"))
+    locker.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(StoreError, match="cannot be written: database is locked"):
+            store.begin_cycle("c2", node="lab", pack="p", tier="core", planned=1)
+        store.journal.close(number)  # says so, and goes on
+    finally:
+        locker.close()
+    assert [entry[0] for entry in store.journal.pending()] == [number]
+
+
+def test_old_evidence_goes_before_old_runs_and_each_case_keeps_its_newest(store: Store) -> None:
+    day = 24 * 60
+    numbers = {
+        uid: store.add_run(run(uid, minutes=days * day, outcome=outcome))
+        for uid, days, outcome in (
+            ("oldest", 0, Outcome.OK), ("old", 50, Outcome.OK), ("good", 80, Outcome.OK),
+            ("bad", 81, Outcome.FAILED),
+        )
+    }  # fmt: skip
+    store.journal.close(store.journal.open("volume", {"path": "/gone"}))
+    now = START + timedelta(days=5000)
+    assert store.prune(
+        START + timedelta(days=100), evidence_seconds=30 * 86400, runs_seconds=80 * 86400
+    ) == (2, 1)
+    assert store.run(numbers["oldest"]) is None
+    old = store.run(numbers["old"])
+    assert old is not None
+    assert old.samples
+    assert store.evidence(numbers["old"]) == {}
+    store.prune(now, evidence_seconds=86400, runs_seconds=86400)
+    assert [one.uid for one in store.recent()] == ["bad", "good"]
+    assert store.evidence(numbers["good"])
+    with store._engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(journal)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -317,3 +318,12 @@ def _run_all(job: Job) -> None:
     for argv in job.prepare:
         subprocess.run(argv, check=True)
     subprocess.run(job.argv, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", ["count", "size", "time", "iops", "bps"])
+def test_an_ioping_summary_without_a_number_is_unreadable(name: str) -> None:
+    text = (GOLDEN / "ioping" / "read.json").read_text("utf-8")
+    entries = json.loads(text)
+    del entries[-1]["stat"][name]
+    with pytest.raises(OutputUnreadable, match=f"no usable number {name}"):
+        ROOMS["ioping"].parse(resolve("ioping", count=101, interval=0), json.dumps(entries), {})

@@ -331,10 +331,11 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
     )  # fmt: skip
     (tmp_path / "other").mkdir()
     simulation = simulate(tmp_path / "other")
-    simulation.worker._status = replace(
-        simulation.worker.status, node=EVIL, case=case, phase=Phase.BOOT, fault=EVIL,
-        upcoming=(case,),
-    )  # fmt: skip
+    simulation.worker.set_status(
+        lambda status: replace(
+            status, node=EVIL, case=case, phase=Phase.BOOT, fault=EVIL, upcoming=(case,)
+        )
+    )
     with served(app_of(simulation, board=Board(store))) as where:
         for path in ("/", f"/runs/{number}", f"/cases/{quote(case.key)}", f"/{quote(EVIL)}"):
             answer = httpx2.get(where + path)
@@ -354,7 +355,7 @@ def test_a_secret_that_a_driver_let_slip_is_not_shown(tmp_path: Path) -> None:
         f'{{"password": "{secret}"}}',
         f"Cookie: PVEAuthCookie={secret}; path=/",
     ]
-    case = simulation.worker._assignments[0].matrix.cases[0]
+    case = simulation.worker.assignments[0].matrix.cases[0]
     simulation.store.begin_cycle("c1", node="lab", pack="p", tier="t", planned=1)
     number = simulation.store.add_run(
         Run(
@@ -483,3 +484,13 @@ def test_reading_many_cases_takes_as_many_questions_as_reading_few(
         return len(asked)
 
     assert questions(measured.store) == questions(few.store) <= 8
+
+
+def test_boots_and_idle_vms_show_what_was_measured(tmp_path: Path) -> None:
+    text = SMALL.replace("workloads:", "workloads:\n  - boot: {}\n  - idle: {}")
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, text))
+    simulation.worker.run()
+    shown = said(index(simulation))
+    assert "no result" not in shown
+    assert re.search(r"Boot of the guest.*\d ms|Boot of the guest.*\d s", shown)
+    assert "cores" in shown

@@ -14,7 +14,9 @@ from typing import Final
 RATE_TOLERANCE: Final = 0.01
 SIZE_TOLERANCE: Final = 0.02
 CPU_TOLERANCE: Final = 0.02
-"""Of one CPU: counters tick, and are read one after the other."""
+"""Of each CPU: counters are not all read at one moment."""
+CPU_TICKS_SECONDS: Final = 0.05
+"""How far a CPU's counted time may be off at the two ends together: they tick every 10 ms."""
 LEAST_SHARE: Final = 0.5
 """Less than this share of the data (or flushes) is no longer the disk's work."""
 STARVED: Final = 0.8
@@ -103,15 +105,24 @@ def _size(figures: Figures) -> list[Suspicion]:
     ]
 
 
-def cpu_out_of_range(shares: Mapping[str, float], *, cpus: float = 1.0) -> list[Suspicion]:
-    """Return what is below nothing or above all CPUs; `shares` are in CPUs."""
+def cpu_out_of_range(
+    shares: Mapping[str, float], *, cpus: float = 1.0, seconds: float = 10.0
+) -> list[Suspicion]:
+    """Return what is below nothing or above all CPUs.
+
+    Args:
+        shares: in CPUs.
+        cpus: how many there are.
+        seconds: over which they were counted; in a short time single clock ticks weigh more.
+    """
+    slack = cpus * (CPU_TOLERANCE + CPU_TICKS_SECONDS / seconds)
     found = [
         Suspicion(Doubt.CPU, f"CPU {name} is {value * 100:.10g} % of {cpus:.10g} CPU")
         for name, value in shares.items()
-        if not -CPU_TOLERANCE <= value <= cpus + CPU_TOLERANCE
+        if not -slack <= value <= cpus + slack
     ]
     whole = sum(shares.values())
-    if not found and len(shares) > 1 and whole > cpus + CPU_TOLERANCE:
+    if not found and len(shares) > 1 and whole > cpus + slack:
         words = " and ".join(shares)
         found = [Suspicion(Doubt.CPU, f"CPU {words} together are {whole * 100:.10g} %")]
     return found

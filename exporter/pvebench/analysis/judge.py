@@ -24,8 +24,10 @@ from pvebench.model.known_issue import KnownIssue
 
 NEAR: Final = 3
 """Runs between an event and a step found by the scan for the event to explain it."""
-RARE: Final = 0.05
+RARE: Final = 0.01
 """Steps of their size that all cases together may make by chance."""
+RESIDUE: Final = 0.15
+"""Share of a levelled step that may be left of it."""
 LOOK: Final = 10
 """Runs that make a look at a history one that tells anything new."""
 COMPANY: Final = 3
@@ -201,7 +203,10 @@ class _Figure:
         """Return the steps at other times than those known; those near an event are its own."""
         levelled = tuple((step.time, step.effect) for step in self._steps[history.case])
         for step in judge.scan(replace(history, levelled=levelled)):
-            if _near(step, levelled, history) or abs(step.effect) < history.figure.least_effect:
+            # What is left of a large step that was levelled by its estimate is no step.
+            left = RESIDUE * max((abs(effect) for _, effect in levelled), default=0.0)
+            least = max(history.figure.least_effect, left)
+            if _near(step, levelled, history) or abs(step.effect) < least:
                 continue
             place = history.split(step.time)
             near = [e for e in events if abs(history.split(e.time) - place) <= NEAR]

@@ -28,8 +28,9 @@ FREE: Final = 0.2
 """Autocorrelation that independent runs show by chance."""
 REVISIT: Final = 0.35
 """Share of a shift within which the new level is one that an earlier segment had already."""
-OWN: Final = 1.0
-"""A shift is new only if it is so many times the largest that the history has made by itself."""
+OWN: Final = 0.8
+"""A shift is new only if it is so many times the largest that the history has made by itself:
+nearly as large, since that one was the largest of many."""
 TO_SCORE: Final = 1.75
 """What that quantile is worth in standard deviations, for the p-value."""
 LOOKS: Final = 20.0
@@ -45,7 +46,7 @@ class PlaceboScan:
             the smallest that keeps `make bench-detection`'s aims for false alarms.
     """
 
-    threshold: float = 2.25
+    threshold: float = 2.3
 
     def newest(self, values: Sequence[float], starts: Sequence[int] = (0,)) -> Step | None:
         """Return the change that the newest run completes, or None.

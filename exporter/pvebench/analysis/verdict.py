@@ -150,6 +150,7 @@ def conclude(
     state, reason = _state(history, open_steps, last, numbers)
     if state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
         state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
+        reason = ""
         numbers = doubtful.effect, doubtful.low, doubtful.high, doubtful.runs
     p_value = open_steps[-1].p_value if open_steps else last.p_value if last else None
     return Verdict(

@@ -19,11 +19,10 @@ from pvebench.config import Settings
 from pvebench.drivers.host import SystemClock
 from pvebench.drivers.qemu.accel import remembered_fault
 from pvebench.drivers.qemu.volumes import RESERVE_BYTES
-from pvebench.errors import MachineError, PvebenchError
+from pvebench.errors import MachineError, NotWritable, PvebenchError
 from pvebench.guest import default_directory, load_image
 from pvebench.model.units import show_bytes
 from pvebench.plan import Assignment, make_plan
-from pvebench.store import StateDirectory
 
 TOOLS: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -81,8 +80,14 @@ def _attempt(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _state(settings: Settings) -> str:
-    StateDirectory(settings.state, exclusive=False)
-    return str(settings.state)
+    # Looked at, not made: as root it would then belong to root.
+    there = _existing(settings.state)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise NotWritable(
+            f"state directory {settings.state}: {there} cannot be written",
+            next_step="mend its permissions, or name another one with --state",
+        )
+    return str(settings.state) + ("" if there == settings.state else " (will be made)")
 
 
 def _tools() -> Iterator[Finding]:

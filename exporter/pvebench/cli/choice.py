@@ -7,7 +7,7 @@ from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.proxmox.storages import storage_kind
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.rules import STORAGE_KINDS, StorageKind
-from pvebench.plan import Assignment, Matrix, check_slugs, expand, select
+from pvebench.plan import Assignment, Matrix, Rows, check_slugs, expand, select
 
 
 def section(settings: Settings) -> ProxmoxSettings:
@@ -34,6 +34,11 @@ def storage_kinds(settings: Settings, node: str) -> dict[str, StorageKind]:
     return {name: STORAGE_KINDS[entry.kind] for name, entry in settings.storages_in_force().items()}
 
 
+def rows_of(settings: Settings) -> Rows:
+    """Return which rows can be run: pvebench is on the node itself only in the lab."""
+    return {"host": Rows.HOST, "proxmox": Rows.VM}.get(settings.driver, Rows.BOTH)
+
+
 def assignments(
     settings: Settings,
     *,
@@ -51,7 +56,10 @@ def assignments(
     found: list[tuple[Pack, Matrix]] = []
     for node in settings.nodes_in_force():
         kinds = storage_kinds(settings, node)
-        here = [(pack, expand(pack, node=node, storages=kinds, elsewhere=every)) for pack in packs]
+        here = [
+            (pack, expand(pack, node=node, storages=kinds, elsewhere=every, rows=rows_of(settings)))
+            for pack in packs
+        ]
         here = [(pack, select(matrix, only=only, skip=skip)) for pack, matrix in here]
         check_slugs(here)
         found += [(pack, matrix) for pack, matrix in here if matrix.cases]

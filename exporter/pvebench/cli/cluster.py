@@ -14,6 +14,7 @@ from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
 from pvebench.drivers.proxmox.manners import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
+from pvebench.drivers.proxmox.probe import NodeProbe
 from pvebench.drivers.proxmox.storages import ClusterStorage
 from pvebench.drivers.proxmox.stray import Stray, choose, find_strays
 from pvebench.drivers.proxmox.stray import remove_stray as remove_found
@@ -71,7 +72,8 @@ def cluster_site(
         ),
         image=image, journal=journal, clock=clock, storages=storages_of(given, node),
     )  # fmt: skip
-    probe = NodeExporterProbe(probe_of(settings, node))
+    url = probe_of(settings, node)
+    probe = NodeProbe(hypervisor, NodeExporterProbe(url) if url else None)
     return Site(node=node, hypervisor=hypervisor, probe=probe, clock=clock)
 
 
@@ -147,7 +149,11 @@ def _image(settings: Settings, node: str, api: Connection, storage: str) -> Find
 
 def _exporter(url: str) -> Finding:
     if not url:
-        return "node_exporter", True, "none is configured: no host CPU beside the results"
+        return (
+            "node_exporter",
+            True,
+            "none is configured: the API's own figures are used, marked total_coarse",
+        )
     try:
         cpus = read_counters(fetch(url)).cpus
     except PvebenchError as error:

@@ -93,10 +93,6 @@ class Crew:
         """Return what each worker does."""
         return [member.worker.status for member in self._members]
 
-    def status_of(self, node: str) -> WorkerStatus:
-        """Return what the worker of `node` does."""
-        return next(status for status in self.statuses() if status.node == node)
-
     def outcomes(self) -> list[Outcome]:
         """Return how the last run of each case ended."""
         return [outcome for member in self._members for outcome in member.worker.outcomes.values()]

@@ -115,6 +115,7 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
 @click.option("--listen", default="127.0.0.1:9620", show_default=True)
 def show(state: Path, pack: Path, listen: str) -> None:
     """Serve the simulated results until Ctrl-C: the pages and /metrics, as `serve` would."""
+    listen = Settings().with_changes({"listen": listen}).listen
     given = demo_assignments(load_pack(pack))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)

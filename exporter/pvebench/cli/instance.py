@@ -12,11 +12,14 @@ from pathlib import Path
 
 from pvebench.config import Settings
 from pvebench.drivers.host import ProcProbe, SystemClock
+from pvebench.drivers.host.beside import Beside
+from pvebench.drivers.host.disk import KIND as SCRATCH_KIND
+from pvebench.drivers.host.disk import HostDisk, undo_scratch
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.proof import prove_kvm
 from pvebench.drivers.qemu.registry import STORAGES
-from pvebench.drivers.qemu.storages import StorageOptions
+from pvebench.drivers.qemu.storages import Storage, StorageOptions
 from pvebench.drivers.simulated import (
     Reality,
     SimulatedClock,
@@ -86,7 +89,7 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
         cluster = import_module("pvebench.cli.cluster")
         lines: list[str] = cluster.undo_on_cluster(settings, journal, SystemClock())
         return lines
-    return undo_pending(journal)
+    return undo_pending(journal, {SCRATCH_KIND: undo_scratch})
 
 
 def make_sites(
@@ -98,6 +101,13 @@ def make_sites(
     if isinstance(clock, SimulatedClock):
         seed = settings.simulation.seed
         return [simulated_site(World(node=settings.node, seed=seed, clock=clock, journal=journal))]
+    if settings.driver == "host":
+        storages = _storages(settings, state, journal)
+        host = HostDisk(
+            node=settings.node, storages=storages, runtime=state.runtime, journal=journal
+        )
+        probe = ProcProbe(lambda: None, lambda: host.volume_path)
+        return [Site(node=settings.node, hypervisor=host, probe=probe, clock=clock)]
     image = build_image(settings.guest_image or default_directory(), say=say)
     if settings.driver == "proxmox":
         cluster = import_module("pvebench.cli.cluster")
@@ -116,17 +126,24 @@ def _lab_site(
     accelerator = choose_accelerator(
         settings.accelerator, memory=kvm_memory(), prove=proof, say=say
     )
-    options = storage_options(settings, state)
+    storages = _storages(settings, state, journal)
     lab = QemuLab(
-        node=settings.node,
-        storages={one.name: STORAGES[one.kind](one, journal) for one in options},
-        image=image, accelerator=accelerator, runtime=state.runtime, journal=journal, clock=clock,
+        node=settings.node, storages=storages, image=image, accelerator=accelerator,
+        runtime=state.runtime, journal=journal, clock=clock,
     )  # fmt: skip
-    # One device is counted: that of the first storage; a later probe may tell storages apart.
-    first = Path(options[0].path or state.path)
-    return Site(
-        node=settings.node, hypervisor=lab, probe=ProcProbe(lambda: lab.pid, first), clock=clock
+    host = HostDisk(node=settings.node, storages=storages, runtime=state.runtime, journal=journal)
+    both = Beside(lab, host)
+    # While the host measures, the idle VM's counters have nothing to do with it.
+    probe = ProcProbe(
+        lambda: None if both.on_host else lab.pid,
+        lambda: (host if both.on_host else lab).volume_path,
     )
+    return Site(node=settings.node, hypervisor=both, probe=probe, clock=clock)
+
+
+def _storages(settings: Settings, state: StateDirectory, journal: Journal) -> dict[str, Storage]:
+    options = storage_options(settings, state)
+    return {one.name: STORAGES[one.kind](one, journal) for one in options}
 
 
 def storage_options(settings: Settings, state: StateDirectory) -> list[StorageOptions]:

@@ -26,7 +26,8 @@ _SETTINGS = (
         help="Pack to use instead of those of the settings; may be repeated.",
     ),
     click.option(
-        "--driver", type=click.Choice(["qemu", "proxmox", "simulated"]), help="What runs the guest."
+        "--driver", type=click.Choice(["qemu", "proxmox", "host", "simulated"]),
+        help="What runs the workloads.",
     ),
     click.option("--node", help="Label 'node' of the results."),
     click.option(

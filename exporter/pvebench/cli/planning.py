@@ -69,6 +69,8 @@ def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
 def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
     pack = entry.pack
     console.print(f"[bold]{pack.name}[/bold]: {pack.title}")
+    if pack.source:
+        console.print(f"after: {pack.source}")
     console.print(
         f"{len(made.cases)} cases, {made.restarts} boots, {made.switches} switches, "
         f"{made.fills} fills; about {show_seconds(made.seconds)}, "
@@ -110,6 +112,7 @@ def packs(directory: Path, as_json: bool) -> None:
     rows = [
         {
             "pack": pack.name, "title": pack.title, "tier": pack.tier, "file": str(pack.path),
+            "source": pack.source, "published": pack.published,
             "every_seconds": pack.every_seconds, "volume_bytes": pack.volume_bytes,
             "workloads": [workload.slug for workload in pack.workloads],
         }
@@ -118,10 +121,11 @@ def packs(directory: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("pack", "tier", "every", "volume", "workloads", "title", box=None)
+    table = Table("pack", "tier", "every", "volume", "workloads", "title and source", box=None)
     for pack in found:
+        words = f"{pack.title}\n[dim]{pack.source}[/dim]" if pack.source else pack.title
         table.add_row(
             pack.name, pack.tier, show_seconds(pack.every_seconds), format_size(pack.volume_bytes),
-            str(len(pack.workloads)), pack.title,
+            str(len(pack.workloads)), words,
         )  # fmt: skip
     make_console().print(table)

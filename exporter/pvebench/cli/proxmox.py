@@ -61,6 +61,7 @@ def _keep(token: str, path: Path | None) -> None:
         return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.fchmod(descriptor, 0o600)  # the mode above is not given to a file that was there
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(f"{token}\n")
     except OSError as error:

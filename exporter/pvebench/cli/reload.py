@@ -44,6 +44,7 @@ class Reloader:
         self._apply = apply
         self._current = first
         self._asked = False
+        self._suspects: tuple[Path, ...] = ()
         self._seen = self._signature()
         self.state = self._state_of(first)
 
@@ -66,8 +67,12 @@ class Reloader:
             found = self._load()
             fixed = self._current.settings.fixed_differences(found.settings)
         except ConfigError as error:
+            # The bad file may be one that the settings in force do not name.
+            self._suspects = tuple({Path(problem.file) for problem in error.problems})
+            self._seen = self._signature()
             self._refuse(str(error))
             return
+        self._suspects = ()
         if fixed:
             self._refuse(f"{', '.join(fixed)}: cannot be changed while running; restart pvebench")
             return
@@ -85,12 +90,13 @@ class Reloader:
         return [*([self._config] if self._config else []), *settings.packs]
 
     def _signature(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(_stat(path) for path in self._files(self._current.settings))
+        files = [*self._files(self._current.settings), *self._suspects]
+        return tuple(_stat(path) for path in files)
 
     def _state_of(self, configuration: Configuration) -> ConfigState:
         return ConfigState(
             digest=_digest(self._files(configuration.settings)),
-            packs=tuple(entry.pack.name for entry in configuration.given),
+            packs=tuple(dict.fromkeys(entry.pack.name for entry in configuration.given)),
             loaded=datetime.now(UTC), successful=True,
         )  # fmt: skip
 

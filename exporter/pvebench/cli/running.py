@@ -28,6 +28,7 @@ from pvebench.cli.options import read_settings, selection_options, settings_opti
 from pvebench.cli.planned import planned_cases
 from pvebench.cli.progress import ProgressLines, make_progress
 from pvebench.cli.reload import Configuration, Reloader
+from pvebench.cli.tidying import Tidier
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import CycleIncomplete
 from pvebench.judging import Feed, Keeper
@@ -109,7 +110,13 @@ def _measure(
         board = Board(store, planned_cases(first.given))
         reloader = Reloader(config, first, load=load, apply=relay.reload)
         # A counted cycle is what was asked for when it was started, to its end.
-        between = reloader.check if cycles is None else _nothing
+        tidier = Tidier(store, lambda: reloader.current.settings, clock.now)
+
+        def look_after() -> None:
+            reloader.check()
+            tidier.check()
+
+        between = look_after if cycles is None else _nothing
         stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
         sites = make_sites(settings, state, store.journal, clock, console.print)
         manners = Manners(settings, state, store, clock, Turns(clock.monotonic))

@@ -24,11 +24,6 @@ def _slug(value: Any) -> str:
     return value
 
 
-def _duration(value: Any) -> float:
-    # A float is a duration that was read before (settings with options put over them).
-    return value if isinstance(value, float) else parse_duration(value)
-
-
 def _scale(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
         raise ValueError(f"{value!r} is not a scale: write a number above 0 and at most 100")
@@ -80,7 +75,7 @@ Size = Annotated[
 ]
 Duration = Annotated[
     float,
-    BeforeValidator(_duration),
+    BeforeValidator(parse_duration),
     WithJsonSchema({"type": "string", "examples": ["8s", "30m", "1d"]}),
 ]
 Scale = Annotated[

@@ -27,7 +27,7 @@ _MOUNT_OPTIONS: Final = re.compile(r"[a-z0-9_=,-]+\Z")
 def _cluster(size: int) -> int:
     if not 512 <= size <= 2 * MIB or size & (size - 1):
         raise ValueError(f"{size} is not a cluster size of qcow2: a power of two, 512 to 2M")
-    return size
+    return 0 if size == DEFAULT_CLUSTER else size  # the default has one name only
 
 
 def _queues(count: int) -> int:

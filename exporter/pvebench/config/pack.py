@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from pvebench.config.document import Document, read_document, unknown_key, validate
 from pvebench.config.fields import Duration, Ratio, Scale, Size, Slug, Strict
@@ -29,9 +30,13 @@ class VolumeOptions(Strict):
     Attributes:
         file: with a filesystem, size of the test file; None: half the volume.
         file_name: its name in the root of the filesystem.
+        fill: how often everything is written before it is measured.
+        compress: how many per cent of that data can be compressed away.
     """
 
     size: Size
+    fill: StrictInt = Field(default=1, ge=1, le=5)
+    compress: StrictInt = Field(default=0, ge=0, le=99)
     file: Size | None = None
     file_name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = DEFAULT_FILE
 
@@ -111,10 +116,15 @@ class PackFile(Strict):
         axes: swept in full: every value with every other.
         exclude: combinations to leave out.
         variants: options to try one entry at a time, over the first value of each axis.
+        source: where the set-up comes from, for packs that reproduce somebody's.
+        published: name of the published table that the results can be shown beside.
+        host: whether the host itself runs the workloads too, without a VM, on each storage.
     """
 
     pack: Slug
     title: StrictStr
+    source: StrictStr = ""
+    published: Slug | None = None
     tier: Literal["wall", "core", "full"] = "core"
     every: Duration
     seed: StrictInt = 1
@@ -122,6 +132,7 @@ class PackFile(Strict):
     fixed: Options = Options()
     exclude: tuple[Options, ...] = ()
     variants: tuple[Options, ...] = ()
+    host: StrictBool = False
     volume: VolumeOptions
     guest: GuestOptions = GuestOptions()
     measure: MeasureOptions = MeasureOptions()
@@ -148,15 +159,20 @@ class Pack:
     """A pack, resolved: what is measured, how, and how often.
 
     Attributes:
+        source, published: of a pack that reproduces a published test; else empty.
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
         excludes: combinations that the pack leaves out on purpose.
         variants: options put over the first value of each axis; one more scenario each.
+        host: whether each storage has a row of the host itself.
         every_seconds: how often each case is due.
         file_name, file_bytes: the test file of scenarios with a filesystem.
+        fill_passes, fill_compress: how the volume or the file is filled.
     """
 
     name: str
     title: str
+    source: str
+    published: str
     tier: str
     path: Path
     every_seconds: float
@@ -164,10 +180,13 @@ class Pack:
     axes: Mapping[str, tuple[OptionValue, ...]]
     excludes: tuple[Mapping[str, OptionValue], ...]
     variants: tuple[Mapping[str, OptionValue], ...]
+    host: bool
     volume_bytes: int
     machine: Machine
     file_name: str
     file_bytes: int
+    fill_passes: int
+    fill_compress: int
     conduct: Conduct
     workloads: tuple[Workload, ...]
 
@@ -189,6 +208,8 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     return Pack(
         name=file.pack,
         title=file.title,
+        source=" ".join(file.source.split()),
+        published=file.published or "",
         tier=file.tier,
         path=path,
         every_seconds=file.every,
@@ -196,10 +217,13 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         axes=axes,
         excludes=tuple(exclude.given() for exclude in file.exclude),
         variants=tuple(variant.given() for variant in file.variants),
+        host=file.host,
         volume_bytes=volume_bytes,
         machine=Machine(memory_bytes=file.guest.memory // KIB * KIB, cpus=file.guest.cpus),
         file_name=file.volume.file_name,
         file_bytes=min(_whole_mib(file_bytes * factor, least=8), volume_bytes),
+        fill_passes=file.volume.fill,
+        fill_compress=file.volume.compress,
         conduct=Conduct(
             settle_seconds=measure.settle, noisy_ratio=measure.noisy, repeats=measure.repeats
         ),
@@ -213,11 +237,12 @@ def _whole_mib(size: float, *, least: int) -> int:
 
 
 def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workload, ...]:
-    workloads: list[Workload] = []
+    workloads: list[tuple[int, Workload]] = []
     problems: list[Problem] = []
     for index, entry in enumerate(file.workloads):
         try:
-            workloads.append(_workload(entry, file.measure, factor))
+            made = [_workload(one, file.measure, factor) for one in _swept(entry)]
+            workloads += [(index, workload) for workload in made]
         except ValueError as error:
             problems.append(_workload_problem(document, index, entry, str(error)))
     problems += _repeated(document, workloads) if not problems else []
@@ -225,7 +250,21 @@ def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workl
         problems.append(document.problem(("workloads",), "no workloads: nothing would be run"))
     if problems:
         raise ConfigError(problems)
-    return tuple(workloads)
+    return tuple(workload for _, workload in workloads)
+
+
+def _swept(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one entry for each combination of options that are lists: a sweep in one line."""
+    tool, options = next(iter(entry.items())) if len(entry) == 1 else ("", None)
+    if not isinstance(options, dict):
+        return [entry]
+    lists = {key: value for key, value in options.items() if isinstance(value, list)}
+    if empty := [key for key, value in lists.items() if not value]:
+        raise ValueError(f"{empty[0]}: a sweep over no values measures nothing")
+    return [
+        {tool: {**options, **dict(zip(lists, values, strict=True))}}
+        for values in itertools.product(*lists.values())
+    ]
 
 
 def _workload(entry: dict[str, Any], measure: MeasureOptions, factor: float) -> Workload:
@@ -258,10 +297,10 @@ def _workload_problem(
     return document.problem(("workloads", index), message)
 
 
-def _repeated(document: Document, workloads: list[Workload]) -> list[Problem]:
+def _repeated(document: Document, workloads: list[tuple[int, Workload]]) -> list[Problem]:
     first: dict[str, int] = {}
     problems = []
-    for index, workload in enumerate(workloads):
+    for index, workload in workloads:
         if workload.slug in first:
             message = f"same workload as entry {first[workload.slug] + 1}: {workload.slug}"
             problems.append(document.problem(("workloads", index), message))

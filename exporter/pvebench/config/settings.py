@@ -84,7 +84,7 @@ _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Kind -> keys that it must have, keys that it may have."""
 
 
-_RELOADABLE: Final = ("packs", "max_age", "wall")
+_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs", "wall")
 """Settings that a running instance takes over when their file changes."""
 
 
@@ -108,7 +108,8 @@ class Settings(Strict):
 
     Attributes:
         node: the label `node` of every result.
-        driver: what runs the guest: real QEMU here, a Proxmox VE cluster, or a simulation.
+        driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
+            only the host's own rows; or a simulation.
         state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
@@ -117,15 +118,17 @@ class Settings(Strict):
         accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
-        wall: up to four cases for the wall dashboard. Empty: chosen from the results.
+        keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
+            (seconds) are removed; each case keeps its newest.
         quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
         proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
             section names several.
+        wall: up to four cases for the wall dashboard. Empty: chosen from the results.
     """
 
     node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "proxmox", "simulated"] = "qemu"
+    driver: Literal["qemu", "proxmox", "host", "simulated"] = "qemu"
     state: FilePath = Field(default_factory=default_state)
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
@@ -134,6 +137,8 @@ class Settings(Strict):
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
+    keep_evidence: Duration = 90 * 86400.0
+    keep_runs: Duration = 3 * 365 * 86400.0
     wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     simulation: SimulationSettings = SimulationSettings()
     quiet_hours: tuple[TimeWindow, ...] = ()
@@ -155,13 +160,14 @@ class Settings(Strict):
             ConfigError: an option's value is not valid.
         """
         try:
-            return Settings.model_validate({**dict(self), **changes})
+            given = Settings.model_validate(changes)
         except ValidationError as error:
             problems = [
                 Problem("command line", 0, 0, f"--{fault['loc'][0]}: {fault['ctx']['error']}")
                 for fault in error.errors()
             ]
             raise ConfigError(problems) from error
+        return self.model_copy(update={key: getattr(given, key) for key in changes})
 
     def fixed_differences(self, other: Settings) -> list[str]:
         """Return the keys that differ and cannot be changed while running."""

@@ -69,7 +69,7 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
     except UnicodeDecodeError:
         problems.append(Problem(str(path), 0, 0, "is not UTF-8 text"))
     except csv.Error as error:
-        problems.append(Problem(str(path), line, 1, f"is not CSV: {error}"))
+        problems.append(Problem(str(path), line + 1, 1, f"is not CSV: {error}"))
 
 
 def _row(

@@ -137,14 +137,16 @@ BOOT_TIME = _gauge(
 HOST_CPU = _gauge(
     "host_cpu_usage_cores",
     (*CASE, "component"),
-    "Host CPU in use during the measured window, in cores: total of the host, the qemu process, "
-    "and of qemu its vcpu, iothread and other threads.",
+    "Host CPU in use during the measured window, in cores: total of the host, its modes where "
+    "node_exporter tells them, the qemu process, and of qemu its vcpu, iothread and other threads; "
+    "total_coarse is the Proxmox API's own figure for nodes without node_exporter.",
 )
 HOST_PRESSURE = _gauge(
     "host_pressure_ratio",
     (*CASE, "resource"),
     "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
-    "io_some, io_full, memory_some, memory_full; nodes with node_exporter only.",
+    "io_some, io_full, memory_some, memory_full of nodes with node_exporter; vm_io_some … of the "
+    "VM alone at the window's end (Proxmox VE 9).",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
@@ -335,6 +337,11 @@ CONFIG_RELOAD_TIMESTAMP = _gauge(
     "config_last_reload_success_timestamp_seconds",
     (),
     "When the settings in force were loaded.",
+)
+PAGE_TIMESTAMP = _gauge(
+    "page_timestamp_seconds",
+    (),
+    "When this page was made; `pvebench selftest` follows it to Prometheus and Grafana.",
 )
 DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(

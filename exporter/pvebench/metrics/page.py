@@ -62,6 +62,7 @@ class Page:
         self._live = dict(live)
         self._now = now
         self._process = ProcessCollector(registry=None)
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
         self._shards = Shards()
         self._records: dict[str, CaseRecord] = {}
@@ -73,12 +74,17 @@ class Page:
 
     def refresh(self, case_key: str | None = None) -> None:
         """Show the results anew, of one case or of all; a fault leaves the old ones in place."""
-        try:
-            snapshot = self._source.snapshot(case_key)
-        except Exception:
-            # Whatever ails the store, the measuring goes on and the page keeps what it has.
-            log.exception("the results could not be read for the metrics page")
-            return
+        # One reading at a time: an older one put over a newer one would set counters back.
+        with self._reading:
+            try:
+                snapshot = self._source.snapshot(case_key)
+            except Exception:
+                # Whatever ails the store, the measuring goes on and the page keeps what it has.
+                log.exception("the results could not be read for the metrics page")
+                return
+            self._take(snapshot, case_key)
+
+    def _take(self, snapshot: Snapshot, case_key: str | None) -> None:
         with self._lock:
             gone = set(self._records) if case_key is None else {case_key}
             fresh = {record.last.case_key: record for record in snapshot.records}
@@ -213,6 +219,7 @@ def _gather(
 
 def _health_families(health: Mapping[str, tuple[bool, float]]) -> list[Family]:
     families = Families()
+    families.add(catalog.PAGE_TIMESTAMP, {}, time.time())
     for name, (success, seconds) in health.items():
         families.add(catalog.COLLECTOR_SUCCESS, {"collector": name}, success)
         families.add(catalog.COLLECTOR_DURATION, {"collector": name}, seconds)

@@ -125,9 +125,9 @@ class Disk:
 
     @property
     def cold(self) -> bool:
-        """Whether the disk can only be there from power-on: its bus cannot hot-plug."""
+        """Whether the disk must be known at power-on: no hot-plug on its bus, or no VM."""
         old_controller = self.bus is Bus.SCSI and self.scsihw is ScsiHw.LSI
-        return self.bus in (Bus.SATA, Bus.IDE) or old_controller
+        return self.bus in (Bus.SATA, Bus.IDE, Bus.HOST) or old_controller
 
     def differences(self, names: Iterable[str] = ()) -> list[tuple[str, str]]:
         """Return (option, value) for every option that is not at its default, in slug order.

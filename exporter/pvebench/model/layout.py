@@ -26,12 +26,17 @@ class Layout:
         mount_options: as `mount -o` takes them; empty: the kernel's defaults.
         file_name: of the test file in the root of the filesystem.
         file_bytes: its size; 0 without a filesystem.
+        fill_passes: how often everything is written before it is measured; two bring an SSD to
+            the state that it has in use.
+        fill_compress: how many per cent of the data that is filled in can be compressed away.
     """
 
     filesystem: Filesystem = Filesystem.NONE
     mount_options: str = ""
     file_name: str = DEFAULT_FILE
     file_bytes: int = 0
+    fill_passes: int = 1
+    fill_compress: int = 0
 
     @property
     def on_filesystem(self) -> bool:
@@ -41,9 +46,16 @@ class Layout:
     @property
     def content(self) -> str:
         """Identity of what must be on the volume before a run; equal: no new preparation."""
+        filled = self.filled
         if not self.on_filesystem:
-            return "data"
-        return f"{self.filesystem}/{self.file_name}/{self.file_bytes}"
+            return "/".join(["data", *filled])
+        return "/".join([self.filesystem, self.file_name, str(self.file_bytes), *filled])
+
+    @property
+    def filled(self) -> list[str]:
+        """What is unusual about the data that is filled in; nothing by default."""
+        passes = [f"fill-{self.fill_passes}"] if self.fill_passes != 1 else []
+        return [*passes, *([f"compress-{self.fill_compress}"] if self.fill_compress else [])]
 
     def differences(self) -> list[tuple[str, str]]:
         """Return (option, value) for a slug: only what is not at its default."""

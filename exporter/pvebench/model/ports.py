@@ -7,7 +7,7 @@ Drivers implement these Protocols; nothing here does any I/O. Errors are those o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Protocol
 
@@ -79,6 +79,7 @@ class Volume:
         complete: it came with data everywhere (a linked clone): filling would undo what it is.
         local: whether it is a file or device of this machine, so that QEMU's I/O to it is block
             I/O here; not so where QEMU itself speaks to a server.
+        offset_bytes: where it begins in what its `volid` names.
     """
 
     storage: str
@@ -87,6 +88,7 @@ class Volume:
     size_bytes: int
     complete: bool = False
     local: bool = True
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,18 @@ class Attachment:
         effective: option -> value as read back, in the words of `Disk` (`bus`, `cache` …).
         unverified: options that nothing outside can confirm.
         raw: hypervisor's own answers, for the evidence.
+        offset_bytes: where on the device the volume begins.
+        scratch: directory on the storage for tools that make files of their own; empty: none.
+        work: directory for jobs and their output; empty: the guest's usual one.
     """
 
     device: str
     effective: Mapping[str, str]
     unverified: tuple[str, ...] = ()
     raw: str = ""
+    offset_bytes: int = 0
+    scratch: str = ""
+    work: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +137,11 @@ class BlockCounters:
     def operations(self) -> int:
         """All that moves or discards data."""
         return self.read_operations + self.write_operations + self.unmap_operations
+
+    def since(self, before: BlockCounters) -> BlockCounters:
+        """Return what was counted after `before`."""
+        names = [field.name for field in fields(self)]
+        return BlockCounters(**{one: getattr(self, one) - getattr(before, one) for one in names})
 
 
 class Hypervisor(Protocol):
@@ -216,6 +229,8 @@ class HostSnapshot:
         context_switches: of the whole host so far.
         pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
             `io_some`, `io_full`, `memory_some`, `memory_full`.
+        averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
+            of the host; `vm_io_some` …, pressure of the VM alone.
     """
 
     monotonic: float
@@ -224,6 +239,7 @@ class HostSnapshot:
     cpus: int = 0
     context_switches: int = 0
     pressure_seconds: Mapping[str, float] = field(default_factory=dict)
+    averages: Mapping[str, float] = field(default_factory=dict)
 
 
 class HostProbe(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pvebench.model.disk import Aio, Bus, Disk, Format, Preallocation, ScsiHw
+from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.layout import Filesystem
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, format_size
@@ -136,9 +136,21 @@ LEAST_BYTES: dict[Filesystem, int] = {
 }
 
 
+def _on_host(scenario: Scenario, storage: StorageKind) -> str | None:
+    disk = scenario.disk
+    if storage.network:
+        return "QEMU itself speaks to this storage, so the host has no row of its own"
+    plain = disk.format is Format.RAW and disk.cache is Cache.NONE and not disk.differences()
+    if not plain or scenario.layout.on_filesystem:
+        return "the host's own row has no disk options: raw, cache none, no filesystem"
+    return None
+
+
 def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     """Return the first reason why the scenario cannot be on `storage`, or None if it can."""
     layout = scenario.layout
+    if scenario.disk.on_host and (reason := _on_host(scenario, storage)):
+        return reason
     if layout.mount_options and not layout.on_filesystem:
         return "mount options need a filesystem"
     if layout.on_filesystem and scenario.disk.backing:
@@ -152,14 +164,28 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     return next((rule.reason for rule in RULES if rule.forbids(scenario.disk, storage)), None)
 
 
-def why_not_run(scenario: Scenario, workload: Workload) -> str | None:
+def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
     """Return why `workload` cannot run on a scenario that itself can be, or None if it can."""
+    if scenario.disk.on_host:
+        return _why_not_on_host(workload, storage)
     if Direction.TRIM in workload.directions:
         if not scenario.disk.discard:
             return "trim needs discard on"
         if scenario.layout.on_filesystem:
             return "trim works on the bare device only"
     return _why_not_here(scenario, workload)
+
+
+def _why_not_on_host(workload: Workload, storage: StorageKind) -> str | None:
+    if not workload.directions:
+        return f"{workload.tool} needs a VM"
+    if Direction.TRIM in workload.directions:
+        return "the host's own row does not trim"
+    if workload.place is Place.DEVICE and storage.files:
+        return f"{workload.tool} works on a bare device only; volumes are files here"
+    if workload.place is Place.DIRECTORY and not storage.files:
+        return f"{workload.tool} makes files of its own; this storage holds none"
+    return None
 
 
 def _why_not_here(scenario: Scenario, workload: Workload) -> str | None:

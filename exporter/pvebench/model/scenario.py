@@ -86,6 +86,9 @@ class Scenario:
         named = {"bus": disk.bus, "format": disk.format, "cache": disk.cache}
         sizes = [self.volume_bytes, self.machine.memory_bytes, self.machine.cpus]
         layout = asdict(self.layout) if self.layout.on_filesystem else {}
+        for default in ("fill_passes", "fill_compress"):
+            layout.pop(default, None)
         meaning = [self.node, self.storage, named, dict(disk.differences()), layout, sizes]
+        meaning += [self.layout.filled] if self.layout.filled else []
         text = json.dumps(meaning, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

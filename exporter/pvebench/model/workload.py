@@ -69,6 +69,15 @@ class Workload:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
 
+    @property
+    def spoils(self) -> bool:
+        """Whether it leaves less than random data everywhere: the next case fills first.
+
+        A tool with files of its own leaves the volume's data, or the test file, alone.
+        """
+        zeroes = Caveat.ZEROES in self.caveats and self.place is Place.ANY
+        return Direction.TRIM in self.directions or zeroes
+
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the definition; the same slug with another one is an error."""

@@ -6,16 +6,20 @@ import fnmatch
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from pvebench.config import Pack
 from pvebench.config.options import LAYOUT_OPTIONS
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.disk import Disk, option_text
+from pvebench.model.disk import Bus, Cache, Disk, Format, option_text
 from pvebench.model.layout import Layout
 from pvebench.model.rules import StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case
+
+HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
+"""Options of the row that the host itself measures, without a VM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +51,46 @@ class Assignment:
         return self.matrix.cases[0].scenario.node
 
 
+class Rows(StrEnum):
+    """Which rows of a pack an instance can run: those of VMs, the host's own, or both."""
+
+    VM = "vm"
+    HOST = "host"
+    BOTH = "both"
+
+
 def expand(
     pack: Pack, *, node: str, storages: Mapping[str, StorageKind],
-    elsewhere: Collection[str] = (),
+    elsewhere: Collection[str] = (), rows: Rows = Rows.BOTH,
 ) -> Matrix:  # fmt: skip
     """Return every case of `pack` on `node`.
+
+    Where only the host's own rows can run, each pack has them.
 
     Args:
         storages: those that the node has.
         elsewhere: storages that are configured, but not on this node.
 
     Raises:
-        ConfigError: a storage is not configured, or nothing at all is left to run although the
-            node has a storage that is asked for.
+        ConfigError: none of its storages is configured, or nothing at all is left to run although
+            the node has a storage that is asked for.
     """
     wanted = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
     missing = [str(name) for name in wanted if name not in {*storages, *elsewhere}]
-    if missing:
+    if len(missing) == len(wanted):
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for scenario in _scenarios(pack, node):
-        reason = _excluded(pack, scenario) or _impossible(scenario, storages)
+    for scenario in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
+        reason = _excluded(pack, scenario) or _impossible(scenario, storages, rows)
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
             continue
         for workload in pack.workloads:
             case = Case(scenario=scenario, workload=workload)
-            if reason := why_not_run(scenario, workload):
+            if reason := why_not_run(scenario, workload, storages[scenario.storage]):
                 left_out.append(LeftOut(case.slug, reason))
             else:
                 cases.append(case)
@@ -87,21 +101,26 @@ def expand(
     return Matrix(cases=tuple(cases), left_out=tuple(left_out))
 
 
-def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind]) -> str | None:
+def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: Rows) -> str | None:
     if scenario.storage not in storages:
-        return f"storage {scenario.storage} is not on {scenario.node}"
+        return f"storage {scenario.storage} is not configured on {scenario.node}"
+    if rows is Rows.HOST and not scenario.disk.on_host:
+        return "this instance measures the host only (driver: host)"
+    if rows is Rows.VM and scenario.disk.on_host:
+        return "the host itself can be measured only where pvebench runs on it"
     return why_not(scenario, storages[scenario.storage])
 
 
-def _scenarios(pack: Pack, node: str) -> Iterable[Scenario]:
-    """Yield every combination of the axes, then the variants, each scenario once."""
+def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
+    """Yield the host's rows, every combination of the axes, then the variants, each once."""
     names = list(pack.axes)
     combined = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*pack.axes.values())
     ]
     first = {name: values[0] for name, values in pack.axes.items()}
     seen = set()
-    for options in [*combined, *({**first, **variant} for variant in pack.variants)]:
+    own = [{**HOST_ROW, "storage": name} for name in pack.axes["storage"]] if host else []
+    for options in [*own, *combined, *({**first, **variant} for variant in pack.variants)]:
         scenario = _scenario(pack, node, options)
         if scenario.slug not in seen:
             seen.add(scenario.slug)
@@ -123,7 +142,7 @@ def _scenario(pack: Pack, node: str, given: Mapping[str, Any]) -> Scenario:
 
 
 def _layout(pack: Pack, options: Mapping[str, Any]) -> Layout:
-    layout = Layout(**options)
+    layout = Layout(**options, fill_passes=pack.fill_passes, fill_compress=pack.fill_compress)
     if not layout.on_filesystem:
         return layout
     return replace(layout, file_name=pack.file_name, file_bytes=pack.file_bytes)

@@ -11,7 +11,7 @@ from typing import Final
 from pvebench.model.conduct import Conduct
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case, Direction
+from pvebench.model.workload import Case
 from pvebench.plan.expand import LeftOut, Matrix
 from pvebench.workloads import ROOMS
 
@@ -97,9 +97,10 @@ def _fills(cases: Iterable[Case]) -> list[int]:
         wanted = scenario.layout.content
         if not scenario.disk.backing and content.get(scenario.volume) != wanted:
             content[scenario.volume] = wanted
-            filled.append(scenario.layout.file_bytes or scenario.volume_bytes)
-        if Direction.TRIM in case.workload.directions:
-            del content[scenario.volume]
+            size = scenario.layout.file_bytes or scenario.volume_bytes
+            filled.append(size * scenario.layout.fill_passes)
+        if case.workload.spoils:
+            content.pop(scenario.volume, None)
     return filled
 
 
@@ -129,7 +130,9 @@ def _ordered(
         for level in levels:
             path = (*path, level(case.scenario))
             keys.append((-urgency[path], rank[path]))
-        return keys
+        # The host's own row goes first on its volume: guests are compared with it.
+        late, place = keys[-1]
+        return [*keys[:-1], (late, place - len(rank) * case.scenario.disk.on_host)]
 
     # The sort is stable: rounds of one scenario stay one after the other.
     return sorted(rounds, key=sort_key)
@@ -138,7 +141,8 @@ def _ordered(
 def _boot_key(scenario: Scenario) -> str:
     """Return what the VM must be started for: itself, and a disk that cannot be hot-plugged."""
     machine = f"{scenario.machine.memory_bytes}/{scenario.machine.cpus}"
-    return f"{machine}/{scenario.slug}" if scenario.disk.cold else machine
+    own_boot = scenario.disk.cold and not scenario.disk.on_host
+    return f"{machine}/{scenario.slug}" if own_boot else machine
 
 
 def _volume_key(scenario: Scenario) -> str:

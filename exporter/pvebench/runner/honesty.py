@@ -151,7 +151,10 @@ def _cpu(case: Case, values: _Values, around: Circumstances) -> list[Suspicion]:
     found = honesty.cpu_out_of_range(guest)
     total = values.get(("host_cpu", None, "total"))
     if total is not None and around.host_cpus:
-        found += honesty.cpu_out_of_range({"of the host": total}, cpus=around.host_cpus)
+        window = values.get(("window", None, ""), 1.0)
+        found += honesty.cpu_out_of_range(
+            {"of the host": total}, cpus=around.host_cpus, seconds=window
+        )
     wait = values.get(("guest_cpu_wait", None, ""))
     if wait is not None:
         found += honesty.doubt_starved(wait / case.scenario.machine.cpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from pvebench.errors import GuestSilent, ToolFailed, WorkloadError
 from pvebench.model.ports import Completed, Guest, Site
 from pvebench.model.status import Phase
+from pvebench.runner.verify import Invalid
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 
@@ -37,24 +39,29 @@ class Measured:
 
 def run_job(
     site: Site, guest: Guest, job: Job, *, ramp_seconds: float, runtime_seconds: float,
-    tell: Callable[[Phase, float], None],
+    tell: Callable[[Phase, float], None], prepared: Callable[[], None] = lambda: None,
 ) -> Measured:  # fmt: skip
     """Run `job` detached, mark both ends of the measured window, read everything back.
 
+    Args:
+        prepared: called when all is there that the tool works on, just before it is started.
+
     Raises:
+        Invalid: `prepared` found that the run would not count.
         ToolFailed: the job ended with an error.
         GuestSilent: it did not end within its deadline.
     """
     write_files(guest, job)
-    for argv in job.prepare:
-        _run_before(site, guest, job, argv)
-    notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
     try:
+        for argv in job.prepare:
+            _run_before(site, guest, job, argv)
+        notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
+        prepared()
         if job.timed:
             measured = _watch_window(site, guest, job, ramp_seconds, runtime_seconds, tell)
         else:
             measured = _watch_whole(site, guest, job, tell)
-    except WorkloadError:
+    except (WorkloadError, Invalid):
         _clean_up(guest, job)
         raise
     _clean_up(guest, job)
@@ -140,7 +147,8 @@ def start_job(guest: Guest, job: Job) -> int:
 
 def write_files(guest: Guest, job: Job) -> None:
     """Write the job's files into an empty work directory."""
-    guest.run(["/bin/sh", "-c", f"rm -rf {job.work} && mkdir -p {job.work}"])
+    work = shlex.quote(job.work)
+    guest.run(["/bin/sh", "-c", f"rm -rf {work} && mkdir -p {work}"])
     for path, content in job.files.items():
         guest.write_file(path, content)
 
@@ -197,6 +205,6 @@ def read_logs(guest: Guest, job: Job) -> dict[str, str]:
     """Return the job's logs by file name; those that the tool did not write are absent."""
     logs = {}
     for path in job.logs:
-        if guest.run(["/bin/sh", "-c", f"test -f {path}"]).exit_code == 0:
+        if guest.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0:
             logs[path.rpartition("/")[2]] = guest.read_file(path).decode("utf-8", "replace")
     return logs

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import traceback
 import uuid
 from collections.abc import Callable
 from typing import Final
+
+import structlog
 
 from pvebench.analysis.steady import steadiness
 from pvebench.errors import DriverError, Interrupted, PvebenchError
@@ -19,10 +22,13 @@ from pvebench.model.workload import Case, Direction
 from pvebench.runner.honesty import Circumstances, HostRates, judge
 from pvebench.runner.measure import Measured, run_job
 from pvebench.runner.observer import Observer
-from pvebench.runner.setup import Evidence, Invalid, Ready, Setup
+from pvebench.runner.setup import Evidence, Ready, Setup
 from pvebench.runner.steady import Settled, settle
+from pvebench.runner.verify import Invalid
 from pvebench.runner.window import window_samples
 from pvebench.workloads import ROOMS, Parsed
+
+log = structlog.get_logger()
 
 CACHED_LIMIT: Final = 0.01
 """Share of the volume that may stay in the host's page cache before a run."""
@@ -37,6 +43,7 @@ class _Result:
     outcome: Outcome = Outcome.OK
     reason: str = ""
     retryable: bool = False
+    filled: bool = True
     samples: list[Sample] = dataclasses.field(default_factory=list)
     evidence: Evidence = dataclasses.field(default_factory=dict)
     written_bytes: int = 0
@@ -97,6 +104,13 @@ class Runner:
             # A failing disk under the volume is a result, not a reason to end the service.
             self._fail(result, Outcome.FAILED, f"{type(error).__name__}: {error}")
             result.evidence["error"] = result.reason
+            self._setup.distrust()
+        except Exception as error:
+            # Our own mistake, such as an output that no parser expected: one case pays for it,
+            # with all that is needed to mend it, and the others go on.
+            log.exception("a run failed by a fault of pvebench", case=case.slug)
+            self._fail(result, Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
+            result.evidence["error"] = traceback.format_exc()
             self._setup.distrust()
         return Run(
             uid=uuid.uuid4().hex,
@@ -161,8 +175,11 @@ class Runner:
         ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
         tell(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
-        self._check_cache(ready.volume, result.evidence)
+        result.filled = self._setup.filled(ready)
+        if case.workload.spoils:
+            self._setup.spoil(ready.volume)
         if case.workload.steady is not None:
+            self._check_cache(ready.volume, result.evidence)
             tell(Phase.SETTLE, case.workload.steady.limit_seconds)
             rule = case.workload.steady
             settled = settle(self._site, ready.guest, case.workload, ready.target, rule)
@@ -186,12 +203,11 @@ class Runner:
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
-        if Direction.TRIM in workload.directions:
-            self._setup.spoil(ready.volume)  # holes again: the next case fills first
         measured = run_job(
             self._site, ready.guest, job,
             ramp_seconds=workload.ramp_seconds, runtime_seconds=workload.runtime_seconds,
             tell=lambda phase, seconds: self._observer.phase(case, phase, seconds),
+            prepared=lambda: self._check_cache(ready.volume, result.evidence),
         )  # fmt: skip
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
@@ -210,8 +226,7 @@ class Runner:
         around = Circumstances(
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,
-            # A trim run makes its own holes, and reads nothing.
-            filled=Direction.TRIM in case.workload.directions or self._setup.filled(ready),
+            filled=result.filled,
             host=self._host_rates(case),
         )
         judgement = judge(case, result.samples, around)

@@ -13,8 +13,9 @@ from pvebench.model.ports import Attachment, Guest, Plug, Site, Volume
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.runner.measure import finish_job, start_job, wait_for_end
-from pvebench.runner.verify import mismatch
+from pvebench.runner.verify import Invalid, mismatch
 from pvebench.workloads import Target
+from pvebench.workloads.base import WORK_DIR
 from pvebench.workloads.fio import check_fill, fill_job
 
 FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
@@ -23,10 +24,6 @@ _FILESYSTEM_SECONDS: Final = 120.0
 
 Tell = Callable[[Phase], None]
 Evidence = MutableMapping[str, str]
-
-
-class Invalid(Exception):  # not an error: a run that does not count
-    """The run is not what was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +81,7 @@ class Setup:
             dict(ready.attachment.effective), indent=1, sort_keys=True
         )
         evidence["hypervisor"] = ready.attachment.raw
+        evidence["unverified"] = "\n".join(ready.attachment.unverified)
         wrong = mismatch(scenario, ready.attachment)
         if wrong:
             raise Invalid(f"the disk is not what was asked for: {wrong}")
@@ -132,12 +130,15 @@ class Setup:
     def _prepare(self, ready: Ready, tell: Tell) -> None:
         """Put on the volume what the scenario wants: data everywhere, or a file full of it."""
         layout, volume = ready.scenario.layout, ready.volume
-        there = volume.complete or self._content.get(volume.volid) == layout.content
+        there = self.filled(ready)
+        if not there:
+            self._content.pop(
+                volume.volid, None
+            )  # from here on it is neither the one nor the other
         if layout.on_filesystem and not self._mounted:
             device = ready.attachment.device
             if not there:
                 tell(Phase.FILL)
-                self._content.pop(volume.volid, None)
                 self._filesystem("make", device, str(layout.filesystem))
             self._filesystem("mount", device, str(layout.filesystem), layout.mount_options)
             self._mounted = True
@@ -148,12 +149,14 @@ class Setup:
         self._content[volume.volid] = layout.content
 
     def _fill(self, ready: Ready) -> None:
-        """Write random data once everywhere: holes and zeros read too fast."""
-        job = fill_job(ready.target, seed=1)
-        pid = start_job(ready.guest, job)
-        deadline = self._site.clock.monotonic() + job.deadline_seconds
-        ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
-        check_fill(finish_job(ready.guest, job, ended), ready.target)
+        """Write random data everywhere: holes and zeros read too fast."""
+        layout = ready.scenario.layout
+        for number in range(layout.fill_passes):
+            job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
+            pid = start_job(ready.guest, job)
+            deadline = self._site.clock.monotonic() + job.deadline_seconds
+            ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
+            check_fill(finish_job(ready.guest, job, ended), ready.target)
 
     def _filesystem(self, *arguments: str) -> None:
         if self._guest is None:
@@ -225,4 +228,8 @@ def _target(scenario: Scenario, attachment: Attachment) -> Target:
     if layout.on_filesystem:
         path = f"{MOUNT_POINT}/{layout.file_name}"
         return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
-    return Target(device=attachment.device, size_bytes=scenario.volume_bytes)
+    return Target(
+        device=attachment.device, size_bytes=scenario.volume_bytes,
+        offset_bytes=attachment.offset_bytes, scratch=attachment.scratch,
+        work=attachment.work or WORK_DIR,
+    )  # fmt: skip

@@ -7,6 +7,10 @@ from pvebench.model.ports import Attachment
 from pvebench.model.scenario import Scenario
 
 
+class Invalid(Exception):  # not an error: a run that does not count
+    """The run is not what was asked for."""
+
+
 def mismatch(scenario: Scenario, attachment: Attachment) -> str:
     """Return what differs between the scenario and the read-back, or an empty string.
 

@@ -35,14 +35,26 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         moved = count - start.host.bytes.get(name, count + 1)
         if moved >= 0:
             samples.append(Sample("host_bytes", None, float(moved), Unit.BYTES, name))
-    for resource, after in end.host.pressure_seconds.items():
-        waited = after - start.host.pressure_seconds.get(resource, after + 1)
+    switches = end.host.context_switches - start.host.context_switches
+    # No host has made none since it started: a zero is a counter that could not be read.
+    if start.host.context_switches and end.host.context_switches and switches >= 0:
+        samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
+    samples += _pressures(start.host, end.host, seconds)
+    return samples + _block_samples(start.block, end.block)
+
+
+def _pressures(start: HostSnapshot, end: HostSnapshot, seconds: float) -> list[Sample]:
+    """Return how long tasks waited, and what is known as an average only."""
+    samples = []
+    for resource, after in end.pressure_seconds.items():
+        waited = after - start.pressure_seconds.get(resource, after + 1)
         if waited >= 0:
             samples.append(Sample("host_pressure", None, waited / seconds, Unit.RATIO, resource))
-    switches = end.host.context_switches - start.host.context_switches
-    if end.host.context_switches and switches >= 0:
-        samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
-    return samples + _block_samples(start.block, end.block)
+    for name, value in end.averages.items():
+        pressure = name.startswith("vm_")
+        metric, unit = ("host_pressure", Unit.RATIO) if pressure else ("host_cpu", Unit.CORES)
+        samples.append(Sample(metric, None, value, unit, name))
+    return samples
 
 
 def _block_samples(start: BlockCounters, end: BlockCounters) -> list[Sample]:

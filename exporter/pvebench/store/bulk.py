@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, func, insert, select
 
 from pvebench.model.run import Run
+from pvebench.store.engine import writing
 from pvebench.store.rows import run_row, sample_row
 from pvebench.store.tables import runs, samples
 from pvebench.store.writing import add_totals, note_environment
@@ -23,7 +24,7 @@ def add_history(engine: Engine, history: Iterable[Run]) -> int:
     """
     count = 0
     remaining = iter(history)
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         number = int(connection.scalar(select(func.max(runs.c.id))) or 0)
         while batch := list(itertools.islice(remaining, BATCH)):
             _add_batch(connection, batch, number)

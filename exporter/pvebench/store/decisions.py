@@ -9,6 +9,7 @@ from typing import Literal
 
 from sqlalchemy import Engine, func, insert, select
 
+from pvebench.store.engine import reading, writing
 from pvebench.store.tables import decisions
 
 DecisionKind = Literal["accept", "reset"]
@@ -51,12 +52,12 @@ class Decisions:
             made=decision.made.timestamp(), kind=decision.kind, cases=decision.cases,
             until=decision.until.timestamp(), reason=decision.reason,
         )  # fmt: skip
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             connection.execute(row)
 
     def all(self) -> list[Decision]:
         """Return all decisions, oldest first."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(select(decisions).order_by(decisions.c.id)).all()
         return [
             Decision(
@@ -68,5 +69,5 @@ class Decisions:
 
     def count(self) -> int:
         """Return how many there are: it grows with every decision."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, inspect, text
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from pvebench.errors import StoreError, StoreTooNew
 from pvebench.store.tables import HEAD
@@ -33,6 +35,40 @@ def open_engine(path: Path) -> Engine:
             next_step=f"move it away to start afresh, or restore it: {path}",
         ) from error
     return engine
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection in a transaction; what is written is durable afterwards.
+
+    Raises:
+        StoreError: the database cannot be written now; the same may work later.
+    """
+    with _told(engine, "cannot be written"), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection to read from.
+
+    Raises:
+        StoreError: the database cannot be read now.
+    """
+    with _told(engine, "cannot be read"), engine.connect() as connection:
+        yield connection
+
+
+@contextmanager
+def _told(engine: Engine, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        raise StoreError(
+            f"{engine.url.database} {what}: {error.orig}",
+            cause="the file system is full or read-only, or another program locks the file",
+            next_step="free space or end the other program; pvebench tries again where it can",
+        ) from error
 
 
 def _set_pragmas(connection: Any, _: Any) -> None:

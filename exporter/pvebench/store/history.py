@@ -11,6 +11,7 @@ from sqlalchemy import Engine, ScalarSelect, TableValuedAlias, func, select
 
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Case, Direction
+from pvebench.store.engine import reading
 from pvebench.store.records import GOOD, Point, StoredRun
 from pvebench.store.rows import stored_run, with_samples
 from pvebench.store.tables import runs, samples
@@ -28,7 +29,7 @@ class History:
     def changed(self, after: int) -> tuple[int, set[str]]:
         """Return the newest run's number, and the keys of the cases with runs after `after`."""
         query = select(runs.c.case_key, func.max(runs.c.id)).where(runs.c.id > after)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             # The grouping walks a whole index; mostly there is nothing new to group.
             if int(connection.scalar(select(func.max(runs.c.id))) or 0) <= after:
                 return after, set()
@@ -39,7 +40,7 @@ class History:
         """Return the newest run of each case, without samples; with `good` the newest good one."""
         keys = _keys(case_keys)
         query = select(runs).join_from(keys, runs, runs.c.id.in_(_of_case(keys, 1, good=good)))
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         return {row.case_key: stored_run(row) for row in rows}
 
@@ -60,7 +61,7 @@ class History:
             .where(samples.c.direction != "")
         )
         found: dict[str, list[Point]] = {}
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             for key, number, finished, environment, direction, value in connection.execute(query):
                 at = datetime.fromtimestamp(finished, UTC)
                 point = Point(number, at, environment, Direction(direction), value)
@@ -69,25 +70,27 @@ class History:
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
 
-    def failures(self, *, after: int = 0, limit: int) -> list[StoredRun]:
-        """Return the newest runs with a number above `after` that are not ok, without samples.
+    def failures(self, *, after: int = 0, upto: int | None = None, limit: int) -> list[StoredRun]:
+        """Return the newest runs above `after` and up to `upto` that are not ok, without samples.
 
         By number, not by time: that walks backwards and stops early, or reads only what is new.
         """
         query = select(runs).where(runs.c.id > after, runs.c.outcome != Outcome.OK)
-        with self._engine.connect() as connection:
+        if upto is not None:
+            query = query.where(runs.c.id <= upto)
+        with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(runs.c.id.desc()).limit(limit)).all()
         return [stored_run(row) for row in rows]
 
-    def host_rates(self, case: Case) -> dict[Direction, float]:
+    def host_rates(self, case: Case, now: datetime) -> dict[Direction, float]:
         """Return what the host itself reached with the case's workload on its storage.
 
-        From the newest good run within a week; I/O per second, or bytes per second where the
-        tool gives no other rate. Empty if there is none.
+        From the newest good run within the week before `now`; I/O per second, or bytes per
+        second where the tool gives no other rate. Empty if there is none.
         """
         scenario = case.scenario
         first = f"{scenario.node}/{scenario.storage}.host.raw.none/{case.workload.slug}/"
-        week_ago = (datetime.now(UTC) - HOST_ROW_AGE).timestamp()
+        week_ago = (now - HOST_ROW_AGE).timestamp()
         query = (
             select(runs)
             .where(runs.c.case_key.between(first, f"{first}~"), runs.c.outcome.in_(GOOD))
@@ -95,7 +98,7 @@ class History:
             .order_by(runs.c.finished.desc())
             .limit(1)
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             found = with_samples(connection, query)
         rates: dict[Direction, float] = {}
         for metric in ("bandwidth", "iops"):
@@ -116,7 +119,7 @@ class History:
             query = query.where(runs.c.outcome == outcome)
         if case_key is not None:
             query = query.where(runs.c.case_key == case_key)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return with_samples(connection, query)
 
 

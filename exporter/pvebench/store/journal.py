@@ -6,9 +6,14 @@ import json
 import time
 from collections.abc import Mapping
 
+import structlog
 from sqlalchemy import Engine, insert, select, update
 
+from pvebench.errors import StoreError
+from pvebench.store.engine import reading, writing
 from pvebench.store.tables import journal
+
+log = structlog.get_logger()
 
 
 class StoredJournal:
@@ -22,15 +27,21 @@ class StoredJournal:
         row = insert(journal).values(
             opened=time.time(), kind=kind, details=json.dumps(dict(details), sort_keys=True)
         )
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             return int(connection.execute(row.returning(journal.c.id)).scalar_one())
 
     def close(self, number: int) -> None:
-        """Strike out a change that has been undone."""
-        with self._engine.begin() as connection:
-            connection.execute(
-                update(journal).where(journal.c.id == number).values(closed=time.time())
-            )
+        """Strike out a change that has been undone.
+
+        Where that cannot be written the entry stays open and the next start looks again, which
+        harms nothing; ending the VM and removing the volumes must go on.
+        """
+        closed = update(journal).where(journal.c.id == number).values(closed=time.time())
+        try:
+            with writing(self._engine) as connection:
+                connection.execute(closed)
+        except StoreError as error:
+            log.warning("what was undone stays in the journal", reason=str(error))
 
     def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
         """Return the open changes, newest first: undo goes backwards."""
@@ -39,6 +50,6 @@ class StoredJournal:
             .where(journal.c.closed.is_(None))
             .order_by(journal.c.id.desc())
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         return [(int(row.id), str(row.kind), json.loads(row.details)) for row in rows]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, select
 
+from pvebench.store.engine import reading
 from pvebench.store.records import GOOD
 from pvebench.store.tables import runs, samples
 
@@ -46,7 +47,7 @@ class Numbers:
             .order_by(runs.c.id)
         )
         found: list[RunNumbers] = []
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             for (
                 number,
                 key,

@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.exc import OperationalError
 
-from pvebench.errors import StoreError, StoreMixed
+from pvebench.errors import StoreMixed
 from pvebench.model.run import Outcome, Run
 from pvebench.model.workload import Direction
 from pvebench.store.bulk import add_history
 from pvebench.store.decisions import Decisions
-from pvebench.store.engine import open_engine
+from pvebench.store.engine import open_engine, reading, writing
 from pvebench.store.history import History
 from pvebench.store.journal import StoredJournal
 from pvebench.store.numbers import Numbers
 from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
+from pvebench.store.retention import prune
 from pvebench.store.rows import run_row, sample_row, with_samples
 from pvebench.store.tables import (
     cycles,
@@ -61,7 +61,7 @@ class Store:
     @property
     def simulated(self) -> bool:
         """Whether the results in it are invented by the simulation."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
         return kind == "simulated"
 
@@ -70,7 +70,7 @@ class Store:
         self._engine.dispose()
 
     def _claim(self, kind: str) -> None:
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
             connection.execute(row)
             held = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
@@ -89,13 +89,13 @@ class Store:
             uid=uid, node=node, pack=pack, tier=tier, planned=planned,
             started=datetime.now(UTC).timestamp(),
         )  # fmt: skip
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             connection.execute(row)
 
     def end_cycle(self, uid: str) -> None:
         """Record that a cycle went through to its end."""
         now = datetime.now(UTC).timestamp()
-        with self._engine.begin() as connection:
+        with writing(self._engine) as connection:
             connection.execute(update(cycles).where(cycles.c.uid == uid).values(finished=now))
 
     def add_run(self, run: Run) -> int:
@@ -106,25 +106,26 @@ class Store:
         Raises:
             StoreError: the database cannot be written now; the same call may work later.
         """
-        try:
-            with self._engine.begin() as connection:
-                known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
-                if known is not None:
-                    return int(known)
-                note_environment(connection, run.environment, run.started, run.finished)
-                number = _insert_run(connection, run)
-                add_totals(connection, run)
-        except OperationalError as error:
-            raise StoreError(
-                f"{self.path} does not take the run: {error.orig}",
-                cause="the file system is full or read-only, or another program locks the file",
-                next_step="free space; the run is kept in memory and tried again",
-            ) from error
+        with writing(self._engine) as connection:
+            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
+            if known is not None:
+                return int(known)
+            note_environment(connection, run.environment, run.started, run.finished)
+            number = _insert_run(connection, run)
+            add_totals(connection, run)
         return number
 
     def add_history(self, history: Iterable[Run]) -> int:
         """Store many new runs in one transaction; return their number."""
         return add_history(self._engine, history)
+
+    def prune(
+        self, now: datetime, *, evidence_seconds: float, runs_seconds: float
+    ) -> tuple[int, int]:
+        """Remove what is older; return how many runs lost their evidence, and were removed."""
+        return prune(
+            self._engine, now=now, evidence_seconds=evidence_seconds, runs_seconds=runs_seconds
+        )
 
     # --- reading ---
 
@@ -133,7 +134,7 @@ class Store:
         query = select(environments).order_by(environments.c.first_seen)
         if node is not None:
             query = query.where(environments.c.node == node)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
         return [{**row, "facts": json.loads(row["facts"])} for row in rows]
 
@@ -146,19 +147,19 @@ class Store:
             query = query.where(runs.c.case_key == case_key)
         if not_ok:
             query = query.where(runs.c.outcome != Outcome.OK)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return with_samples(connection, query)
 
     def run(self, number: int) -> StoredRun | None:
         """Return one run by its number, with its samples."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             found = with_samples(connection, select(runs).where(runs.c.id == number))
         return found[0] if found else None
 
     def evidence(self, number: int) -> dict[str, str]:
         """Return the raw evidence of a run: name -> text."""
         query = select(evidence.c.name, evidence.c.content).where(evidence.c.run == number)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(evidence.c.name)).all()
         return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
 
@@ -170,7 +171,7 @@ class Store:
         )
         good = newest.where(runs.c.outcome.in_(GOOD))
         counts = select(runs.c.outcome, func.count()).where(mine).group_by(runs.c.outcome)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             last = with_samples(connection, newest)
             if not last:
                 return None
@@ -195,7 +196,7 @@ class Store:
         )
         if node is not None:
             query = query.where(totals.c.node == node)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return int(connection.scalar(query) or 0)
 
     def present_environment(self, node: str) -> tuple[str, datetime | None]:
@@ -206,7 +207,7 @@ class Store:
         """
         good = (runs.c.node == node) & runs.c.outcome.in_(GOOD)
         newest = select(runs.c.environment).where(good).order_by(runs.c.id.desc()).limit(1)
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             digest = connection.scalar(newest)
             other = connection.scalar(
                 select(runs.c.id)
@@ -230,12 +231,12 @@ class Store:
             )
             .group_by(runs.c.case_key)
         )  # fmt: skip
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
     def case_keys(self) -> list[str]:
         """Return the keys of all cases that were ever tried."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return list(connection.scalars(select(runs.c.case_key).distinct()))
 
     def totals(self) -> Totals:
@@ -245,7 +246,7 @@ class Store:
             .where(cycles.c.finished.is_not(None))
             .group_by(cycles.c.node, cycles.c.tier)
         )
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             amounts = connection.execute(select(totals)).all()
             counts = connection.execute(ended).all()
             number = connection.scalar(select(func.count()).select_from(runs))

@@ -67,11 +67,13 @@ class CaseState:
         last: the last attempt, without samples.
         good: the last good run, without samples; None if none was ever good.
         numbers: of the good run.
+        figure: what it says where it moves no data, such as the time of a boot.
     """
 
     last: StoredRun
     good: StoredRun | None
     numbers: tuple[Number, ...]
+    figure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class Board:
             known = self._content
             version, changed = self.store.history.changed(known.version)
             if changed:
-                new = self.store.history.failures(after=known.version, limit=FAILURES)
+                new = self.store.history.failures(after=known.version, upto=version, limit=FAILURES)
                 self._content = Content(
                     version=version, simulated=known.simulated, planned=self._planned,
                     states={**known.states, **read_states(self.store, changed)},
@@ -142,9 +144,22 @@ def read_states(store: Store, case_keys: Collection[str]) -> dict[str, CaseState
     metrics = {key: main_metric(run.definition) for key, run in good.items()}
     trends = read_trends(store, metrics, limit=TREND_RUNS)
     return {
-        key: CaseState(last=run, good=good.get(key), numbers=_numbers(*trends.get(key, ("", ()))))
+        key: CaseState(
+            last=run, good=good.get(key), numbers=_numbers(*trends.get(key, ("", ()))),
+            figure="" if key in trends or key not in good else _figure(store, good[key].number),
+        )
         for key, run in last.items()
-    }
+    }  # fmt: skip
+
+
+def _figure(store: Store, number: int) -> str:
+    """Return the main figure of a run that moves no data: its boot, or what an idle VM costs."""
+    run = store.run(number)
+    found = {(one.metric, one.part): one for one in run.samples} if run else {}
+    tool = str(run.definition["workload"]["tool"]) if run else ""
+    wanted = ("boot_time", "") if tool == "boot" else ("host_cpu", "qemu")
+    sample = found.get(wanted)
+    return "" if sample is None else show_value(sample.value, sample.unit)
 
 
 def read_trends(

@@ -216,5 +216,7 @@ def _no_case(key: str) -> Refused:
 
 def _no_run(number: object) -> Refused:
     return Refused(
-        404, f"there is no run {number}", "find runs at /api/v1/runs; old ones are removed"
+        404,
+        f"there is no run {number}",
+        "find runs at /api/v1/runs; old ones are removed (keep_runs)",
     )

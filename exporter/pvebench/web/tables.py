@@ -152,7 +152,7 @@ def _cell(key: str, planned: PlannedCase | None, state: CaseState | None, now: d
     return Cell(
         url=case_url(key),
         numbers=state.numbers,
-        absent="no result",
+        absent=state.figure or "no result",
         age="" if good is None else show_age((now - good.finished).total_seconds()),
         finished="" if good is None else iso(good.finished),
         notes=tuple(notes),

@@ -24,6 +24,7 @@ class Target:
     Attributes:
         device: path of the device or the file.
         file: whether it is a file.
+        offset_bytes: where on the device it begins.
         scratch: directory on the disk for tools that make files of their own; empty: none.
         work: directory for jobs and their output.
     """
@@ -31,6 +32,7 @@ class Target:
     device: str
     size_bytes: int
     file: bool = False
+    offset_bytes: int = 0
     scratch: str = ""
     work: str = WORK_DIR
 

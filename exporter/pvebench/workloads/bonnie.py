@@ -76,7 +76,7 @@ class Bonnie:
         ]  # fmt: skip
         argv += ["-D"] if parameters["direct"] else []
         # bonnie++ refuses to be root unless it is told so.
-        command = f'exec {shlex.join(argv)} -u "$(id -u)" >{output}'
+        command = f'exec {shlex.join(argv)} -u "$(id -u)" >{shlex.quote(output)}'
         return Job(
             argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
             deadline_seconds=PASSES * size / _FLOOR_BYTES_PER_SECOND + 120,

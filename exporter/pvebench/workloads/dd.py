@@ -89,15 +89,18 @@ class Dd:
         size = [f"bs={parameters['bs']}", f"count={blocks}"]
         prepare: tuple[tuple[str, ...], ...] = ()
         if parameters["rw"] == "read":
-            flags = ["iflag=direct"] if parameters["direct"] else []
-            command = _dd([f"if={target.device}", "of=/dev/null", *size, *flags], output)
+            flags = ["skip_bytes", *(["direct"] if parameters["direct"] else [])]
+            place = [f"if={target.device}", f"skip={target.offset_bytes}"]
+            command = _dd([*place, "of=/dev/null", *size, f"iflag={','.join(flags)}"], output)
         elif parameters["input"] == "zero":
             command = _dd(["if=/dev/zero", *size, *_writing(workload, target)], output)
         else:
             pool = f"{target.work}/pool"
-            prepare = (("/bin/sh", "-c", f"head -c {POOL_BYTES} /dev/urandom >{pool}"),)
+            prepare = (
+                ("/bin/sh", "-c", f"head -c {POOL_BYTES} /dev/urandom >{shlex.quote(pool)}"),
+            )
             copy = _dd(["iflag=fullblock", *size, *_writing(workload, target)], output)
-            command = f"while cat {pool}; do :; done 2>/dev/null | {copy}"
+            command = f"while cat {shlex.quote(pool)}; do :; done 2>/dev/null | {copy}"
         moved = blocks * int(parameters["bs"])
         return Job(
             argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
@@ -146,12 +149,14 @@ def _writing(workload: Workload, target: Target) -> list[str]:
     parameters = workload.parameters
     conversions = ["notrunc", "nocreat"]
     conversions += [str(parameters["flush"])] if parameters["flush"] != "none" else []
-    flags = ["direct"] if parameters["direct"] else []
+    flags = ["seek_bytes", *(["direct"] if parameters["direct"] else [])]
     flags += ["dsync"] if parameters["sync"] else []
-    oflag = [f"oflag={','.join(flags)}"] if flags else []
-    return [f"of={target.device}", f"conv={','.join(conversions)}", *oflag]
+    return [
+        f"of={target.device}", f"seek={target.offset_bytes}", f"conv={','.join(conversions)}",
+        f"oflag={','.join(flags)}",
+    ]  # fmt: skip
 
 
 def _dd(operands: list[str], output: str) -> str:
     # What dd says is read in any language, but numbers have only one form in C.
-    return f"LC_ALL=C {program('dd')} {shlex.join(operands)} 2>{output}"
+    return f"LC_ALL=C {program('dd')} {shlex.join(operands)} 2>{shlex.quote(output)}"

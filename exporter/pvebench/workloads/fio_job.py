@@ -58,7 +58,7 @@ def measure_job(workload: Workload, target: Target) -> Job:
     )
 
 
-def fill_job(target: Target, seed: int) -> Job:
+def fill_job(target: Target, seed: int, *, compress: int = 0) -> Job:
     """Return a job that writes every byte of the device once, with incompressible data.
 
     Whether it did is for `check_fill` in `fio.py` to say.
@@ -66,6 +66,7 @@ def fill_job(target: Target, seed: int) -> Job:
     Args:
         target: its size must be a whole number of 512-byte sectors.
         seed: of the data; equal seeds write equal data.
+        compress: per cent of the data that can be compressed away after all.
 
     Raises:
         ToolFailed: the size is not whole sectors, so no direct write could reach its end.
@@ -81,6 +82,7 @@ def fill_job(target: Target, seed: int) -> Job:
         "size": target.size_bytes,
         "refill_buffers": 1,
         "randseed": seed & 0x7FFFFFFF,
+        **_compressible(compress),
         "end_fsync": 1,
     }
     return Job(
@@ -103,6 +105,7 @@ def _job_file(name: str, lines: _Lines) -> bytes:
 
 def _global(target: Target) -> _Lines:
     return {
+        **({"offset": target.offset_bytes} if target.offset_bytes else {}),
         "filename": target.device.replace(":", "\\:"),
         "allow_file_create": 0,
         "direct": 1,
@@ -148,6 +151,8 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
         lines["random_distribution"] = str(parameters["random_distribution"])
     if Direction.WRITE in DIRECTIONS[rw] and int(parameters["bs"]) < REFILL_BELOW_BYTES:
         lines["refill_buffers"] = 1
+    if compress := int(parameters.get("compress", 0)):
+        lines |= {"refill_buffers": 1, **_compressible(compress)}
     for key in ("fsync", "fdatasync", "sync"):
         if parameters[key]:
             lines[key] = int(parameters[key])
@@ -178,6 +183,13 @@ def _rate(parameters: Parameters) -> str:
         return str(rate)
     reads = min(max(1, round(rate * int(parameters["rwmixread"]) / 100)), rate - 1)
     return f"{reads},{rate - reads}"
+
+
+def _compressible(percent: int) -> _Lines:
+    """Return what makes each 4k of a buffer so much compressible, by zeros at its end."""
+    if not percent:
+        return {}
+    return {"buffer_compress_percentage": percent, "buffer_compress_chunk": 4 * KIB}
 
 
 def _largest_whole_block(size_bytes: int) -> int:

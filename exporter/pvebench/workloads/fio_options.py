@@ -23,7 +23,7 @@ DIRECTIONS: Final[dict[str, tuple[Direction, ...]]] = {
 ENGINES: Final = ("libaio", "io_uring", "psync")
 OPTIONS: Final = (
     "rw", "bs", "iodepth", "numjobs", "rwmixread", "fsync", "fdatasync", "sync", "ioengine",
-    "size", "rate_iops", "random_distribution", "version", "title",
+    "size", "rate_iops", "random_distribution", "compress", "version", "title",
 )  # fmt: skip
 MIX_DEFAULT: Final = 50
 _SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z")
@@ -65,6 +65,9 @@ def resolve_options(options: Mapping[str, Any]) -> dict[str, int | float | str |
         "random_distribution": _distribution(options, rw),
         "version": _whole(options, "version", default=1, low=1, high=10_000),
     }
+    if compress := _whole(options, "compress", default=0, low=0, high=99):
+        # Only where asked for: a parameter more would end the histories of all others.
+        parameters["compress"] = compress
     if is_mixed(rw):
         mix = _whole(options, "rwmixread", default=MIX_DEFAULT, low=1, high=99)
         parameters["rwmixread"] = mix
@@ -90,6 +93,7 @@ def slug_of(parameters: Parameters) -> str:
         f"size{format_size(size)}" if size else "",
         f"rate{parameters['rate_iops']}" if parameters["rate_iops"] else "",
         f"dist{distribution}" if distribution != "random" else "",
+        f"compress{parameters['compress']}" if "compress" in parameters else "",
     ]
     version = parameters["version"]
     return "-".join(filter(None, parts)) + (f"@{version}" if version != 1 else "")
@@ -199,9 +203,10 @@ def _makes_sense(text: str) -> bool:
 
 def _refuse_nonsense(parameters: Parameters) -> None:
     rw = str(parameters["rw"])
-    for key in ("fsync", "fdatasync", "sync"):
-        if parameters[key] and Direction.WRITE not in DIRECTIONS[rw]:
-            raise ValueError(f"{key}: {rw} writes nothing that could be flushed")
+    for key in ("fsync", "fdatasync", "sync", "compress"):
+        verb = "compressed" if key == "compress" else "flushed"
+        if parameters.get(key) and Direction.WRITE not in DIRECTIONS[rw]:
+            raise ValueError(f"{key}: {rw} writes nothing that could be {verb}")
     if parameters["fsync"] and parameters["fdatasync"]:
         raise ValueError(
             "fdatasync: choose either fsync or fdatasync; together neither is measured"

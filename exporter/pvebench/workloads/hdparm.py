@@ -61,7 +61,8 @@ class Hdparm:
         parameters, output = workload.parameters, f"{target.work}/hdparm.txt"
         options = ["-T" if parameters["cached"] else "-t"]
         options += ["--direct"] if parameters["direct"] else []
-        command = f"{program('hdparm')} {shlex.join([*options, target.device])} >{output} 2>&1"
+        arguments = shlex.join([*options, target.device])
+        command = f"{program('hdparm')} {arguments} >{shlex.quote(output)} 2>&1"
         return Job(
             argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
             deadline_seconds=120.0, timed=False, drop_guest_cache=True,

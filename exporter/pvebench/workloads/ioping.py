@@ -10,7 +10,7 @@ import json
 import math
 import shlex
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
@@ -21,6 +21,8 @@ from pvebench.workloads.base import Estimate, Job, Parsed, Target
 from pvebench.workloads.given import Given, slug
 
 OPTIONS: Final = ("rw", "bs", "count", "interval", "size", "cached")
+STATISTICS: Final = ("count", "size", "time", "iops", "bps")
+"""What its summary must hold; minimum, mean and the like may be missing."""
 NANOSECONDS: Final = 1e9
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ASSUMED_LATENCY: Final = 0.005
@@ -77,11 +79,12 @@ class Ioping:
             "-i", f"{round(float(parameters['interval_seconds']) * 1e6)}us",
             "-C" if parameters["cached"] else "-D",
         ]  # fmt: skip
-        if parameters["size"]:
-            argv += ["-S", str(min(int(parameters["size"]), target.size_bytes))]
+        if parameters["size"] or target.offset_bytes:
+            size = int(parameters["size"]) or target.size_bytes
+            argv += ["-S", str(min(size, target.size_bytes)), "-o", str(target.offset_bytes)]
         if parameters["rw"] == "write":
             argv.append("-WWW")
-        command = f"exec {shlex.join([*argv, target.device])} >{output}"
+        command = f"exec {shlex.join([*argv, target.device])} >{shlex.quote(output)}"
         return Job(
             argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
             deadline_seconds=2 * self.estimate(workload, target.size_bytes).seconds + 60,
@@ -91,7 +94,7 @@ class Ioping:
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in ioping's JSON. Raises as `Room.parse`."""
         entries = _entries(output)
-        stat = _numbers(entries[-1]["stat"])
+        stat = _numbers(entries[-1]["stat"], STATISTICS)
         wanted = int(workload.parameters["count"]) - 1
         if stat["count"] < wanted:
             raise ToolFailed(
@@ -99,7 +102,7 @@ class Ioping:
                 cause="it was stopped, or the device stalled",
             )
         times = [
-            _numbers(entry["io"])["time"] / NANOSECONDS
+            _numbers(entry["io"], ("time",))["time"] / NANOSECONDS
             for entry in entries
             if "io" in entry and not entry["io"].get("ignored")
         ]
@@ -127,13 +130,13 @@ def _entries(output: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _numbers(container: Any) -> dict[str, float]:
+def _numbers(container: Any, wanted: Iterable[str]) -> dict[str, float]:
     found = {
         key: float(value)
         for key, value in (container.items() if isinstance(container, dict) else ())
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
-    missing = {"time"} - found.keys()
+    missing = set(wanted) - found.keys()
     if missing:
         raise OutputUnreadable(f"ioping's output has no usable number {', '.join(sorted(missing))}")
     return found

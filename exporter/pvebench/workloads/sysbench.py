@@ -85,22 +85,23 @@ class Sysbench:
     def job(self, workload: Workload, target: Target) -> Job:
         """Return the commands: make the files, warm up, measure, remove the files."""
         output, directory = f"{target.work}/sysbench.txt", f"{target.scratch}/sysbench"
+        kept = shlex.quote(output)
         inside = f"cd {shlex.quote(directory)} &&"
         options = shlex.join(_options(workload, target))
         ramp, runtime = round(workload.ramp_seconds), round(workload.runtime_seconds)
-        warm = f"sysbench --time={ramp} {options} run >{output} &&" if ramp else ""
+        warm = f"sysbench --time={ramp} {options} run >{kept} &&" if ramp else ""
         seconds = ramp + runtime
         return Job(
             argv=[
                 "/bin/sh", "-c",
-                f"{inside} {warm} exec sysbench --time={runtime} {options} run >{output}",
+                f"{inside} {warm} exec sysbench --time={runtime} {options} run >{kept}",
             ],
             files={output: b""}, output=output, work=target.work,
             deadline_seconds=2 * seconds + 120, drop_guest_cache=True,
             prepare=(
                 ("rm", "-rf", directory),
                 ("mkdir", directory),
-                ("/bin/sh", "-c", f"{inside} sysbench {options} prepare >{output} && sync"),
+                ("/bin/sh", "-c", f"{inside} sysbench {options} prepare >{kept} && sync"),
             ),
             cleanup=("rm", "-rf", directory),
         )  # fmt: skip

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -45,8 +46,12 @@ class NodeExporterProbe:
 
     def snapshot(self) -> HostSnapshot:
         """Return the counters now; if the page cannot be read, everything is absent."""
+        asked = time.monotonic()
         try:
-            return read_counters(fetch(self._url))
+            page = fetch(self._url)
+            # The counters are of some moment in between; to parse them takes longer than that.
+            at = (asked + time.monotonic()) / 2
+            return replace(read_counters(page), monotonic=at)
         except MachineError:
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={})
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pvebench.model.ports import HostSnapshot
+from pvebench.errors import SwitchFailed
+from pvebench.model.ports import BlockCounters, HostSnapshot
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _NANOSECONDS: Final = 1e9
@@ -27,15 +28,17 @@ class ProcProbe:
 
     Args:
         pid: returns QEMU's process number, or None while there is no VM.
-        directory: where the test volumes are; its file system's device is counted.
+        volume: returns the file or device of the test volume, of which the backing device is
+            counted; None while there is none on this machine.
         root: `/`; tests give a tree of their own.
     """
 
     def __init__(
-        self, pid: Callable[[], int | None], directory: Path, root: Path = Path("/")
-    ) -> None:
+        self, pid: Callable[[], int | None], volume: Callable[[], Path | None],
+        root: Path = Path("/"),
+    ) -> None:  # fmt: skip
         self._pid = pid
-        self._directory = directory
+        self._volume = volume
         self._root = root
 
     def snapshot(self) -> HostSnapshot:
@@ -47,7 +50,9 @@ class ProcProbe:
         if pid is not None:
             seconds |= qemu_cpu(self._root, pid)
             counts |= _process_bytes(self._root, pid)
-        counts |= _device_bytes(self._root, self._directory)
+        volume = self._volume()
+        if volume is not None:
+            counts |= _device_bytes(self._root, volume)
         return HostSnapshot(
             monotonic=time.monotonic(),
             cpu_seconds=seconds,
@@ -130,11 +135,38 @@ def _process_bytes(root: Path, pid: int) -> dict[str, int]:
     }
 
 
-def _device_bytes(root: Path, directory: Path) -> dict[str, int]:
+def _device_bytes(root: Path, volume: Path) -> dict[str, int]:
     try:
-        device = directory.stat().st_dev
-        name = f"{os.major(device)}:{os.minor(device)}"
-        fields = (root / "sys/dev/block" / name / "stat").read_text("ascii").split()
+        fields = _device_stat(root, volume)
     except OSError:
         return {}  # an overlay, ZFS or network file system has no block device of its own
-    return {"device_read": int(fields[2]) * _SECTOR, "device_write": int(fields[6]) * _SECTOR}
+    return {"device_read": fields[2] * _SECTOR, "device_write": fields[6] * _SECTOR}
+
+
+def _device_stat(root: Path, path: Path) -> list[int]:
+    """Return /sys/dev/block/*/stat of a block device, or of the one below a file or directory."""
+    found = path.stat()
+    device = found.st_rdev if path.is_block_device() else found.st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    return [int(field) for field in (root / "sys/dev/block" / name / "stat").read_text().split()]
+
+
+def device_counters(path: Path, root: Path = Path("/")) -> BlockCounters:
+    """Return the counters of the block device `path` is, or lies on.
+
+    Raises:
+        SwitchFailed: there is no such device, as below ZFS or a network file system.
+    """
+    try:
+        fields = _device_stat(root, path)
+    except OSError as error:
+        raise SwitchFailed(
+            f"the host cannot measure on {path}: it lies on no block device of its own",
+            cause="an overlay, ZFS or network file system",
+            next_step="use a storage on a block device for the host's rows",
+        ) from error
+    flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
+    return BlockCounters(
+        read_operations=fields[0], write_operations=fields[4], flush_operations=flushes,
+        read_bytes=fields[2] * _SECTOR, write_bytes=fields[6] * _SECTOR,
+    )  # fmt: skip

@@ -21,6 +21,7 @@ from pvebench.drivers.proxmox.environment import (
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
+from pvebench.drivers.proxmox.probe import coarse_cpu, vm_pressure
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
@@ -321,6 +322,16 @@ class ProxmoxNode:
                 restart=", ".join(f"{name} {version}" for name, version in changed.items()),
             )
         return self._upkeep
+
+    def averages(self, *, cpu: bool) -> Mapping[str, float]:
+        """Return the VM's pressure and, if asked for, the node's CPU. See `probe.Averages`."""
+        try:
+            found = vm_pressure(self._vm.status()) if self._vm else {}
+            if cpu:
+                found |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
+        except DriverError:
+            return {}
+        return found
 
     def host_environment(self) -> Environment:
         """Return what is known without a VM. See the port."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
-from pvebench.drivers.proxmox.faults import ConfigLocked, refusal
+from pvebench.drivers.proxmox.faults import ConfigLocked, Rejected, refusal
 from pvebench.errors import OutcomeUnknown, ServerGone
 from pvebench.model.ports import Clock
 
@@ -117,6 +117,10 @@ class Tasks:
             status: dict[str, Any] = self._api.get(f"{path}/status")
         except ServerGone:
             return None  # a node that reboots; the deadline decides
+        except Rejected as error:
+            if error.status < 500:
+                raise
+            return None  # the server's own trouble says nothing about the task
         return status
 
     def _judge(self, path: str, upid: str, text: str, what: str) -> Ended:

@@ -6,6 +6,7 @@ the mark with the number that was drawn when it was made.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import ISO_SLOT
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
-from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs
+from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock, Journal
 
 KIND: Final = "proxmox-vm"
@@ -166,10 +167,14 @@ def make_vm(
         try:
             _create(api, vm, place, {**options, ISO_SLOT: f"{iso},media=cdrom"})
         except Rejected as error:
-            journal.close(entry)
             if "already exists" in error.text:
+                journal.close(entry)
                 continue  # somebody was quicker
+            with contextlib.suppress(DriverError):
+                if is_free(api, vmid):  # else the refusal was of something else: it is undone later
+                    journal.close(entry)
             raise
+        _tag(vm, journal, entry)
         return vm, entry
     raise NotOurs(
         f"all VM numbers from {first} to {last} are taken",
@@ -199,8 +204,20 @@ def _create(api: Api, vm: BenchVm, place: Place, options: Mapping[str, Any]) -> 
         ),
         kind="qmcreate", what=f"VM {vm.vmid}: create", seconds=_CHANGE_SECONDS,
     )  # fmt: skip
-    # Only now: with rights through the pool alone, version 9.2 refuses tags at creation.
-    vm.change("tag", tags=TAG)
+
+
+def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
+    """Tag a new VM; if that fails, take the VM back, or leave it to the journal.
+
+    Only after it was made: with rights through the pool alone, version 9.2 refuses tags before.
+    """
+    try:
+        vm.change("tag", tags=TAG)
+    except DriverError:
+        with contextlib.suppress(DriverError):
+            vm.destroy()
+            journal.close(entry)
+        raise
 
 
 def mark_of(config: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 The presence of /dev/kvm says little: nested or broken virtualisation accepts the guest and
 then hangs it. So the benchmark guest itself is booted once with a deadline; the answer is
-remembered until the host boots again or QEMU changes.
+remembered until the host boots again.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class DeviceStorage:
             )
         return Volume(
             storage=self._name, volid=str(self._device), format=str(scenario.disk.format),
-            size_bytes=scenario.volume_bytes,
+            size_bytes=scenario.volume_bytes, offset_bytes=OFFSET_BYTES,
         )  # fmt: skip
 
     def remove(self, volume: Volume) -> None:

@@ -56,6 +56,7 @@ class QemuLab:
         self._machine: Machine | None = None
         self._cold: Plug | None = None
         self._attached: tuple[Names, Disk] | None = None
+        self._local: Path | None = None
         self._count = 0
         self._broken = False
 
@@ -63,6 +64,11 @@ class QemuLab:
     def pid(self) -> int | None:
         """QEMU's process number while the VM runs."""
         return self._vm.pid if self._vm else None
+
+    @property
+    def volume_path(self) -> Path | None:
+        """The attached volume's file or device; None while there is none on this machine."""
+        return self._local
 
     @property
     def boot_seconds(self) -> float:
@@ -127,6 +133,7 @@ class QemuLab:
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         """Plug `volume` with the options of `disk` and read back what came of it. See the port."""
         plug = Plug(volume, disk)
+        self._local = Path(volume.volid) if volume.local else None
         try:
             if not disk.cold:
                 self._plug(plug)

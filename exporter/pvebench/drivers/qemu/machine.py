@@ -16,7 +16,13 @@ from pvebench.drivers.qemu.accel import Accelerator
 from pvebench.drivers.qemu.agent import AgentGuest
 from pvebench.drivers.qemu.command import BINARY, arguments
 from pvebench.drivers.qemu.qmp import Channel
-from pvebench.errors import DriverError, GuestSilent, HypervisorGone, ToolsMissing
+from pvebench.errors import (
+    DriverError,
+    GuestSilent,
+    HypervisorGone,
+    Interrupted,
+    ToolsMissing,
+)
 from pvebench.guest import GuestImage
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
@@ -157,13 +163,16 @@ class QemuMachine:
 
     def quit(self) -> None:
         """Let QEMU close its images in order, then end it. Safe to call at any time."""
-        if self._process is not None and self.pid is not None and self._qmp is not None:
-            # Whatever it answers: what counts is that it ends, and kill() makes sure.
-            with contextlib.suppress(DriverError):
-                self._qmp.execute("quit", timeout=QUIT_SECONDS)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(QUIT_SECONDS)
-        self.kill()
+        try:
+            if self._process is not None and self.pid is not None and self._qmp is not None:
+                # Whatever it answers, and also when we are to stop and must not wait for that:
+                # what counts is that it ends, and kill() makes sure.
+                with contextlib.suppress(DriverError, Interrupted):
+                    self._qmp.execute("quit", timeout=QUIT_SECONDS)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(QUIT_SECONDS)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         """End QEMU and remove what it left. Safe to call at any time, also twice."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.registry import UNDO
+from pvebench.drivers.qemu.storages import Undo
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.ports import Journal
 
@@ -20,13 +21,15 @@ END_SECONDS: Final = 10.0
 """How long a killed QEMU may take to be gone: its last I/O must come back first."""
 
 
-def undo_pending(journal: Journal) -> list[str]:
+def undo_pending(journal: Journal, more: Mapping[str, Undo] | None = None) -> list[str]:
     """Undo every open change, VMs first, then newest first; return a line about each.
+
+    `more` undoes the kinds of other drivers that work beside this one.
 
     What cannot be undone stays open, to be tried again at the next start, and is said.
     """
     lines = []
-    undo = {machine.KIND: _end_vm, **UNDO}
+    undo = {machine.KIND: _end_vm, **UNDO, **(more or {})}
     # A volume that a left-over QEMU still has open could not be taken away whole.
     pending = sorted(journal.pending(), key=lambda entry: entry[1] != machine.KIND)
     for number, kind, details in pending:

@@ -40,7 +40,7 @@ class DirectoryStorage:
         path = self._directory / f"{self._prefix}{scenario.volume}"
         check_directory(self._name, self._directory)
         self._forget(path)  # ours by its mark, left by a crash
-        check_space(self._name, self._directory, size * (2 if disk.backing else 1))
+        check_space(self._name, self._directory, size + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
         self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
         try:
@@ -55,15 +55,24 @@ class DirectoryStorage:
 
     def _base(self, scenario: Scenario) -> Path:
         """Return a raw image full of random data, as a template of a linked clone is."""
-        path = self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
+        path = self._base_path(scenario)
         if str(path) not in self._bases:
             self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+            try:
+                write_random(path, scenario.volume_bytes)
+            except OSError as error:
+                self._forget(path)  # half a base would read as zeros behind its end
+                raise VolumeError(f"{path} cannot be written: {error.strerror}") from error
             self._bases[str(path)] = path
-            with path.open("wb") as file:
-                for start in range(0, scenario.volume_bytes, _CHUNK_BYTES):
-                    file.write(os.urandom(min(_CHUNK_BYTES, scenario.volume_bytes - start)))
-                os.fsync(file.fileno())
         return path
+
+    def _base_path(self, scenario: Scenario) -> Path:
+        return self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
+
+    def _base_to_make(self, scenario: Scenario) -> int:
+        """Return the bytes of the base that a clone needs and that is not there yet."""
+        missing = scenario.disk.backing and str(self._base_path(scenario)) not in self._bases
+        return scenario.volume_bytes if missing else 0
 
     def remove(self, volume: Volume) -> None:
         """Remove a volume. See `Storage`."""
@@ -104,6 +113,14 @@ def create_image(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise VolumeError(f"qemu-img could not create {path}: {done.stderr.strip()}")
+
+
+def write_random(path: Path, size_bytes: int) -> None:
+    """Write a file of random bytes, durably. Raises OSError."""
+    with path.open("wb") as file:
+        for start in range(0, size_bytes, _CHUNK_BYTES):
+            file.write(os.urandom(min(_CHUNK_BYTES, size_bytes - start)))
+        os.fsync(file.fileno())
 
 
 def check_directory(storage: str, directory: Path) -> None:

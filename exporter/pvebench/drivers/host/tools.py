@@ -1,0 +1,105 @@
+"""Running benchmark tools on this machine itself, as `model.ports.Guest` has it for a guest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pvebench.errors import GuestSilent, OutputUnreadable, ToolFailed
+from pvebench.model.ports import Completed
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    process: subprocess.Popen[bytes]
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+
+class HostTools:
+    """`model.ports.Guest` without a guest. Owned by one worker thread."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, _Started] = {}
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        """Run a short program to its end. See the port."""
+        try:
+            done = subprocess.run(
+                argv, input=stdin, capture_output=True, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise GuestSilent(f"{argv[0]} does not end within {timeout:.0f} s") from error
+        except OSError as error:
+            raise _cannot_start(argv[0], error) from error
+        return Completed(done.returncode, done.stdout, done.stderr)
+
+    def start(self, argv: list[str]) -> int:
+        """Start a long program in a session of its own. See the port."""
+        # Closed when the end is polled: files never block a tool that says much, pipes do.
+        stdout, stderr = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 # see above
+        try:
+            process = subprocess.Popen(
+                [*_ending_with_us(), *argv], stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=stderr, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise _cannot_start(argv[0], error) from error
+        self._running[process.pid] = _Started(process, stdout, stderr)
+        return process.pid
+
+    def poll(self, pid: int) -> Completed | None:
+        """Return how `pid` ended, or None while it runs. See the port."""
+        started = self._running[pid]
+        code = started.process.poll()
+        if code is None:
+            return None
+        del self._running[pid]
+        return Completed(code, _content(started.stdout), _content(started.stderr))
+
+    def read_file(self, path: str) -> bytes:
+        """Return a whole file. See the port."""
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise OutputUnreadable(f"{path} cannot be read: {error.strerror}") from error
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Create or replace a file. See the port."""
+        Path(path).write_bytes(content)
+
+    def close(self) -> None:
+        """End whatever still runs, with all that it started."""
+        for pid, started in list(self._running.items()):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            started.process.wait()
+            started.stdout.close()
+            started.stderr.close()
+            del self._running[pid]
+
+
+def _ending_with_us() -> list[str]:
+    """Return what makes the kernel end a tool when this process is killed."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def _content(file: IO[bytes]) -> bytes:
+    with file:
+        file.seek(0)
+        return file.read()
+
+
+def _cannot_start(program: str, error: OSError) -> ToolFailed:
+    return ToolFailed(
+        f"{program} cannot be started on the host: {error.strerror}",
+        cause="it is not installed here",
+        next_step=f"install it (Debian: the package of the same name as {Path(program).name})",
+    )

@@ -1,0 +1,134 @@
+"""The simulated year, told: what was put into it comes out in sentences a person would say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.demo import fill_store
+from pvebench.cli.main import run_cli
+from pvebench.drivers.simulated.story import YEAR, Story
+from pvebench.plan import Assignment, Matrix
+from pvebench.store import Store
+from support.year import assignments
+
+END = datetime(2026, 7, 1, tzinfo=UTC)
+WANTED = (
+    "randwrite-4k-qd1-fsync1", "randread-4k-qd1", "randread-4k-qd32-j16", "write-1M-qd8", "idle",
+)  # fmt: skip
+
+
+def chosen() -> list[Assignment]:
+    """Return five of the demo's ten workloads: a test need not judge all of it."""
+    found = []
+    for one in assignments():
+        cases = tuple(case for case in one.matrix.cases if case.workload.slug in WANTED)
+        found.append(Assignment(one.pack, Matrix(cases=cases, left_out=())))
+    return found
+
+
+def filled(directory: Path, story: Story) -> Path:
+    store = Store(directory / "pvebench.db", simulated=True)
+    fill_store(store, chosen(), end=END, seed=1, story=story)
+    store.close()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled(tmp_path_factory.mktemp("year"), YEAR)
+
+
+def verdict(state: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    capsys.readouterr()
+    status = run_cli(["verdict", "--driver", "simulated", "--state", str(state), *options])
+    return status, capsys.readouterr().out
+
+
+def lines_with(text: str, *words: str) -> list[str]:
+    return [line for line in text.splitlines() if all(word in line for word in words)]
+
+
+def test_the_year_is_told_as_it_was_put_in(year: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, text = verdict(year, capsys, "--only-significant")
+    assert status == 1
+    # Random reads with an I/O thread lost 40 % with the last upgrade, on both nodes; still so.
+    reads = lines_with(text, "Random read with iothread=1 got 40 % slower with QEMU 10.0.2-4")
+    assert {line[0] for line in reads} == {"×"}
+    assert {line.rpartition("on ")[2].rstrip(")") for line in reads} == {"pve1", "pve2"}
+    # Guests of pve2 froze for seconds until the next kernel.
+    assert lines_with(text, "- Longest stall", "times as long with kernel 6.14.5-1-pve", "on pve2")
+    assert lines_with(text, "+ Longest stall", "% shorter with kernel 6.14.8-2-pve", "on pve2")
+    # The idle guest cost more host CPU, a known issue, until its fix.
+    assert lines_with(text, "- Host CPU of the idle VM", "QEMU 9.2.0-1", "known issue R2")
+    assert lines_with(
+        text, "+ Host CPU of the idle VM", "QEMU 9.2.0-5", "the fix of known issue R2"
+    )
+    # Synchronous writes on ZFS that no longer waited: an alarm at the time, over by now.
+    gain = lines_with(text, "kernel 6.11.11-1-pve", "known issue R1")
+    assert gain
+    assert "6.0 times faster" in gain[0]
+    assert lines_with(text, "kernel 6.11.11-2-pve", "the fix of known issue R1")
+
+
+def test_changes_before_a_date_can_be_left_out(
+    year: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = verdict(year, capsys, "--since", "2026-06-01", "--format", "json")
+    data = json.loads(text)
+    assert status == 1
+    assert {change["time"][:4] for change in data["changes"]} == {"2026"}
+    assert all(change["time"] > "2026-06-01" for change in data["changes"])
+    assert data["changes"]
+
+
+def test_two_environments_are_compared_whatever_lay_between(
+    year: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(year / "pvebench.db")
+    known = [one for one in store.environments("pve1") if one["facts"]["qemu"] == "9.2.0-5"]
+    newest = store.environments("pve1")[-1]
+    store.close()
+    status, text = verdict(
+        year, capsys, "--env", known[0]["digest"], newest["digest"], "--format", "markdown",
+        "--only-significant",
+    )  # fmt: skip
+    assert status == 1
+    assert lines_with(text, "- Random read with iothread=1 got 40 % slower")
+    assert not lines_with(text, "idle VM")
+    assert "| case | direction | metric |" in text
+
+
+def test_an_environment_that_does_not_exist_is_told_with_those_that_do(
+    year: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = ["--driver", "simulated", "--state", str(year)]
+    assert run_cli(["verdict", *state, "--env", "nowhere", "else"]) == 5
+    assert "0 environments are called 'nowhere'" in capsys.readouterr().err
+
+
+def test_accepting_the_year_ends_the_alarm_and_keeps_the_changes_visible(
+    year: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pvebench.db").write_bytes((year / "pvebench.db").read_bytes())
+    state = ["--driver", "simulated", "--state", str(tmp_path)]
+    accept = ["baseline", "accept", "--only", "*/randread*", "--reason", "we need the new QEMU"]
+    assert run_cli([*accept, *state]) == 0
+    assert "the present level is the baseline of " in capsys.readouterr().out
+    status, text = verdict(tmp_path, capsys)
+    assert status == 0
+    assert lines_with(text, "- Random read with iothread=1 got 40 % slower", "[accepted]")
+    assert run_cli(["baseline", "list", *state]) == 0
+    assert "accept */randread*" in capsys.readouterr().out
+
+
+def test_a_year_in_which_upgrades_change_nothing_is_met_with_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = verdict(filled(tmp_path, replace(YEAR, effects=())), capsys)
+    assert status == 0
+    assert text.startswith("No regression: ")

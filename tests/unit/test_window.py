@@ -1,0 +1,53 @@
+"""What is said of the measured window, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.runner.window import Mark, window_samples
+
+BLOCK = BlockCounters(
+    read_operations=1, write_operations=2, flush_operations=0, read_bytes=4096, write_bytes=8192
+)
+START = Mark(
+    HostSnapshot(
+        monotonic=100.0, cpu_seconds={"total": 50.0, "qemu": 5.0}, bytes={"process_read": 10},
+        cpus=2, context_switches=1000,
+    ),
+    BLOCK,
+)  # fmt: skip
+END = Mark(
+    HostSnapshot(
+        monotonic=110.0, cpu_seconds={"total": 60.0, "qemu": 9.0}, bytes={"process_read": 110},
+        cpus=2, context_switches=4000,
+    ),
+    replace(BLOCK, read_operations=51),
+)  # fmt: skip
+
+
+def values(start: Mark, end: Mark) -> dict[tuple[str, str], float]:
+    return {(one.metric, one.part): one.value for one in window_samples(start, end)}
+
+
+def test_counters_are_differences_and_cpu_is_cores() -> None:
+    found = values(START, END)
+    assert found["window", ""] == 10.0
+    assert found["host_cpu", "total"] == 1.0
+    assert found["host_cpu", "qemu"] == 0.4
+    assert found["host_bytes", "process_read"] == 100.0
+    assert found["host_context_switches", ""] == 3000.0
+    assert found["qemu_operations", "read"] == 50.0
+
+
+def test_a_counter_that_could_not_be_read_at_the_start_gives_no_number() -> None:
+    start = replace(START, host=replace(START.host, context_switches=0, cpu_seconds={}, bytes={}))
+    found = values(start, END)
+    assert ("host_context_switches", "") not in found
+    assert not [key for key in found if key[0] in ("host_cpu", "host_bytes")]
+
+
+def test_a_counter_that_went_back_gives_no_number() -> None:
+    assert ("qemu_operations", "read") not in values(
+        replace(START, block=replace(BLOCK, read_operations=99)), END
+    )
