@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "resume": "steering:resume",
     "run": "running:run",
     "schema": "schema:schema",
+    "selftest": "selftest:selftest",
     "serve": "running:serve",
     "storage": "tending:storage",
     "sweep": "steering:sweep",
