@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from pvebench.cli.choice import intervals_of
-from pvebench.cli.export import first_moment, write_past
+from pvebench.cli.export import first_moment, histories, write_past
 from pvebench.cli.options import PATH
 from pvebench.cli.planned import planned_cases
 from pvebench.config import Pack, Settings, load_pack
@@ -93,6 +93,7 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
     try:
         now = datetime.now(UTC).timestamp()
         start = first_moment(store)
+        cases = list(histories(store))
         while start < now:
             end = min(now, start - start % BLOCK_SECONDS + BLOCK_SECONDS)
             window = Window(
@@ -101,7 +102,7 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
             # A name that promtool's caller can see only when the file is complete.
             part = directory / "part"
             with part.open("w", encoding="utf-8") as file:
-                write_past(store, intervals_of(given), Settings(), window, file)
+                write_past(store, intervals_of(given), Settings(), window, file, cases=cases)
             part.rename(directory / f"{start:.0f}.om")
             start = end
     finally:
@@ -118,14 +119,14 @@ def show(state: Path, pack: Path, listen: str) -> None:
     given = demo_assignments(load_pack(pack))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
-        board = Board(store, planned_cases(given))
         page = demo_page(store, intervals_of(given))
         keeper = Keeper(Feed(store), load_known_issues(), told=page.judged)
         app = make_app(
-            page=page, statuses=demo_statuses, ready=lambda: True, board=board,
-            verdicts=lambda: keeper.current,
+            page=page, statuses=demo_statuses, ready=lambda: True,
+            board=Board(store, planned_cases(given)), verdicts=lambda: keeper.current,
         )  # fmt: skip
-        with keeper, WebServer(app, open_socket(listen)):
+        # Judging a year takes half a minute; everything else is there at once.
+        with WebServer(app, open_socket(listen)), keeper:
             click.echo(f"simulated results on http://{listen}/")
             threading.Event().wait()
 
