@@ -9,6 +9,7 @@ NODE_EXPORTER_PORT ?= 9691
 GRAFANA_PORT ?= 9692
 ARGS ?=
 ALL ?=
+CHECK ?=
 MOMENTS ?= 50
 SEEDS ?= 1000
 SEED ?=
@@ -22,7 +23,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run test check format generate screenshot bench bench-detection crash sim e2e pve-replay guest lock
+.PHONY: help run demo test check format generate screenshot bench bench-detection crash sim e2e pve-replay guest lock
 .PHONY: clean venv
 .PHONY: packages-run packages-test packages-guest
 
@@ -41,6 +42,11 @@ run: packages-run venv ## measure, with Prometheus and Grafana beside it (needs 
 	@exec scripts/run $(PACK:%=--pack %) --state '$(STATE)' $(if $(CYCLES),--cycles $(CYCLES)) \
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)' -- $(ARGS)
+
+demo: packages-run venv ## open the stack on a simulated year; CHECK=1 asks every panel's queries instead (needs Prometheus; Grafana if it is there)
+	@exec scripts/demo --state '$(STATE)-demo' $(if $(CHECK),--check) \
+		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
+		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)'
 
 test: packages-test venv ## run all tests; ARGS= goes to pytest (needs what run needs, Chromium and a few tools)
 	$(BIN)/python -m pytest $(ARGS)

@@ -120,6 +120,10 @@ class PortInUse(MachineError):
     """The address to listen on is taken."""
 
 
+class ChainBroken(MachineError):
+    """A result does not get from the exporter to where people look."""
+
+
 class AlreadyRunning(PvebenchError):
     """Another pvebench holds the lock of this state directory."""
 

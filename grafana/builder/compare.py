@@ -147,8 +147,8 @@ def _table() -> table.Panel:
         "Last good runs. Plus: B is better.",
         ("workload", "direction"),
         (
-            Column(title="A IOPS", expression=_of("a", IOPS), unit="iops", decimals=0),
-            Column(title="B IOPS", expression=_of("b", IOPS), unit="iops", decimals=0),
+            Column(title="A IOPS", expression=_of("a", IOPS), unit="iops"),
+            Column(title="B IOPS", expression=_of("b", IOPS), unit="iops"),
             Column(title="B vs A", expression=_ratio(IOPS), unit="percentunit", change=True),
             Column(title="noise", expression=_noise(), unit="percentunit", decimals=1),
             Column(
@@ -173,8 +173,8 @@ def _table() -> table.Panel:
 def _differences() -> bargauge.Panel:
     return changes_bars(
         "B against A, IOPS",
-        "Plus: B is faster.",
-        f"sort_desc({_ratio(IOPS)})",
+        "Better: B is faster.",
+        _ratio(IOPS),
         "{{workload}} {{direction}}",
     )
 

@@ -29,7 +29,7 @@ from pvebench.metrics.catalog import (
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = {**HERE, "workload": "$workload"}
 PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
-KEYS: Final = "node, storage, bus, cache, format, scenario, workload"
+KEYS: Final = "node, storage, scenario, workload"
 INTRO: Final = (
     "**What does storage cost the host?** CPU is measured outside the guest while the workload "
     "runs, in cores, and split by QEMU's threads. IOPS per core tells how many such guests a host "
@@ -57,6 +57,11 @@ def build() -> dashboard.Dashboard:
     )
 
 
+def _most(selector: str) -> str:
+    """Keep the same few series over the whole range: those highest at its end."""
+    return f"{selector} and topk(10, {selector} @ end())"
+
+
 def _ranking() -> bargauge.Panel:
     return ranking(
         "IOPS per core of host CPU",
@@ -82,9 +87,11 @@ def _changes() -> bargauge.Panel:
     judged = series(CHANGE, metric="cpu_cost|idle_cost", **HERE)
     return changes_bars(
         "Change of CPU cost",
-        "Against the baseline; plus is better: less CPU.",
-        f"sort(bottomk(6, {judged}))",
+        "Against the baseline; better is less CPU.",
+        judged,
         "{{scenario}} {{workload}} {{metric}}",
+        worse=3,
+        better=3,
     )
 
 
@@ -117,18 +124,17 @@ def _switches() -> timeseries.Panel:
     return lines(
         "Context switches of the host",
         "For each second of the run.",
-        [query(f"topk(10, {series(HOST_SWITCHES, **CASE)})", legend="{{scenario}}")],
+        [query(_most(series(HOST_SWITCHES, **CASE)), legend="{{scenario}}")],
         unit="ops",
         right=False,
     )
 
 
 def _guest() -> timeseries.Panel:
-    chosen = f"sum without (mode) ({series(GUEST_CPU, **CASE)})"
     return lines(
         "CPU of the tool in the guest",
         "User and system, in shares of one CPU. Near 100 % the tool is the limit, not the disk.",
-        [query(f"topk(10, {chosen})", legend="{{scenario}}")],
+        [query(_most(series(GUEST_CPU, **CASE, mode="system")), legend="{{scenario}}")],
         unit="percentunit",
         right=False,
         zero=True,
@@ -154,7 +160,6 @@ def _table() -> table.Panel:
                 title="IOPS per core",
                 expression=f"max by ({KEYS}) ({recorded(PER_CORE, **HERE)})",
                 unit="iops",
-                decimals=0,
             ),
             Column(title="age", expression=age, unit="dtdurations", decimals=0),
         ),

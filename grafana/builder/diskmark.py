@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard, stat, table
 from grafana_foundation_sdk.models import common as models
 
-from builder.looks import prop
+from builder.looks import plain, prop
 from builder.panels import intro, names, number
 from builder.parts import (
     DATASOURCE,
@@ -80,6 +80,7 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
         .unit(unit)
         .decimals(decimals)
         .min(0)
+        .color_scheme(plain("blue"))
         .no_value("not measured")
         .align(models.FieldTextAlignment.AUTO)
         .cell_height(models.TableCellHeight.LG)
@@ -114,7 +115,7 @@ def _bandwidth() -> table.Panel:
 
 
 def _iops() -> table.Panel:
-    return _table("IOPS", "Operations per second.", IOPS, "iops", 0)
+    return _table("IOPS", "Operations per second.", IOPS, "iops", 1)
 
 
 def _latency() -> table.Panel:

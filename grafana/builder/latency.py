@@ -155,7 +155,6 @@ def _table() -> table.Panel:
                 title="IOPS",
                 expression=f"max by ({keys}) ({series(IOPS, **CASE)})",
                 unit="iops",
-                decimals=0,
             ),
             Column(
                 title="mean",

@@ -79,7 +79,7 @@ def _values(kind: str) -> table.Panel:
         f"this table, not whether it is good.",
         f"max by (bus, cache) ({series(IOPS, **RESULT, format=kind)})",
         unit="iops",
-    ).decimals(0)
+    )
 
 
 def _share(kind: str) -> table.Panel:
@@ -121,7 +121,7 @@ def _ranking() -> bargauge.Panel:
         "it: the table beside says so.",
         f"sort_desc(topk(20, {series(IOPS, **RESULT)}))",
         unit="iops",
-        legend="{{storage}} {{scenario}} {{direction}}",
+        legend="{{scenario}} {{direction}}",
     )
 
 
@@ -145,7 +145,6 @@ def _details() -> table.Panel:
                     expression=f"max by ({keys}) ({result})",
                     unit="iops",
                     gauge=True,
-                    decimals=0,
                 ),
                 Column(title="of the best", expression=share, unit="percentunit", decimals=0),
                 Column(title="tie", expression=f"{share} >= bool 1 - {noise}"),

@@ -198,28 +198,22 @@ def _storages() -> table.Panel:
                 title="random read",
                 expression=_best_of("iops", "read", "randread", **SMALL),
                 unit="iops",
-                gauge=True,
-                decimals=0,
             ),
             Column(
                 title="random write",
                 expression=_best_of("iops", "write", "randwrite", **SMALL),
                 unit="iops",
-                gauge=True,
-                decimals=0,
             ),
             Column(
                 title="sequential read",
                 expression=_best_of("bandwidth", "read", "read"),
                 unit="Bps",
-                gauge=True,
                 decimals=1,
             ),
             Column(
                 title="sequential write",
                 expression=_best_of("bandwidth", "write", "write"),
                 unit="Bps",
-                gauge=True,
                 decimals=1,
             ),
             Column(title="sync p99", expression=f"min by ({BY}) ({sync})", unit="s", decimals=2),
@@ -316,7 +310,13 @@ def _alerts() -> table.Panel:
         "Alerts that fire",
         "What Prometheus alerts on now; the watchdog always fires.",
         ("alertname", "severity", "node", "storage", "scenario", "workload"),
-        (Column(title="firing", expression='ALERTS{alertname=~"PVEBench.*",alertstate="firing"}'),),
+        (
+            Column(
+                title="firing",
+                expression="max by (alertname, severity, node, storage, scenario, workload) "
+                '(ALERTS{alertname=~"PVEBench.*",alertstate="firing"})',
+            ),
+        ),
         linked=False,
         missing="none: not even the watchdog, so no rules are loaded",
     ).cell_height(models.TableCellHeight.SM)

@@ -32,7 +32,7 @@ EMPTY: Final = (
 NEW_CASES: Final = "no baseline yet"
 
 
-def intro(words: str, *, height: int = 3, y: int = 0) -> text.Panel:
+def intro(words: str, *, y: int = 0) -> text.Panel:
     """Return the text at the top: question, data flow, and what to do when it is empty."""
     return (
         text.Panel()
@@ -40,7 +40,7 @@ def intro(words: str, *, height: int = 3, y: int = 0) -> text.Panel:
         .description("The question that this dashboard answers, and where its numbers come from.")
         .mode(text_models.TextMode.MARKDOWN)
         .content(words + EMPTY)
-        .grid_pos(place(0, y, 24, height))
+        .grid_pos(place(0, y, 24, 4 if y else 3))
     )
 
 
@@ -156,22 +156,45 @@ def ranking(
         .orientation(models.VizOrientation.HORIZONTAL)
         .display_mode(models.BarGaugeDisplayMode.BASIC)
         .value_mode(models.BarGaugeValueMode.TEXT)
-        .color_scheme(sequential())
+        .color_scheme(plain("blue"))
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     )
 
 
-def changes_bars(title: str, description: str, expression: str, legend: str) -> bargauge.Panel:
-    """Return bars of changes around zero: plus is better."""
+def changes_bars(
+    title: str, description: str, expression: str, legend: str, *, worse: int = 10,
+    better: int = 10, limit: str = "0",
+) -> bargauge.Panel:  # fmt: skip
+    """Return bars of changes: the worst, then the best, said in words beside the colour.
+
+    A bar's length is the size of the change: bars that begin at a negative minimum would be the
+    shorter the larger the loss.
+
+    Args:
+        expression: changes as ratios, plus is better.
+        worse, better: how many of each.
+        limit: smaller changes are left out.
+    """
+    targets = []
+    if worse:
+        lost = f"sort_desc(abs(bottomk({worse}, ({expression}) < -{limit})))"
+        targets.append(instant(lost, legend=f"worse: {legend}"))
+    if better:
+        gained = f"sort_desc(topk({better}, ({expression}) > {limit}))"
+        targets.append(instant(gained, legend=f"better: {legend}", ref="B"))
     return (
-        ranking(title, description, expression, unit="percentunit", legend=legend)
-        .min(-0.5)
-        .max(0.5)
+        ranking(title, description, "", unit="percentunit", legend="")
+        .targets(list(targets))
         .decimals(1)
-        .color_scheme(by_steps())
-        .thresholds(_around_zero())
+        .color_scheme(plain())
         .no_value("no change beyond noise")
+        .override_by_regexp("^worse:.*", [prop("color", _fixed("dark-orange"))])
+        .override_by_regexp("^better:.*", [prop("color", _fixed("semi-dark-blue"))])
     )
+
+
+def _fixed(colour: str) -> dict[str, str]:
+    return {"mode": "fixed", "fixedColor": colour}
 
 
 def _around_zero() -> dashboard.ThresholdsConfig:
@@ -212,7 +235,7 @@ class Column:
             found += [
                 prop("custom.displayMode", "gradient-gauge"),
                 prop("min", 0),
-                prop("color", {"mode": "continuous-blues"}),
+                prop("color", _fixed("blue")),
             ]
         if self.change:
             found += [
@@ -269,6 +292,7 @@ def rows(
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
+        .min_width(60)
         .transformations(steps_done)
     )
     for column in columns:
@@ -306,6 +330,7 @@ def grid(
                 )
             ]
         )
+        .override_by_name(f"{row}\\{column}", [prop("custom.displayMode", "auto")])
     )
 
 
@@ -326,8 +351,8 @@ def timeline(
         .unit("none")
         .no_value(NEW_CASES)
         .mappings(list(mappings) if mappings is not None else state_words())
-        .color_scheme(by_steps())
-        .thresholds(steps(SAME))
+        # Any other mode would make Grafana's legend list thresholds instead of the words.
+        .color_scheme(plain())
         .show_value(models.VisibilityMode.NEVER)
         .merge_values(True)
         .row_height(0.8)
@@ -363,13 +388,15 @@ def bars(
         .no_value("nothing measured yet")
         .x_field(x)
         .show_value(models.VisibilityMode.AUTO)
-        .x_tick_label_rotation(0)
+        .orientation(models.VizOrientation.HORIZONTAL)
         .color_scheme(
             dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
         )
         .fill_opacity(80)
         .line_width(0)
         .transformations(list(transformations))
+        .override_by_regexp("^(read|A)$", [prop("color", _fixed("blue"))])
+        .override_by_regexp("^(write|B)$", [prop("color", _fixed("orange"))])
         .legend(
             common.VizLegendOptions()
             .display_mode(models.LegendDisplayMode.LIST)
@@ -384,7 +411,8 @@ def facts(title: str, description: str, expression: str) -> table.Panel:
     return (
         table.Panel()
         .datasource(DATASOURCE)
-        .with_target(instant(expression))
+        # Arithmetic takes the metric's name off, which is no fact.
+        .with_target(instant(f"1 * {expression}"))
         .title(title)
         .description(description)
         .unit("short")

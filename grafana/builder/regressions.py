@@ -176,8 +176,9 @@ def _gains() -> bargauge.Panel:
     return changes_bars(
         "Largest gains",
         "The ten figures that gained most.",
-        f"sort_desc(topk(10, {series(CHANGE, **FIGURE)}))",
+        series(CHANGE, **FIGURE),
         "{{scenario}} {{workload}} {{metric}}",
+        worse=0,
     )
 
 
@@ -185,6 +186,7 @@ def _worst() -> bargauge.Panel:
     return changes_bars(
         "Largest losses",
         "The ten figures that lost most.",
-        f"sort(bottomk(10, {series(CHANGE, **FIGURE)}))",
+        series(CHANGE, **FIGURE),
         "{{scenario}} {{workload}} {{metric}}",
+        better=0,
     )

@@ -159,8 +159,10 @@ def _worst() -> bargauge.Panel:
     return changes_bars(
         "Largest losses",
         "Throughput, the worst first.",
-        f"sort(bottomk(10, ({_ratio()}) < -{NOISE}))",
+        _ratio(),
         "{{scenario}} {{workload}}",
+        better=0,
+        limit=NOISE,
     )
 
 
@@ -168,8 +170,10 @@ def _best() -> bargauge.Panel:
     return changes_bars(
         "Largest gains",
         "Throughput, the best first. A gain that no device can give is an alarm, not a win.",
-        f"sort_desc(topk(10, ({_ratio()}) > {NOISE}))",
+        _ratio(),
         "{{scenario}} {{workload}}",
+        worse=0,
+        limit=NOISE,
     )
 
 
@@ -183,8 +187,8 @@ def _cases() -> table.Panel:
         "Median IOPS on both sides and the change; links to the case.",
         ("storage", "scenario", "workload", "direction"),
         (
-            Column(title="before", expression=before, unit="iops", decimals=0),
-            Column(title="after", expression=after, unit="iops", decimals=0),
+            Column(title="before", expression=before, unit="iops"),
+            Column(title="after", expression=after, unit="iops"),
             Column(
                 title="change",
                 expression=f"{_ratio()} and on ({KEYS}) {kept}",
@@ -203,9 +207,12 @@ def _latency() -> bargauge.Panel:
     ratio = _ratio(better_is_more=False, selector=p99)
     return changes_bars(
         "Latency (p99), largest changes",
-        "Plus is better: less latency.",
-        f"sort(bottomk(5, ({ratio}) < -{NOISE}) or topk(5, ({ratio}) > {NOISE}))",
+        "Better is less latency.",
+        ratio,
         "{{scenario}} {{workload}}",
+        worse=5,
+        better=5,
+        limit=NOISE,
     )
 
 
@@ -215,9 +222,12 @@ def _cpu() -> bargauge.Panel:
     ratio = _ratio(better_is_more=False, selector=total, by=by)
     return changes_bars(
         "Host CPU of QEMU, largest changes",
-        "Plus is better: less CPU, idle guests included.",
-        f"sort(bottomk(5, ({ratio}) < -{NOISE}) or topk(5, ({ratio}) > {NOISE}))",
+        "Better is less CPU; idle guests are among them.",
+        ratio,
         "{{scenario}} {{workload}}",
+        worse=5,
+        better=5,
+        limit=NOISE,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,7 @@ from grafana_foundation_sdk.builders import (
 )
 from grafana_foundation_sdk.models import common as models
 
-from builder.looks import BETTER, SAME, WORSE, change_steps, prop, steps, values
+from builder.looks import BETTER, SAME, WORSE, change_steps, plain, prop, steps, values
 from builder.panels import changes_bars, names, number, ranking, timeline, verdict
 from builder.parts import TAG, place
 from builder.promql import SAME_RESULT, recorded, series
@@ -42,17 +43,18 @@ SLOTS: Final = ("1", "2", "3", "4")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A screen: heights of the four strips in grid units, font sizes in pixels."""
+    """A screen: heights of the strips and of a case's change in grid units, fonts in pixels."""
 
     strips: tuple[int, int, int, int]
+    delta: int
     headline: int
     value: int
     label: int
     text: int
 
 
-FULL_HD: Final = Size(strips=(5, 8, 8, 7), headline=84, value=64, label=28, text=40)
-HD: Final = Size(strips=(4, 5, 5, 4), headline=54, value=42, label=20, text=26)
+FULL_HD: Final = Size(strips=(5, 9, 7, 7), delta=3, headline=84, value=64, label=28, text=40)
+HD: Final = Size(strips=(4, 6, 4, 4), delta=2, headline=54, value=42, label=20, text=26)
 
 
 def build() -> dashboard.Dashboard:
@@ -84,7 +86,10 @@ def _wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         .with_panel(_clock(size).grid_pos(place(21, 0, 3, first)))
     )
     for index, slot in enumerate(SLOTS):
-        built = built.with_panel(_hero(slot, size).grid_pos(place(6 * index, top, 6, second)))
+        high = second - size.delta
+        built = built.with_panel(_hero(slot, size).grid_pos(place(6 * index, top, 6, high)))
+        below = place(6 * index, top + high, 6, size.delta)
+        built = built.with_panel(_delta(slot, size).grid_pos(below))
     return (
         built.with_panel(_fastest(size).grid_pos(place(0, middle, 12, third)))
         .with_panel(_changes(size).grid_pos(place(12, middle, 12, third)))
@@ -177,74 +182,68 @@ def _in_slot(metric: Metric, slot: str, **more: str) -> str:
 
 
 def _hero(slot: str, size: Size) -> stat.Panel:
-    change = series(CHANGE, metric="throughput")
-    against = f"{change} * on ({SAME_RESULT}) group_left (title) {series(WALL_SLOT, slot=slot)}"
     panel = (
         number(
             f"Case {slot}",
-            "The case of this slot: value, its last 14 days, change against "
-            "its baseline (plus is better). Chosen by `wall` in the settings.",
-            "",
-            graph=True,
-            missing="NO DATA",
+            "The case of this slot: value and its last 14 days. Chosen by `wall` in the settings.",
+            "", graph=True, missing="NO DATA",
         )
         .targets(
             [
                 _ask(_in_slot(IOPS, slot, figure="iops"), legend="{{title}}", ref="A", past=True),
-                _ask(
-                    _in_slot(BANDWIDTH, slot, figure="bandwidth"),
-                    legend="{{title}}",
-                    ref="B",
-                    past=True,
-                ),
-                _ask(against, legend="against baseline", ref="C"),
+                _ask(_in_slot(BANDWIDTH, slot, figure="bandwidth"), legend="{{title}}", ref="B",
+                     past=True),
             ]
         )
         .unit("iops")
-        .decimals(1)
-        .override_by_query("B", [prop("unit", "Bps"), prop("decimals", 2)])
-        .override_by_query(
-            "C",
-            [
-                prop("unit", "percentunit"),
-                prop("decimals", 1),
-                prop("color", {"mode": "thresholds"}),
-                prop("thresholds", change_steps()),
-            ],
-        )
+        .color_scheme(plain("blue"))
+        .override_by_query("B", [prop("unit", "Bps")])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-        .orientation(models.VizOrientation.HORIZONTAL)
-    )
+    )  # fmt: skip
     return _fixed(panel, size.value, size.label)
+
+
+def _delta(slot: str, size: Size) -> stat.Panel:
+    change = series(CHANGE, metric="throughput")
+    against = f"{change} * on ({SAME_RESULT}) group_left (title) {series(WALL_SLOT, slot=slot)}"
+    panel = number(
+        f"Case {slot} against its baseline", "Change of its throughput; plus is better.", against,
+        unit="percentunit", decimals=1, missing="no baseline yet",
+    )  # fmt: skip
+    return _fixed(_on(verdict(panel, change_steps()), against), size.text, size.label)
 
 
 def _fastest(size: Size) -> bargauge.Panel:
     slot = f"max by (job, instance, node, workload, direction) ({series(WALL_SLOT, slot='1')})"
     mine = f"{series(IOPS)} * on (job, instance, node, workload, direction) group_left () {slot}"
-    expression = f"sort_desc(topk(6, {mine}))"
+    expression = f"sort_desc(topk(3, {mine}))"
     panel = ranking(
         "Fastest settings for case 1",
-        "The six fastest configurations of the first slot's workload on its node.",
+        "The three fastest configurations of the first slot's workload on its node.",
         expression,
         unit="iops",
         legend="",
     )
-    return _bars(panel, _ask(expression, legend="{{scenario}}"), size)
+    return _bars(panel, [_ask(expression, legend="{{scenario}}")], size)
 
 
 def _changes(size: Size) -> bargauge.Panel:
     judged = f"{series(CHANGE)} and ({series(CHANGE_STATE)} != 0)"
-    worst, best = f"bottomk(4, {judged} < 0)", f"topk(2, {judged} > 0)"
-    expression = f"sort({worst} or {best})"
-    panel = changes_bars(
-        "Largest changes", "Changes beyond noise, the worst first. Plus is better.", expression, ""
-    )
-    return _bars(panel, _ask(expression, legend="{{storage}} {{workload}} {{metric}}"), size)
+    legend = "{{workload}} {{metric}}, {{storage}}"
+    worst = f"sort_desc(abs(bottomk(2, {judged} < 0)))"
+    best = f"topk(1, {judged} > 0)"
+    panel = changes_bars("Largest changes", "Beyond noise: the worst two, the best one.", "", "")
+    targets = [
+        _ask(worst, legend=f"worse: {legend}"), _ask(best, legend=f"better: {legend}", ref="B"),
+    ]  # fmt: skip
+    return _bars(panel, targets, size)
 
 
-def _bars(panel: bargauge.Panel, target: prometheus.Dataquery, size: Size) -> bargauge.Panel:
-    text = common.VizTextDisplayOptions().value_size(size.label + 2).title_size(size.label - 2)
-    return panel.datasource(FIXED).targets([target]).text(text)
+def _bars(
+    panel: bargauge.Panel, targets: Sequence[prometheus.Dataquery], size: Size
+) -> bargauge.Panel:
+    text = common.VizTextDisplayOptions().value_size(size.label - 2).title_size(size.label - 2)
+    return panel.datasource(FIXED).targets(list(targets)).text(text)
 
 
 def _history() -> statetimeline.Panel:
@@ -260,6 +259,7 @@ def _history() -> statetimeline.Panel:
     )
     return (
         panel.datasource(FIXED)
+        .legend(common.VizLegendOptions().show_legend(False))
         .targets([_ask(expression, legend=legend, past=True)])
         .time_from("30d")
     )

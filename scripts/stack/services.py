@@ -80,8 +80,8 @@ class Layout:
             ) from error
 
 
-def prometheus(options: argparse.Namespace, layout: Layout) -> Service:
-    """Return Prometheus, with its data in the state directory."""
+def prometheus(options: argparse.Namespace, layout: Layout, *more: str) -> Service:
+    """Return Prometheus, with its data in the state directory and further arguments."""
     mark = f"--storage.tsdb.path={layout.prometheus / 'data'}"
     command = (
         find_program("prometheus"),
@@ -90,6 +90,7 @@ def prometheus(options: argparse.Namespace, layout: Layout) -> Service:
         # Long enough to see what last year's upgrade did; a full matrix takes some GB for it.
         "--storage.tsdb.retention.time=2y",
         f"--web.listen-address={HOST}:{options.prometheus_port}",
+        *more,
     )
     return Service("Prometheus", options.prometheus_port, "PROMETHEUS_PORT", command, mark)
 

@@ -13,14 +13,16 @@ from typing import Final
 import click
 
 from pvebench.cli.choice import intervals_of
-from pvebench.cli.export import first_moment, write_past
+from pvebench.cli.export import first_moment, histories, write_past
 from pvebench.cli.options import PATH
 from pvebench.cli.planned import planned_cases
 from pvebench.config import Pack, Settings, load_pack
+from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
 from pvebench.drivers.simulated.story import YEAR, Story
 from pvebench.drivers.simulated.year import history
 from pvebench.errors import StoreError
+from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.history import STEP_SECONDS, Window
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
@@ -91,6 +93,7 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
     try:
         now = datetime.now(UTC).timestamp()
         start = first_moment(store)
+        cases = list(histories(store))
         while start < now:
             end = min(now, start - start % BLOCK_SECONDS + BLOCK_SECONDS)
             window = Window(
@@ -99,7 +102,7 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
             # A name that promtool's caller can see only when the file is complete.
             part = directory / "part"
             with part.open("w", encoding="utf-8") as file:
-                write_past(store, intervals_of(given), Settings(), window, file)
+                write_past(store, intervals_of(given), Settings(), window, file, cases=cases)
             part.rename(directory / f"{start:.0f}.om")
             start = end
     finally:
@@ -116,12 +119,14 @@ def show(state: Path, pack: Path, listen: str) -> None:
     given = demo_assignments(load_pack(pack))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
-        board = Board(store, planned_cases(given))
+        page = demo_page(store, intervals_of(given))
+        keeper = Keeper(Feed(store), load_known_issues(), told=page.judged)
         app = make_app(
-            page=demo_page(store, intervals_of(given)), statuses=demo_statuses,
-            ready=lambda: True, board=board,
+            page=page, statuses=demo_statuses, ready=lambda: True,
+            board=Board(store, planned_cases(given)), verdicts=lambda: keeper.current,
         )  # fmt: skip
-        with WebServer(app, open_socket(listen)):
+        # Judging a year takes half a minute; everything else is there at once.
+        with WebServer(app, open_socket(listen)), keeper:
             click.echo(f"simulated results on http://{listen}/")
             threading.Event().wait()
 

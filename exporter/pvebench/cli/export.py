@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,17 +70,24 @@ def openmetrics(
 
 
 def write_past(
-    store: Store, intervals: Mapping[str, float], settings: Settings, window: Window, file: TextIO
-) -> None:
-    """Write a window of the store's past as OpenMetrics text."""
+    store: Store, intervals: Mapping[str, float], settings: Settings, window: Window, file: TextIO,
+    *, cases: Iterable[Sequence[StoredRun]] | None = None,
+) -> None:  # fmt: skip
+    """Write a window of the store's past as OpenMetrics text.
+
+    Args:
+        cases: what `histories` gives, where it has been read already.
+    """
     snapshot = Snapshot(
         now=datetime.now(UTC), records=[], environments=[], intervals=intervals,
         max_age_seconds=settings.max_age, simulated=store.simulated,
     )  # fmt: skip
-    file.writelines(past_text(_histories(store), store.environments(), snapshot, window))
+    known = histories(store) if cases is None else cases
+    file.writelines(past_text(known, store.environments(), snapshot, window))
 
 
-def _histories(store: Store) -> Iterator[list[StoredRun]]:
+def histories(store: Store) -> Iterator[list[StoredRun]]:
+    """Yield the runs of each case, oldest first."""
     for key in store.case_keys():
         yield store.recent(limit=EVERYTHING, case_key=key)[::-1]
 

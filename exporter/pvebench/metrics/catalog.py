@@ -338,6 +338,11 @@ CONFIG_RELOAD_TIMESTAMP = _gauge(
     (),
     "When the settings in force were loaded.",
 )
+PAGE_TIMESTAMP = _gauge(
+    "page_timestamp_seconds",
+    (),
+    "When this page was made; `pvebench selftest` follows it to Prometheus and Grafana.",
+)
 DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(
     "collector_success", ("collector",), "Whether this part of the page could be made."

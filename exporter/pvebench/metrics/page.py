@@ -30,7 +30,6 @@ from pvebench.metrics.results import (
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
-from pvebench.metrics.wall import collect_wall
 from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
@@ -128,7 +127,7 @@ class Page:
             key = record.last.case_key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
-        for name, collect in (SUMMARY_COLLECTORS | {"wall": collect_wall}).items():
+        for name, collect in SUMMARY_COLLECTORS.items():
             if not (known and name in DEFINITION_COLLECTORS):
                 text = render(self._gather({name: collect}, snapshot, ""))
                 self._summary[name] = text, text.deflated()
@@ -220,6 +219,7 @@ def _gather(
 
 def _health_families(health: Mapping[str, tuple[bool, float]]) -> list[Family]:
     families = Families()
+    families.add(catalog.PAGE_TIMESTAMP, {}, time.time())
     for name, (success, seconds) in health.items():
         families.add(catalog.COLLECTOR_SUCCESS, {"collector": name}, success)
         families.add(catalog.COLLECTOR_DURATION, {"collector": name}, seconds)

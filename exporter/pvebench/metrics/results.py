@@ -8,7 +8,8 @@ from typing import Any, Final
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
 from pvebench.metrics.families import Families
-from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.snapshot import Snapshot, shown
+from pvebench.metrics.wall import collect_wall
 from pvebench.model.run import Outcome, Sample
 from pvebench.store import CaseRecord
 
@@ -60,14 +61,6 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
 def _age(snapshot: Snapshot, record: CaseRecord) -> float:
     run = record.good or record.last
     return (snapshot.now - run.finished).total_seconds()
-
-
-def shown(snapshot: Snapshot) -> list[CaseRecord]:
-    """Return the records whose last attempt is young enough to be on the page."""
-    return [
-        record for record in snapshot.records
-        if (snapshot.now - record.last.finished).total_seconds() <= snapshot.max_age_seconds
-    ]  # fmt: skip
 
 
 def _add_sample(families: Families, labels: Mapping[str, str], sample: Sample) -> None:
@@ -228,6 +221,7 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "info": collect_info,
     "environments": collect_environments,
     "totals": collect_totals,
+    "wall": collect_wall,
 }
 """What is shown once for all cases."""
 DEFINITION_COLLECTORS: Final = frozenset({"info"})

@@ -31,3 +31,11 @@ class Snapshot:
     max_age_seconds: float = 14 * 86400.0
     simulated: bool = False
     wall: Sequence[WallSlot] = ()
+
+
+def shown(snapshot: Snapshot) -> list[CaseRecord]:
+    """Return the records whose last attempt is young enough to be on the page."""
+    return [
+        record for record in snapshot.records
+        if (snapshot.now - record.last.finished).total_seconds() <= snapshot.max_age_seconds
+    ]  # fmt: skip

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import shown
-from pvebench.metrics.snapshot import Snapshot
+from pvebench.metrics.snapshot import Snapshot, shown
 
 SLOTS: Final = 4
 LARGE_BLOCK: Final = 65536

@@ -1,0 +1,126 @@
+"""`pvebench selftest`: follow one point from the exporter to Prometheus to Grafana."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Final
+
+import click
+
+from pvebench.errors import ChainBroken
+from pvebench.metrics import catalog
+
+POINT: Final = catalog.PAGE_TIMESTAMP.exposed
+DATASOURCE: Final = "pvebench-prometheus"
+"""Uid of Grafana's data source, as grafana/provisioning sets it."""
+PAUSE_SECONDS: Final = 1.0
+
+
+@click.command()
+@click.option("--exporter", default="http://127.0.0.1:9620", show_default=True)
+@click.option("--prometheus", default="http://127.0.0.1:9690", show_default=True)
+@click.option("--grafana", default="http://127.0.0.1:9692", show_default=True)
+@click.option("--without-grafana", is_flag=True, help="End at Prometheus.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=60.0, show_default=True,
+    help="Seconds to wait at each place: longer than the scrape interval.",
+)  # fmt: skip
+def selftest(
+    exporter: str, prometheus: str, grafana: str, without_grafana: bool, timeout: float
+) -> None:
+    """Send a point from the exporter through Prometheus to Grafana; say where it stopped.
+
+    The exporter puts the time into every page that it makes. A page made after this command
+    began must be found at each place.
+    """
+    begun = time.time()
+    made = _exported(exporter)
+    click.echo(f"exporter    ok: {exporter} made a page at {_clock(made)}")
+    arrived = _wait(lambda: _asked(prometheus, "", begun), timeout)
+    if arrived is None:
+        raise ChainBroken(
+            f"the exporter's page does not arrive in Prometheus at {prometheus}",
+            cause="it scrapes another address, the scrape fails, or its clock is wrong",
+            next_step=f"look at {prometheus}/targets; the job is pvebench",
+        )
+    click.echo(f"Prometheus  ok: it scraped a page of {_clock(arrived)}")
+    if not without_grafana:
+        path = f"/api/datasources/proxy/uid/{DATASOURCE}"
+        shown = _wait(lambda: _asked(grafana, path, begun), timeout)
+        if shown is None:
+            raise ChainBroken(
+                f"Grafana at {grafana} does not get the point from its data source {DATASOURCE}",
+                cause="the data source leads to another Prometheus",
+                next_step="provision it from grafana/provisioning/datasources",
+            )
+        click.echo(f"Grafana     ok: its data source has the page of {_clock(shown)}")
+    click.echo("what is measured can be seen")
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime(moment))
+
+
+def _exported(exporter: str) -> float:
+    """Return the time on a page of the exporter.
+
+    Raises:
+        ChainBroken: it does not answer, or is none.
+    """
+    text = _fetch(f"{exporter}/metrics", "the exporter", "start it: pvebench serve")
+    match = re.search(rf"^{POINT} (\S+)$", text, flags=re.MULTILINE)
+    if match is None:
+        raise ChainBroken(
+            f"what answers at {exporter} is no pvebench: its page has no {POINT}",
+            cause="another program listens there, or an older pvebench",
+            next_step="name the address of the exporter: --exporter",
+        )
+    return float(match[1])
+
+
+def _asked(server: str, path: str, begun: float) -> float | None:
+    """Return the newest point that a server knows, if it is younger than this test."""
+    query = urllib.parse.urlencode({"query": f"max({POINT} > {begun:.3f})"})
+    what = "Grafana" if path else "Prometheus"
+    text = _fetch(f"{server}{path}/api/v1/query?{query}", what, f"start it, or see {what}'s log")
+    try:
+        found = json.loads(text)["data"]["result"]
+        return float(found[0]["value"][1]) if found else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ChainBroken(
+            f"what answers at {server} is not {what}: {text[:80]!r}",
+            next_step=f"name the address of {what}",
+        ) from error
+
+
+def _fetch(address: str, what: str, next_step: str) -> str:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 # the user names the servers
+            text: str = answer.read().decode()
+    except urllib.error.HTTPError as error:
+        raise ChainBroken(
+            f"{what} answers {error.code} {error.reason} at {address.partition('?')[0]}",
+            cause="a login is wanted, or the data source is not there",
+            next_step="see its log",
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise ChainBroken(
+            f"{what} does not answer at {address.partition('?')[0]}: {reason}",
+            next_step=next_step,
+        ) from error
+    return text
+
+
+def _wait(ask: Callable[[], float | None], timeout: float) -> float | None:
+    """Ask until there is an answer; None when there is none in time."""
+    deadline = time.monotonic() + timeout
+    while (found := ask()) is None and time.monotonic() < deadline:
+        time.sleep(PAUSE_SECONDS)
+    return found

@@ -1,0 +1,172 @@
+"""Fill a store with a simulated year, put its past into Prometheus, and open the stack on it.
+
+With --check every query of every dashboard is asked instead of opening it, and the empty ones
+are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from panels import print_empty
+from ports import check_ports
+from processes import Stack, claimed, end_marked, interruptible, marks, report_leftovers
+from services import (
+    HOST,
+    REPOSITORY,
+    Layout,
+    Service,
+    announce,
+    find_program,
+    grafana,
+    node_exporter,
+    prometheus,
+    write_prometheus_config,
+)
+
+from pvebench.errors import PvebenchError, ToolFailed
+
+PVEBENCH: Final = str(Path(sys.executable).with_name("pvebench"))
+PACK: Final = str(REPOSITORY / "scenarios" / "demo.yaml")
+STEP_SECONDS: Final = 4 * 3600
+"""Held values are repeated so rarely that a year is filled in a minute or two …"""
+LOOK_BACK: Final = "--query.lookback-delta=250m"
+"""… so Prometheus must look back further than its usual five minutes, here and only here."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fill and show until Ctrl-C, or check; return the exit code."""
+    options = parse(arguments)
+    layout = Layout(options.state.absolute())
+    try:
+        with interruptible(), claimed(layout):
+            return run(options, layout)
+    except PvebenchError as error:
+        print(f"pvebench: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="scripts/demo")
+    parser.add_argument("--state", type=Path, default=Path(".state-demo"))
+    parser.add_argument("--check", action="store_true")
+    for name, port in (("exporter", 9620), ("prometheus", 9690), ("node-exporter", 9691),
+                       ("grafana", 9692)):  # fmt: skip
+        parser.add_argument(f"--{name}-port", type=int, default=port)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace, layout: Layout) -> int:
+    """Start the services on the filled store, then show or check."""
+    exporter = Service("pvebench", options.exporter_port, "EXPORTER_PORT")
+    services = [prometheus(options, layout, LOOK_BACK), node_exporter(options, layout)]
+    found_grafana = None if options.check else grafana(options, layout)
+    if found_grafana is not None:
+        services.append(found_grafana)
+    report_leftovers(end_marked(marks(layout)))
+    check_ports([exporter, *services])
+    begun = time.monotonic()
+    fill(layout, f"{HOST}:{exporter.port}")
+    write_prometheus_config(layout, exporter, services[1])
+    with showing(layout, exporter) as shown, Stack(layout, services) as stack:
+        stack.wait_ready(services[0].port)
+        announce(exporter, services)
+        print(f"filled in {time.monotonic() - begun:.0f} s; every number is simulated")
+        sys.stdout.flush()
+        if options.check:
+            return print_empty(f"http://{HOST}:{options.prometheus_port}", REPOSITORY)
+        return shown.wait()
+
+
+def fill(layout: Layout, instance: str) -> None:
+    """Make the store and Prometheus' blocks anew: a year that ends now.
+
+    Raises:
+        ToolFailed: a step did not work; its output says why.
+    """
+    # Only what a demo makes: another instance's results must never be in its way.
+    data, past = layout.prometheus / "data", layout.state / "past"
+    for path in (layout.state / "simulated", data, past):
+        shutil.rmtree(path, ignore_errors=True)
+    layout.make()
+    data.mkdir(parents=True, exist_ok=True)
+    print("simulating a year of runs …", flush=True)
+    must([PVEBENCH, "--log.level", "error", "demo", "fill", "--state",
+          str(layout.state / "simulated"), "--pack", PACK])  # fmt: skip
+    print("putting it into Prometheus …", flush=True)
+    export = [PVEBENCH, "demo", "export", "--state", str(layout.state / "simulated"), "--pack",
+              PACK, "--directory", str(past), "--instance", instance, "--step",
+              str(STEP_SECONDS)]  # fmt: skip
+    with ThreadPoolExecutor(max_workers=1) as pool, subprocess.Popen(export) as exporting:
+        steps = [pool.submit(backfill, path, data) for path in arriving(past, exporting)]
+        wait_for(steps)
+    if exporting.returncode != 0:
+        raise ToolFailed("the simulated year could not be exported")
+    shutil.rmtree(past)
+
+
+def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path]:
+    """Yield each finished file as it comes, until the process that writes them has ended."""
+    seen: set[Path] = set()
+    while True:
+        ended = process.poll() is not None
+        new = sorted(set(directory.glob("*.om")) - seen)
+        seen |= set(new)
+        yield from new
+        if ended and not new:
+            return
+        if not new:
+            time.sleep(0.2)
+
+
+def backfill(path: Path, data: Path) -> None:
+    """Turn one file into a block and remove it."""
+    must([find_program("promtool"), "tsdb", "create-blocks-from", "--max-block-duration=486h",
+          "openmetrics", str(path), str(data)])  # fmt: skip
+    path.unlink()
+
+
+def wait_for(steps: Sequence[Future[None]]) -> None:
+    """Wait; the first fault is raised."""
+    for step in steps:
+        step.result()
+
+
+def must(command: Sequence[str]) -> None:
+    """Run a command.
+
+    Raises:
+        ToolFailed: it did not work.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ToolFailed(
+            f"{Path(command[0]).name} {command[1]} failed with exit code {done.returncode}",
+            cause=(done.stderr or done.stdout).strip()[-2000:],
+        )
+
+
+@contextmanager
+def showing(layout: Layout, exporter: Service) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the exporter of the simulated store while inside."""
+    command = [PVEBENCH, "demo", "show", "--state", str(layout.state / "simulated"), "--pack",
+               PACK, "--listen", f"{HOST}:{exporter.port}"]  # fmt: skip
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""`pvebench selftest` along real exporter and Prometheus; Grafana's proxy is a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pvebench.cli.main import run_cli
+from support.packs import simulate
+from support.prometheus import free_port, prometheus
+from support.site import app_of, served
+from unit.test_page import page_of
+
+Captured = pytest.CaptureFixture[str]
+
+
+@dataclass
+class Chain:
+    exporter: str
+    prometheus: str
+    grafana: str
+
+    def options(self, **other: str) -> list[str]:
+        places = {"exporter": self.exporter, "prometheus": self.prometheus,
+                  "grafana": self.grafana}  # fmt: skip
+        return [part for name, address in (places | other).items()
+                for part in (f"--{name}", address)]  # fmt: skip
+
+
+def grafana(prometheus_address: str) -> Starlette:
+    """Return what Grafana's data source proxy does with a query: pass it on."""
+
+    def proxy(request: Request) -> Response:
+        answer = httpx2.get(f"{prometheus_address}/api/v1/query", params=dict(request.query_params))
+        return Response(answer.content, media_type="application/json")
+
+    path = "/api/datasources/proxy/uid/pvebench-prometheus/api/v1/query"
+    return Starlette(routes=[Route(path, proxy)])
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    directory = tmp_path_factory.mktemp("chain")
+    simulation = simulate(directory)
+    simulation.worker.run()
+    with served(app_of(simulation, page=page_of(simulation))) as exporter:
+        started = prometheus(directory, exporter.removeprefix("http://"), seconds=2)
+        with started as server, served(grafana(server.address)) as front:
+            server.wait_for("pvebench_iops")
+            yield Chain(exporter, server.address, front)
+
+
+def test_a_point_goes_all_the_way(chain: Chain, capsys: Captured) -> None:
+    assert run_cli(["selftest", *chain.options()]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()] == [
+        "exporter", "Prometheus", "Grafana", "what",
+    ]  # fmt: skip
+
+
+def test_it_stops_at_an_exporter_that_is_not_there(chain: Chain, capsys: Captured) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    assert run_cli(["selftest", *chain.options(exporter=nowhere)]) == 3
+    assert f"the exporter does not answer at {nowhere}" in capsys.readouterr().err
+
+
+def test_it_stops_where_something_else_answers(chain: Chain, capsys: Captured) -> None:
+    options = chain.options(exporter=chain.prometheus)
+    assert run_cli(["selftest", *options]) == 3
+    assert "is no pvebench" in capsys.readouterr().err
+
+
+def test_it_stops_at_a_prometheus_that_does_not_scrape(
+    chain: Chain, tmp_path_factory: pytest.TempPathFactory, capsys: Captured
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    with prometheus(tmp_path_factory.mktemp("other"), nobody) as other:
+        options = chain.options(prometheus=other.address)
+        assert run_cli(["selftest", *options, "--timeout", "2"]) == 3
+    printed = capsys.readouterr()
+    assert "exporter    ok" in printed.out
+    assert "does not arrive in Prometheus" in printed.err
+
+
+def test_it_stops_at_a_grafana_without_the_data_source(chain: Chain, capsys: Captured) -> None:
+    options = chain.options(grafana=chain.exporter)
+    assert run_cli(["selftest", *options]) == 3
+    printed = capsys.readouterr()
+    assert "Prometheus  ok" in printed.out
+    assert "Grafana answers 404" in printed.err
+
+
+def test_it_can_end_at_prometheus(chain: Chain, capsys: Captured) -> None:
+    options = chain.options(grafana="http://127.0.0.1:1")
+    assert run_cli(["selftest", *options, "--without-grafana"]) == 0
+    assert "Grafana" not in capsys.readouterr().out
