@@ -107,8 +107,9 @@ def main() -> None:
             clock = SystemClock()
             found = TestSite(api, directory, 9, image=image, clock=clock)
             site = Site(
-                node="pve1", hypervisor=found.node, probe=NodeExporterProbe(""), clock=clock
-            )
+                node="pve1", hypervisor=found.node, probe=NodeExporterProbe(""), clock=clock,
+                poll_seconds=0.3,
+            )  # fmt: skip
             pack = load_pack(path)
             matrix = expand(pack, node="pve1", storages={"local": storage_kind("dir")})
             watch = Stopwatch(api)

@@ -76,10 +76,10 @@ def test_the_agent_carries_bytes_and_finds_missing_programs(site: Site) -> None:
 def test_a_package_upgrade_waits_for_the_restart(site: Site) -> None:
     running = site.node.environment().facts["qemu"]
     site.cluster.all_nodes["pve1"].installed["pve-qemu-kvm"] = "99.0.0-1"
+    assert site.node.upkeep().pending == {"qemu_package": "99.0.0-1"}
     waiting = site.node.environment()
     assert waiting.facts["qemu"] == running
     assert "qemu_package" not in waiting.facts
-    assert site.node.upkeep().pending["qemu"] == "99.0.0"
     site.node.power_off()
     site.node.boot(MACHINE)
     assert site.node.environment().facts["qemu"] == "99.0.0"

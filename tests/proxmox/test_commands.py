@@ -152,6 +152,25 @@ def test_check_names_every_missing_thing_with_its_command(
     assert "pvesm set local --content iso,images" in found["image storage"][1]
 
 
+def test_check_tells_what_space_the_packs_need(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.storages["local"].avail = 300 << 20
+    good, text = findings(granted, capsys)["storage local"]
+    assert not good
+    assert "300.0 MiB free, 320.0 MiB needed" in text
+
+
+def test_check_tells_an_lvm_storage_that_holds_raw_only(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.storages["thin"].type = "lvm"
+    granted.write_text(granted.read_text("utf-8").replace("lvmthin", "lvm"), "utf-8")
+    good, text = findings(granted, capsys)["storage fast"]
+    assert good
+    assert ("snapshot-as-volume-chain" in text) == (api.cluster.major == 9)
+
+
 def test_check_warns_of_more_rights_than_needed(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

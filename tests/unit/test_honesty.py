@@ -198,3 +198,20 @@ def test_reads_of_what_was_never_written_are_suspicious() -> None:
     around = Circumstances(filled=False)
     assert doubts(judge(a_case(), moved(READ, host=4096e3), around)) == [Doubt.NOT_FILLED]
     assert doubts(judge(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
+
+
+def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction() -> None:
+    # Real: 4M at depth 256 for 1.5 s.
+    deep = figures(
+        iops=184.055118, bandwidth=796752629, block_bytes=4 << 20, size=None, seconds=1.5,
+        iops_step=0, bandwidth_step=0,
+    )  # fmt: skip
+    assert [one.doubt for one in contradictions(deep)] == [Doubt.RATE]
+    assert contradictions(replace(deep, in_flight=256)) == []
+
+
+def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
+    slow = moved(READ, host=0, iops=90)
+    assert doubts(judge(a_case(iodepth=1), slow, Circumstances())) == [Doubt.DEVICE_SHARE]
+    case = a_case(iodepth=256)
+    assert doubts(judge(case, slow, Circumstances())) == []

@@ -127,7 +127,7 @@ def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     both.shutdown()
 
 
-def test_a_pack_with_host_has_that_row_first_on_its_volume(tmp_path: Path) -> None:
+def test_a_pack_with_host_has_that_row_first(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path, HOSTED))
     for seed in range(8):
         matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]})

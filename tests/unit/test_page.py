@@ -107,7 +107,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_steady_seconds", "pvebench_steady_slope_ratio", "pvebench_guest_boot_seconds",
         "pvebench_config_info", "pvebench_config_last_reload_successful",
         "pvebench_config_last_reload_success_timestamp_seconds",
-        # Nothing feeds verdicts to the page yet.
+        # Nobody has judged yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
         # Nothing holds the worker, no upgrade waits, no storage has a limit, no node_exporter.
         "pvebench_scheduler_hold", "pvebench_environment_pending_info",

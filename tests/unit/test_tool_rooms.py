@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from pvebench.errors import OutputUnreadable, ToolFailed, WorkloadError
+from pvebench.model.run import Outcome
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Place, Workload
 from pvebench.workloads import ROOMS, Job, Parsed, Target
+from support.packs import SMALL, simulate, write_pack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -318,6 +320,31 @@ def _run_all(job: Job) -> None:
     for argv in job.prepare:
         subprocess.run(argv, check=True)
     subprocess.run(job.argv, check=True, capture_output=True)
+
+
+def test_every_tool_runs_in_the_simulation_too(tmp_path: Path) -> None:
+    pack = SMALL.replace("volume:\n  size: 64M", "volume:\n  size: 128M\n  file: 32M")
+    pack = pack.replace(
+        "cache: [none]", "cache: [none]\nhost: true\nvariants: [{filesystem: ext4}]"
+    )
+    pack += """\
+  - ioping: {count: 20, interval: 0}
+  - ioping: {rw: write}
+  - dd: {rw: read}
+  - dd: {rw: write, bs: 4k, count: 100, sync: true}
+  - hdparm: {}
+  - bonnie++: {size: 32M}
+  - sysbench: {mode: rndrw, size: 16M}
+  - sysbench: {mode: seqrd, size: 16M, direct: true}
+"""
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, pack))
+    simulation.worker.run()
+    runs = simulation.recorder.runs
+    assert {(run.outcome, run.reason) for run in runs} == {(Outcome.OK, "")}
+    assert {run.case.workload.tool for run in runs} == {
+        "fio", "ioping", "dd", "hdparm", "bonnie++", "sysbench",
+    }  # fmt: skip
+    assert all(any(s.metric == "bandwidth" for s in run.samples) for run in runs)
 
 
 @pytest.mark.parametrize("name", ["count", "size", "time", "iops", "bps"])

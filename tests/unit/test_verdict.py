@@ -178,3 +178,11 @@ def test_codes_are_those_of_the_metric() -> None:
         2,
         2,
     ]
+
+
+def test_a_step_before_an_upgrade_is_not_blamed_on_it() -> None:
+    found = histories(after_change(0.8, 60, **ONE), labels=[ONE], runs=82, changed_at=75)
+    report = judge(found)
+    (finding,) = report.findings
+    assert not finding.known
+    assert "got 20 % slower since 1970-03-0" in sentence(finding)

@@ -494,3 +494,16 @@ def test_boots_and_idle_vms_show_what_was_measured(tmp_path: Path) -> None:
     assert "no result" not in shown
     assert re.search(r"Boot of the guest.*\d ms|Boot of the guest.*\d s", shown)
     assert "cores" in shown
+
+
+def test_a_tool_that_only_streams_shows_its_speed_and_what_it_measures_beside(
+    tmp_path: Path,
+) -> None:
+    pack = SMALL.replace("fio: {rw: randread, bs: 4k, iodepth: 8}", "hdparm: {cached: true}")
+    simulation = simulate(tmp_path, pack=write_pack(tmp_path, pack))
+    simulation.worker.run()
+    key = simulation.recorder.runs[0].case.key
+    with served(app_of(simulation)) as where:
+        text = said(httpx2.get(f"{where}/cases/{key}").text)
+    assert "Beside the disk this workload measures cache." in text
+    assert "MiB/s read" in text or "GiB/s read" in text

@@ -39,12 +39,16 @@ ENOUGH: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Shifts of every block at every place: {block: (shift, guarded shift)}, each [places]."""
+    """Shifts of every block at every place: {block: (shift, guarded shift)}, each [places].
+
+    `start` is where the last segment begins.
+    """
 
     values: Matrix
     parts: dict[int, Shifts]
     segments: tuple[float, ...]
     noise: Matrix
+    start: int
 
     def worth_judging(self) -> list[int]:
         """Return the numbers of runs after which any block stands out at all.
@@ -83,7 +87,7 @@ def trace_of(values: Sequence[float], starts: Sequence[int]) -> Trace:
         parts[block] = (mean, guard * sure)
     medians = (np.median(row[0, a:b]) for a, b in itertools.pairwise([*starts, runs]) if b > a)
     segments = tuple(float(median) for median in medians)
-    return Trace(row[0], parts, segments, scale[0])
+    return Trace(row[0], parts, segments, scale[0], starts[-1])
 
 
 def scales_of(trace: Trace, runs: int, first: int) -> dict[int, float]:

@@ -22,6 +22,8 @@ LEAST_SHARE: Final = 0.5
 STARVED: Final = 0.8
 """Share of the time in which the guest's CPUs were ready but had no CPU of the host."""
 FASTER_THAN_HOST: Final = 1.10
+LEAST_SECONDS: Final = 3.0
+"""In a shorter window the moments at its ends, seen late from outside, weigh too much."""
 LEAST_BYTES: Final = 1 << 20
 """Of less than this nobody says how much of it reached the device."""
 
@@ -54,6 +56,8 @@ class Figures:
     Attributes:
         size: bytes moved in `seconds`.
         iops_step, bandwidth_step: one unit of the last printed digit; 0: not rounded.
+        in_flight: operations that may be under way at the two ends of the window, and so be
+            counted in one of the columns only.
     """
 
     direction: str
@@ -64,6 +68,7 @@ class Figures:
     seconds: float | None = None
     iops_step: float = 0.0
     bandwidth_step: float = 0.0
+    in_flight: int = 0
 
 
 def contradictions(figures: Figures) -> list[Suspicion]:
@@ -78,6 +83,8 @@ def _rate(figures: Figures) -> list[Suspicion]:
     # A whole unit of the last digit, not half of one: many tools cut instead of rounding.
     slack = RATE_TOLERANCE * figures.bandwidth
     slack += figures.iops_step * figures.block_bytes + figures.bandwidth_step
+    if figures.seconds:
+        slack += figures.in_flight * figures.block_bytes / figures.seconds
     if abs(product - figures.bandwidth) <= slack:
         return []
     return [
@@ -133,9 +140,12 @@ def device_share(device_rate: float, guest_rate: float) -> float | None:
     return device_rate / guest_rate if guest_rate > 0 else None
 
 
-def doubt_device_share(direction: str, share: float) -> list[Suspicion]:
-    """Return a doubt if data that was to go past all caches did not come from the device."""
-    if share >= LEAST_SHARE:
+def doubt_device_share(direction: str, share: float, *, unsure: float = 0.0) -> list[Suspicion]:
+    """Return a doubt if data that was to go past all caches did not come from the device.
+
+    `unsure` is the share of the data of which it cannot be said whether it was in the window.
+    """
+    if share + 2 * unsure >= LEAST_SHARE:
         return []
     return [
         Suspicion(

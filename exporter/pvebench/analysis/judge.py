@@ -28,6 +28,10 @@ RARE: Final = 0.01
 """Steps of their size that all cases together may make by chance."""
 RESIDUE: Final = 0.15
 """Share of a levelled step that may be left of it."""
+RECENT: Final = 40
+"""Runs before an event whose level it is compared with."""
+SAMPLED: Final = 3
+"""Members of a group that are looked at first."""
 LOOK: Final = 10
 """Runs that make a look at a history one that tells anything new."""
 COMPANY: Final = 3
@@ -142,14 +146,45 @@ class _Figure:
         self._steps: dict[str, list[CaseStep]] = {one.case: [] for one in histories}
         self._last: dict[str, CaseShift] = {}
         self.shifts: list[tuple[Event, EventShift]] = []
-        early = {one.case: judge.scan(one) for one in histories}
+        self._judge_events(judge, events, strictness, {})
+        early = self._early(judge)
+        if early:
+            self._judge_events(judge, events, strictness, early)
+        self._doubtful = self._add_unknown(judge, events)
+
+    def _judge_events(
+        self, judge: Judge, events: Sequence[Event], strictness: float,
+        early: Mapping[str, Sequence[CaseStep]],
+    ) -> None:  # fmt: skip
+        """Judge event after event; `early`: steps at unknown times, levelled before."""
+        self._steps = {one.case: [] for one in self._histories}
+        self._last, self.shifts = {}, []
         ends = [*(event.time for event in events[1:]), math.inf]
         for event, end in zip(events, ends, strict=False):
-            ready = [self._ready(one, event, early[one.case]) for one in histories]
-            shift = judge.event(material.node, ready, event.time, until=end, strictness=strictness)
+            ready = [self._ready(one, event, early.get(one.case, ())) for one in self._histories]
+            shift = judge.event(
+                self._material.node, ready, event.time, until=end, strictness=strictness
+            )
             self.shifts.append((event, shift))
             self._take(event, shift)
-        self._doubtful = self._add_unknown(judge, events)
+
+    def _early(self, judge: Judge) -> dict[str, Sequence[CaseStep]]:
+        """Return the steps that began before the event that they were taken for.
+
+        Scanning costs more than all else here: only what an event is said to have moved is
+        looked at, and of a group some members first.
+        """
+        histories = {one.case: one for one in self._histories}
+        found: dict[str, Sequence[CaseStep]] = {}
+        for event, shift in self.shifts:
+            alone = [
+                case for case, one in shift.cases.items() if one.confirmed and one.group is None
+            ]
+            found |= _begun_before(judge, event, histories, alone)
+            for group in shift.groups:
+                if _begun_before(judge, event, histories, group.cases[:SAMPLED]):
+                    found |= _begun_before(judge, event, histories, group.cases)
+        return found
 
     def _ready(self, history: History, event: Event, early: Sequence[CaseStep]) -> History:
         """Return a history with what is known to have moved before an event levelled out."""
@@ -224,6 +259,19 @@ class _Figure:
             )
             for history in self._histories
         ]  # fmt: skip
+
+
+def _begun_before(
+    judge: Judge, event: Event, histories: Mapping[str, History], cases: Sequence[str]
+) -> dict[str, Sequence[CaseStep]]:
+    """Return case -> its steps, of those that have one not long before an event."""
+    found: dict[str, Sequence[CaseStep]] = {}
+    for case in cases:
+        history = histories[case]
+        steps, place = judge.scan(history), history.split(event.time)
+        if any(NEAR < place - history.split(step.time) <= RECENT for step in steps):
+            found[case] = steps
+    return found
 
 
 def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: History) -> bool:

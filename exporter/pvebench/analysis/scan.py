@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 300
 """Newest runs that are looked at, so that a run costs the same after a month and after years."""
+HOPELESS: Final = 2.5
+"""Score below which a block is never a change: what usual sizes ask for is always more."""
 STICKY: Final = 0.8
 """How much more a shift must be, per autocorrelation beyond `FREE`: such runs say less."""
 FREE: Final = 0.2
@@ -67,16 +69,17 @@ class PlaceboScan:
 
     def detect(self, values: Sequence[float]) -> tuple[Step, ...]:
         """Return all changes, each run judged with what was known when it was made."""
-        starts, found = [0], list[Step]()
+        starts, found, here = [0], list[Step](), set[int]()
         past = now = trace_of(values, starts)
         for runs in past.worth_judging():
-            if runs < LEAST + BLOCKS[0]:
+            if runs < LEAST + BLOCKS[0] or (now is not past and runs not in here):
                 continue
             step = _judge(past, now, runs, self.threshold)
             if step is not None:
                 found.append(step)
                 starts.append(step.index)
                 now = trace_of(values, starts)
+                here = set(now.worth_judging())
         return tuple(found)
 
 
@@ -102,12 +105,14 @@ def _judge(past: Trace, now: Trace, runs: int, threshold: float) -> Step | None:
     scales = scales_of(past, runs, first)
     scores = {}
     for block, scale in scales.items():
+        if runs - block < now.start:
+            continue  # it reaches back to before the last change, and would find that again
         old, new = (_size(trace.parts[block], runs - block) for trace in (past, now))
         if old * new > 0:
             scores[block] = min(abs(old), abs(new)) / scale
-    if not scores:
+    best = max(scores, key=scores.__getitem__, default=0)
+    if scores.get(best, 0.0) < HOPELESS:
         return None
-    best = max(scores, key=scores.__getitem__)
     sizes = usual_size(past, scales, np.arange(first, runs - best + 1))
     if sizes is None:
         return None

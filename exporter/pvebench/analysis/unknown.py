@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pvebench.analysis.detector import Step
 from pvebench.analysis.scan import PlaceboScan
@@ -10,6 +14,8 @@ from pvebench.analysis.series import History
 from pvebench.analysis.verdict import CaseStep
 
 Key = tuple[str, str]
+MOST: Final = 40
+"""Runs on each side of a step that tell its size."""
 
 
 @dataclass(slots=True)
@@ -40,7 +46,7 @@ class Scans:
             step = self._detector.newest(history.logs(), starts)
             seen.steps += [] if step is None else [step]
             seen.runs += 1
-        return tuple(_at_time(step, history) for step in seen.steps)
+        return _revised(seen.steps, history)
 
     def _grown(self, seen: _Seen, history: History) -> bool:
         """Tell whether the history is the one that was seen, with at most one run more."""
@@ -57,8 +63,26 @@ class Scans:
         return _Seen(first, len(history.points), history.levelled, steps)
 
 
-def _at_time(step: Step, history: History) -> CaseStep:
-    return CaseStep(
-        time=history.points[step.index].time, known=False, effect=step.effect, low=step.low,
-        high=step.high, p_value=step.p_value, runs=len(history.points) - step.index,
-    )  # fmt: skip
+def _revised(steps: Sequence[Step], history: History) -> tuple[CaseStep, ...]:
+    """Return the steps with their size revised by the runs that have come since.
+
+    A step is found after few runs; how large it is, is told better by all up to the next one.
+    """
+    logs = history.logs()
+    borders = [0, *(step.index for step in steps), len(logs)]
+    found = []
+    for place, step in enumerate(steps, 1):
+        before = logs[borders[place - 1] : step.index][-MOST:]
+        after = logs[step.index : borders[place + 1]][:MOST]
+        effect, reach = step.effect, (step.high - step.low) / 2
+        if len(after) > step.runs and before:
+            effect = statistics.median(after) - statistics.median(before)
+            reach *= math.sqrt((1 / len(after) + 1 / MOST) / (1 / step.runs + 1 / MOST))
+        found.append(
+            CaseStep(
+                time=history.points[step.index].time, known=False, effect=effect,
+                low=effect - reach, high=effect + reach, p_value=step.p_value,
+                runs=len(logs) - step.index,
+            )
+        )  # fmt: skip
+    return tuple(found)

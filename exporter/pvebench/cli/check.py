@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.choice import assignments
+from pvebench.cli.choice import assignments, volume_bytes
 from pvebench.cli.instance import kvm_memory
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
@@ -59,11 +59,13 @@ def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
     given = assignments(settings, scale=scale)
     for entry in given:
         made = make_plan(entry.matrix, seed=entry.pack.seed)
-        yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases"
+        yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases on {entry.node}"
     yield _attempt("state", lambda: _state(settings))
     if settings.driver == "proxmox":
         # Imported only when it is used: the library behind it takes its time.
-        yield from import_module("pvebench.cli.cluster").check_cluster(settings, SystemClock())
+        yield from import_module("pvebench.cli.cluster").check_cluster(
+            settings, given, SystemClock()
+        )
     if settings.driver == "qemu":
         yield from _tools()
         yield from _space(settings, given)
@@ -97,17 +99,11 @@ def _tools() -> Iterator[Finding]:
 
 
 def _space(settings: Settings, given: list[Assignment]) -> Iterator[Finding]:
+    needs = volume_bytes(given)
     for name, storage in settings.storages_in_force().items():
         if storage.path is None or storage.kind == "block":
             continue
-        volumes = {
-            case.scenario.volume: case.scenario.volume_bytes
-            * (2 if case.scenario.disk.backing else 1)
-            for entry in given
-            for case in entry.matrix.cases
-            if case.scenario.storage == name
-        }
-        need = sum(volumes.values()) + RESERVE_BYTES
+        need = needs.get(name, 0) + RESERVE_BYTES
         free = shutil.disk_usage(_existing(storage.path)).free
         text = f"{show_bytes(free)} free in {storage.path}, {show_bytes(need)} needed"
         yield f"storage {name}", free >= need, text

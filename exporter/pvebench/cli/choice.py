@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.proxmox.storages import storage_kind
@@ -76,4 +78,18 @@ def intervals_of(given: list[Assignment]) -> dict[str, float]:
         for case in assignment.matrix.cases:
             every = assignment.pack.every_seconds
             found[case.key] = min(every, found.get(case.key, every))
+    return found
+
+
+def volume_bytes(given: Iterable[Assignment]) -> dict[str, int]:
+    """Return storage -> bytes of all volumes that the cases need there when they are full."""
+    volumes = {
+        (case.scenario.storage, case.scenario.volume): case.scenario.volume_bytes
+        * (2 if case.scenario.disk.backing else 1)
+        for entry in given
+        for case in entry.matrix.cases
+    }
+    found: dict[str, int] = {}
+    for (storage, _), size in volumes.items():
+        found[storage] = found.get(storage, 0) + size
     return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from pvebench.cli.choice import section
+from pvebench.cli.choice import section, volume_bytes
 from pvebench.config import Settings
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
@@ -13,8 +14,9 @@ from pvebench.drivers.proxmox.connection import Connection, Server, read_token
 from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
 from pvebench.drivers.proxmox.manners import NodeGuard
-from pvebench.drivers.proxmox.node import ProxmoxNode, VmOptions
+from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.probe import NodeProbe
+from pvebench.drivers.proxmox.shape import VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage
 from pvebench.drivers.proxmox.stray import Stray, choose, find_strays
 from pvebench.drivers.proxmox.stray import remove_stray as remove_found
@@ -24,6 +26,10 @@ from pvebench.errors import PvebenchError
 from pvebench.guest import GuestImage, default_directory, load_image
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, Journal, Site
+from pvebench.plan import Assignment
+
+_POLL_SECONDS: Final = 0.3
+"""Each call holds one of the few workers of the node's API; the job's start is seen soon enough."""
 
 
 def server_of(given: ProxmoxSettings, node: str) -> Server:
@@ -74,7 +80,9 @@ def cluster_site(
     )  # fmt: skip
     url = probe_of(settings, node)
     probe = NodeProbe(hypervisor, NodeExporterProbe(url) if url else None)
-    return Site(node=node, hypervisor=hypervisor, probe=probe, clock=clock)
+    return Site(
+        node=node, hypervisor=hypervisor, probe=probe, clock=clock, poll_seconds=_POLL_SECONDS
+    )
 
 
 def cluster_guards(
@@ -115,15 +123,20 @@ def undo_on_cluster(settings: Settings, journal: Journal, clock: Clock) -> list[
     return lines
 
 
-def check_cluster(settings: Settings, clock: Clock) -> Iterator[Finding]:
+def check_cluster(
+    settings: Settings, given: Sequence[Assignment], clock: Clock
+) -> Iterator[Finding]:
     """Yield what is found on each node of the cluster, and at its node_exporter."""
     nodes = settings.nodes_in_force()
     for node in nodes:
-        for name, good, text in _check_node(settings, node, clock):
+        mine = [entry for entry in given if entry.node == node]
+        for name, good, text in _check_node(settings, node, volume_bytes(mine), clock):
             yield (f"{node}: {name}" if len(nodes) > 1 else name), good, text
 
 
-def _check_node(settings: Settings, node: str, clock: Clock) -> Iterator[Finding]:
+def _check_node(
+    settings: Settings, node: str, needs: Mapping[str, int], clock: Clock
+) -> Iterator[Finding]:
     given = section(settings)
     try:
         api = connect(settings, node, clock)
@@ -132,7 +145,7 @@ def _check_node(settings: Settings, node: str, clock: Clock) -> Iterator[Finding
         return
     yield from inspect(
         api, place=place_of(settings, node), storages=storages_of(given, node),
-        iso_storage=given.iso_storage, major=given.version,
+        iso_storage=given.iso_storage, major=given.version, needs=needs,
     )  # fmt: skip
     yield _image(settings, node, api, given.iso_storage)
     yield _exporter(probe_of(settings, node))

@@ -56,6 +56,7 @@ def _plan(entry: Assignment) -> Plan:
 def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
     return {
         "pack": entry.pack.name,
+        "node": entry.node,
         "cases": [case.slug for case in made.cases],
         "left_out": [{"slug": left.slug, "reason": left.reason} for left in made.left_out],
         "restarts": made.restarts,
@@ -68,7 +69,7 @@ def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
 
 def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
     pack = entry.pack
-    console.print(f"[bold]{pack.name}[/bold]: {pack.title}")
+    console.print(f"[bold]{pack.name}[/bold] on {entry.node}: {pack.title}")
     if pack.source:
         console.print(f"after: {pack.source}")
     console.print(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
 from pvebench.cli.console import make_console
-from pvebench.cli.options import json_option, read_settings, settings_options
+from pvebench.cli.looking import ALL_RUNS, chosen_pack, results_of, series_beside
+from pvebench.cli.options import PATH, json_option, read_settings, settings_options
 from pvebench.cli.progress import numbers
-from pvebench.errors import StoreError
+from pvebench.errors import NotWritable, StoreError
+from pvebench.model.run import Outcome
+from pvebench.model.units import show_bytes
+from pvebench.report.sheets import csv_text, write_xlsx
+from pvebench.report.table import ResultRow, result_rows
 from pvebench.store import Store, StoredRun
 from pvebench.web.api import run_data
 
@@ -21,30 +28,76 @@ from pvebench.web.api import run_data
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--not-ok", is_flag=True, help="Only runs that are not ok.")
 @click.option("--run", "number", type=int, help="One run with its raw evidence.")
+@click.option("--csv", "as_csv", type=PATH, help="Write a table of all cases; - for stdout.")
+@click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
+@click.option(
+    "--beside", metavar="SERIES",
+    help="Show a reference series beside: 'published', or the name of an imported one.",
+)  # fmt: skip
 @json_option
-def results(
-    limit: int, not_ok: bool, number: int | None, as_json: bool, scale: float, **options: Any
-) -> None:
-    """Show stored results, newest first."""
+def results(number: int | None, as_json: bool, scale: float, **options: Any) -> None:
+    """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
     del scale  # of the packs, which results do not depend on
-    database = read_settings(**options).state / "pvebench.db"
-    if not database.exists():
-        raise StoreError(
-            f"there are no results yet: {database} does not exist",
-            next_step="measure first: pvebench run, or name the state directory with --state",
-        )
-    store = Store(database)
-    try:
+    view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
+    settings = read_settings(**options)
+    pack = chosen_pack(options["packs"])
+    with results_of(settings) as store:
         if number is not None:
             _show_run(store, number)
             return
-        found = store.recent(limit=limit, not_ok=not_ok)
-    finally:
-        store.close()
+        if view.as_table:
+            series = series_beside(settings, pack, view.beside)
+            runs = store.history.of_pack(pack.name or None, limit=ALL_RUNS)
+            _show_table(result_rows(runs, series), view, as_json=as_json)
+            return
+        if pack.name:
+            runs = store.history.of_pack(pack.name, limit=ALL_RUNS)
+            found = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
+            found = found[: view.limit]
+        else:
+            found = store.recent(limit=view.limit, not_ok=view.not_ok)
     if as_json:
         click.echo(json.dumps([run_data(run) for run in found], indent=2))
     else:
         _print_results(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What is to be shown; the names are those of the options."""
+
+    limit: int
+    not_ok: bool
+    as_csv: Path | None
+    xlsx: Path | None
+    beside: str | None
+
+    @property
+    def as_table(self) -> bool:
+        return bool(self.as_csv or self.xlsx or self.beside)
+
+
+def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
+    try:
+        if view.as_csv is not None:
+            _write_csv(rows, view.as_csv)
+        if view.xlsx is not None:
+            write_xlsx(rows, view.xlsx)
+    except OSError as error:
+        raise NotWritable(f"the table cannot be written: {error}") from error
+    if view.as_csv is not None or view.xlsx is not None:
+        return
+    if as_json:
+        click.echo(json.dumps([dict(row.cells) for row in rows], indent=2))
+    else:
+        _print_beside(rows)
+
+
+def _write_csv(rows: list[ResultRow], path: Path) -> None:
+    if str(path) == "-":
+        click.echo(csv_text(rows), nl=False)
+    else:
+        path.write_text(csv_text(rows), "utf-8")
 
 
 def _print_results(found: list[StoredRun]) -> None:
@@ -55,6 +108,30 @@ def _print_results(found: list[StoredRun]) -> None:
             str(run.outcome), numbers(run.samples) if run.samples else run.reason,
         )  # fmt: skip
     make_console().print(table)
+
+
+def _print_beside(rows: list[ResultRow]) -> None:
+    """Print own and published values side by side; what nobody published has a dash."""
+    table = Table(
+        "workload", "", "scenario", "outcome", "own", "published", "own ÷ published", box=None,
+    )  # fmt: skip
+    for row in rows:
+        metric = row["published_metric"] or row["best_metric"]
+        column = "iops" if metric == "iops" else "bandwidth_bytes_per_second"
+        ratio = row["ratio_to_published"]
+        doubt = " (contradicts itself)" if row["published_doubt"] else ""
+        table.add_row(
+            *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
+            _show(row[column], str(metric)), _show(row["published"], str(metric)) + doubt,
+            f"{ratio:.2f}" if isinstance(ratio, float) else "-",
+        )  # fmt: skip
+    make_console().print(table)
+
+
+def _show(value: str | float | None, metric: str) -> str:
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value:,.0f} IOPS" if metric == "iops" else f"{show_bytes(value)}/s"
 
 
 def _show_run(store: Store, number: int) -> None:

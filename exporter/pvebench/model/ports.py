@@ -264,10 +264,15 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Everything one worker needs of one node."""
+    """Everything one worker needs of one node.
+
+    Attributes:
+        poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
+    """
 
     node: str
     hypervisor: Hypervisor
     probe: HostProbe
     clock: Clock
     simulated: bool = False
+    poll_seconds: float = 0.1

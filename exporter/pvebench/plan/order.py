@@ -130,9 +130,8 @@ def _ordered(
         for level in levels:
             path = (*path, level(case.scenario))
             keys.append((-urgency[path], rank[path]))
-        # The host's own row goes first on its volume: guests are compared with it.
-        late, place = keys[-1]
-        return [*keys[:-1], (late, place - len(rank) * case.scenario.disk.on_host)]
+        # The host's own rows go first: guests are compared with them.
+        return [(0.0, int(not case.scenario.disk.on_host)), *keys]
 
     # The sort is stable: rounds of one scenario stay one after the other.
     return sorted(rounds, key=sort_key)

@@ -70,6 +70,7 @@ def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judge
 
 def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
     block = case.workload.parameters.get("bs")
+    timed = case.workload.runtime_seconds > 0
     return Figures(
         direction=str(direction),
         iops=values.get(("iops", direction, "")),
@@ -77,7 +78,13 @@ def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
         block_bytes=int(block) if block else None,
         size=values.get(("bytes", direction, "")),
         seconds=values.get(("runtime", direction, "")),
+        in_flight=_in_flight(case) if timed else 0,
     )
+
+
+def _in_flight(case: Case) -> int:
+    parameters = case.workload.parameters
+    return int(parameters.get("iodepth", 1)) * int(parameters.get("numjobs", 1))
 
 
 def _device_share(
@@ -105,11 +112,12 @@ def _device_share(
     if share is None:
         return [], []
     past_caches = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    judged = past_caches and size >= honesty.LEAST_BYTES
-    return (
-        [Sample("device_share", direction, share, Unit.RATIO)],
-        honesty.doubt_device_share(str(direction), share) if judged else [],
-    )
+    long_enough = not timed or window >= honesty.LEAST_SECONDS
+    judged = past_caches and size >= honesty.LEAST_BYTES and long_enough
+    # What was under way at the ends of the window may have been counted on one side only.
+    unsure = _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
+    doubts = honesty.doubt_device_share(str(direction), share, unsure=unsure) if judged else []
+    return [Sample("device_share", direction, share, Unit.RATIO)], doubts
 
 
 def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Suspicion]]:
@@ -122,7 +130,9 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Suspic
     if not issued or seen is None or not (seconds and window) or not disk.cache.write_cache:
         return [], []
     share = (seen / window) / (issued / seconds)
-    return [Sample("flush_share", None, share, Unit.RATIO)], honesty.doubt_flush_share(share)
+    judged = window >= honesty.LEAST_SECONDS
+    doubts = honesty.doubt_flush_share(share) if judged else []
+    return [Sample("flush_share", None, share, Unit.RATIO)], doubts
 
 
 def _against_host(

@@ -14,7 +14,6 @@ from pvebench.runner.verify import Invalid
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 
-_POLL_SECONDS: Final = 0.1
 _START_SECONDS: Final = 20.0
 """How long a tool may take from its start to its first I/O."""
 _STOP_SECONDS: Final = 30.0
@@ -166,7 +165,7 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
         # The agent costs the guest some CPU: ask it rarely, QEMU often.
         if polls % 10 == 0 and (ended := guest.poll(pid)) is not None:
             return ended
-        site.clock.sleep(_POLL_SECONDS)
+        site.clock.sleep(site.poll_seconds)
     raise GuestSilent(f"the tool moved no data within {_START_SECONDS:.0f} s of its start")
 
 
@@ -181,7 +180,7 @@ def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Comp
                 "the tool did not end within its deadline",
                 cause="the guest's I/O hangs, or this host is overloaded",
             )
-        site.clock.sleep(_POLL_SECONDS)
+        site.clock.sleep(site.poll_seconds)
 
 
 def finish_job(guest: Guest, job: Job, ended: Completed) -> str:

@@ -14,7 +14,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.store.engine import reading
 from pvebench.store.records import GOOD, Point, StoredRun
 from pvebench.store.rows import stored_run, with_samples
-from pvebench.store.tables import runs, samples
+from pvebench.store.tables import cycles, runs, samples
 
 HOST_ROW_AGE: Final = timedelta(days=7)
 """An older run of the host is no longer what a guest's run is compared with."""
@@ -109,6 +109,14 @@ class History:
                     if one.metric == metric and one.direction is not None
                 }
         return rates
+
+    def of_pack(self, pack: str | None, *, limit: int) -> list[StoredRun]:
+        """Return the newest runs first, with samples; of one pack's cycles, or of all."""
+        query = select(runs).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(limit)
+        if pack is not None:
+            query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
+        with self._engine.connect() as connection:
+            return with_samples(connection, query)
 
     def runs(
         self, *, limit: int, outcome: Outcome | None = None, case_key: str | None = None

@@ -132,8 +132,9 @@ class Board:
 
 def main_metric(definition: Mapping[str, Any]) -> str:
     """Return which metric people look at first for a case: by its block size."""
-    size = definition["workload"]["parameters"].get("bs", 0)
-    large = isinstance(size, int) and size >= BANDWIDTH_FROM_BYTES
+    size = definition["workload"]["parameters"].get("bs")
+    # bonnie++ and hdparm stream with a block size of their own, and count no operations.
+    large = size is None or (isinstance(size, int) and size >= BANDWIDTH_FROM_BYTES)
     return "bandwidth" if large else "iops"
 
 

@@ -61,6 +61,7 @@ class CaseView:
     slug: str
     node: str
     title: str
+    caveats: str
     definition: Mapping[str, Mapping[str, str]]
     numbers: tuple[Number, ...]
     chart: Chart | None
@@ -122,6 +123,7 @@ def case_view(
         slug=f"{labels['scenario']}/{labels['workload']}",
         node=labels["node"],
         title=definition["workload"]["title"],
+        caveats=", ".join(definition["workload"].get("caveats", ())),
         definition=definition_texts(definition),
         numbers=() if state is None else state.numbers,
         chart=chart(points, METRICS[metric], changes=_changes(points, names)) if points else None,

@@ -10,6 +10,7 @@ from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.vm import Place, is_free
+from pvebench.drivers.proxmox.volumes import RESERVE_BYTES
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.units import show_bytes
 
@@ -19,12 +20,13 @@ Finding = tuple[str, bool, str]
 
 def inspect(
     api: Api, *, place: Place, storages: Mapping[str, ClusterStorage], iso_storage: str,
-    major: int,
+    major: int, needs: Mapping[str, int],
 ) -> Iterator[Finding]:  # fmt: skip
     """Yield a finding for each thing that must be so. Never raises DriverError.
 
     Args:
         major: the version that plans are made for.
+        needs: storage's name -> bytes that the packs' volumes take there.
     """
     try:
         version = version_number(api)
@@ -38,7 +40,8 @@ def inspect(
     yield from _guarded("rights", lambda: _rights(api, place.pool, version[0]))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
-    yield from _guarded("storages", lambda: _storages(api, place, storages, iso_storage))
+    yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
+    yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
     yield from _guarded("VM numbers", lambda: _numbers(api, place))
 
 
@@ -79,9 +82,9 @@ def _pool(api: Api, pool: str) -> Iterator[Finding]:
 
 
 def _storages(
-    api: Api, place: Place, storages: Mapping[str, ClusterStorage], iso_storage: str
+    api: Api, place: Place, storages: Mapping[str, ClusterStorage], needs: Mapping[str, int]
 ) -> Iterator[Finding]:
-    rows = {str(row["storage"]): row for row in api.get(f"/nodes/{place.node}/storage", format=1)}
+    rows = _rows(api, place)
     add = f"pveum pool modify {place.pool} --storage"
     for name, wanted in storages.items():
         row = rows.get(wanted.id)
@@ -91,10 +94,41 @@ def _storages(
                 f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
             )  # fmt: skip
             continue
-        wrong = _wrong_storage(row, wanted)
-        free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free"
+        wrong = _wrong_storage(row, wanted) or _too_small(row, needs.get(name, 0))
+        free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         yield f"storage {name}", not wrong, wrong or free
-    row = rows.get(iso_storage)
+
+
+def _rows(api: Api, place: Place) -> dict[str, Mapping[str, Any]]:
+    rows = api.get(f"/nodes/{place.node}/storage", format=1)
+    return {str(row["storage"]): row for row in rows}
+
+
+def _too_small(row: Mapping[str, Any], need: int) -> str:
+    free = int(row.get("avail", 0))
+    if free >= need + RESERVE_BYTES:
+        return ""
+    return (
+        f"{show_bytes(free)} free, {show_bytes(need + RESERVE_BYTES)} needed: free space, or make "
+        f"volume.size or --scale smaller"
+    )
+
+
+def _raw_only(row: Mapping[str, Any]) -> str:
+    """Return what to know of an LVM storage, which holds qcow2 only if it was made for it."""
+    formats = row.get("formats")
+    supported = formats.get("supported", ()) if isinstance(formats, dict) else ()
+    if row["type"] != "lvm" or not supported or "qcow2" in supported:
+        return ""
+    return (
+        "; raw only, for it was made without snapshot-as-volume-chain: exclude it with qcow2 "
+        "from packs, or write version: 8"
+    )
+
+
+def _image_storage(api: Api, place: Place, iso_storage: str) -> Iterator[Finding]:
+    row = _rows(api, place).get(iso_storage)
+    add = f"pveum pool modify {place.pool} --storage"
     if row is None or "iso" not in str(row.get("content")).split(","):
         yield (
             "image storage", False,

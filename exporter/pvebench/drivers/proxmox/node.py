@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pvebench.drivers.host import SystemClock
 from pvebench.drivers.proxmox import switching
 from pvebench.drivers.proxmox.agent import AgentGuest
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
-from pvebench.drivers.proxmox.environment import (
-    news,
-    node_facts,
-    version_number,
-    vm_facts,
-    whole,
-)
+from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
 from pvebench.drivers.proxmox.probe import coarse_cpu, vm_pressure
+from pvebench.drivers.proxmox.shape import VmOptions, vm_options
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.undo import undo_pending
+from pvebench.drivers.proxmox.versions import Versions
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
 from pvebench.drivers.proxmox.volumes import Volumes
 from pvebench.errors import (
@@ -49,24 +44,6 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 
 _BOOT_SECONDS: Final = 180.0
-_UPKEEP_SECONDS: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VmOptions:
-    """What the benchmark VM is, beside what scenarios say.
-
-    Attributes:
-        iso_storage: where the guest's image is kept; its content must allow `iso`.
-        cpu: CPU type; `host` hides nothing from the guest.
-        machine: machine type; empty: the newest that the node has.
-        kvm: False only where nested virtualisation is missing; results carry accel=tcg.
-    """
-
-    iso_storage: str
-    cpu: str = "host"
-    machine: str = ""
-    kvm: bool = True
 
 
 class ProxmoxNode:
@@ -101,9 +78,7 @@ class ProxmoxNode:
         self._attempt = 0
         self._count = 0
         self._boot_seconds = 0.0
-        self._booted_with: dict[str, str] = {}
-        self._upkeep = Upkeep()
-        self._looked = -_UPKEEP_SECONDS
+        self._versions = Versions(api, place.node, image, clock)
 
     @property
     def vmid(self) -> int:
@@ -137,7 +112,7 @@ class ProxmoxNode:
         iso = upload_iso(self._api, node, storage, self._image, self._clock)
         self._vm, _ = make_vm(
             self._api, self._clock, self._place, self._journal,
-            options=self._vm_options(machine), iso=iso,
+            options=vm_options(node, self._options, machine), iso=iso,
         )  # fmt: skip
         self._volumes = Volumes(self._api, node, self._vm, self._storages)
         return self._vm
@@ -146,29 +121,6 @@ class ProxmoxNode:
         """The VM is gone, and its volumes with it."""
         self._vm = self._volumes = self._guest = self._machine = None
         self._cold = self._plugged = None
-
-    def _vm_options(self, machine: Machine) -> dict[str, Any]:
-        options: dict[str, Any] = {
-            "name": f"pvebench-{self._place.node}",
-            "ostype": "l26",
-            "memory": machine.memory_bytes // MIB,
-            "balloon": 0,
-            "cores": machine.cpus,
-            "cpu": self._options.cpu,
-            "machine": self._options.machine or None,
-            "scsihw": str(ScsiHw.SINGLE),
-            # Both versions know the older name; a freeze in mid-run would be measured.
-            "agent": "enabled=1,freeze-fs-on-backup=0",
-            "hotplug": "disk",
-            "boot": "order=ide2",
-            "serial0": "socket",
-            "vga": "serial0",
-            "tablet": 0,
-            "onboot": 0,
-        }
-        if not self._options.kvm:
-            options["kvm"] = 0
-        return {key: value for key, value in options.items() if value is not None}
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
         other = machine != self._machine or cold != self._cold
@@ -292,36 +244,15 @@ class ProxmoxNode:
 
     def environment(self) -> Environment:
         """Return the running environment. See the port."""
-        facts, pending = node_facts(self._api, self._place.node)
-        self._booted_with = dict(facts)
-        if self._vm is not None and self._guest is not None:
-            more, waiting = vm_facts(
-                self._vm.status(), self._vm.config(), qemu_package=facts.get("qemu_package", "")
-            )
-            facts |= more
-            pending |= waiting
-            if "qemu" in waiting:
-                del facts["qemu_package"]  # of the package that does not run yet
-        self._upkeep = Upkeep(pending=pending)
-        return self._environment(facts)
+        return self._versions.running(self._vm if self._guest else None)
+
+    def host_environment(self) -> Environment:
+        """Return what is known without a VM. See the port."""
+        return self._versions.host()
 
     def upkeep(self) -> Upkeep:
         """Return what was installed since the VM was started. See the port."""
-        now = self._clock.monotonic()
-        if now - self._looked < _UPKEEP_SECONDS:
-            return self._upkeep
-        self._looked = now
-        try:
-            facts, pending = node_facts(self._api, self._place.node)
-        except DriverError:
-            return self._upkeep
-        if whole(facts):
-            changed = news(self._booted_with, facts) if self._guest is not None else {}
-            self._upkeep = Upkeep(
-                pending={**pending, **changed},
-                restart=", ".join(f"{name} {version}" for name, version in changed.items()),
-            )
-        return self._upkeep
+        return self._versions.upkeep(running=self._guest is not None)
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         """Return the VM's pressure and, if asked for, the node's CPU. See `probe.Averages`."""
@@ -332,22 +263,6 @@ class ProxmoxNode:
         except DriverError:
             return {}
         return found
-
-    def host_environment(self) -> Environment:
-        """Return what is known without a VM. See the port."""
-        try:
-            facts, _ = node_facts(self._api, self._place.node)
-        except DriverError:
-            facts = {}
-        return self._environment(facts)
-
-    def _environment(self, facts: Mapping[str, str]) -> Environment:
-        image = {
-            "guest_image": self._image.digest[:12],
-            "guest_kernel": self._image.versions.get("kernel", ""),
-            "fio": self._image.versions.get("fio", ""),
-        }
-        return Environment(node=self._place.node, facts={**facts, **image})
 
     def shutdown(self) -> None:
         """Remove the VM with its volumes. See the port."""

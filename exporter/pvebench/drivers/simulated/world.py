@@ -12,6 +12,7 @@ from pvebench.drivers.simulated.faults import Fault, Faults
 from pvebench.drivers.simulated.jobs import SimulatedJob, read_job
 from pvebench.drivers.simulated.numbers import fio_document, flushes_per_second, iops_log
 from pvebench.drivers.simulated.reality import VM_KIND, VOLUME_KIND, Reality
+from pvebench.drivers.simulated.tools import Printed, print_tool
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
 from pvebench.model.environment import Environment, Upkeep
@@ -211,6 +212,7 @@ class SimulatedGuest:
         self._files: dict[str, bytes] = {}
         self._document: dict[str, Any] = {}
         self._ends = 0.0
+        self._printed: Printed | None = None
         self.alive = True
         self.job: SimulatedJob | None = None
 
@@ -231,8 +233,21 @@ class SimulatedGuest:
         if argv[0] == "/bin/sleep":
             self.job, self._ends = None, now + float(argv[1])
             return 1
+        if argv[0] != "fio":
+            return self._start_tool(argv[-1], now)
+        self._printed = None
         self.job = read_job(self._files[argv[-1]].decode("utf-8"), begun=now)
         self._ends = self.job.ends
+        return 1
+
+    def _start_tool(self, command: str, now: float) -> int:
+        """Begin one of the tools beside fio, or something that takes no time."""
+        plugged = self._world.plugged
+        if plugged is None:
+            raise HypervisorGone("simulated: the disk is gone")
+        self._printed = print_tool(command, plugged.disk, self._world.rng, begun=now)
+        self.job = self._printed.job if self._printed else None
+        self._ends = self.job.ends if self.job else now
         return 1
 
     def poll(self, pid: int) -> Completed | None:
@@ -247,7 +262,9 @@ class SimulatedGuest:
     def read_file(self, path: str) -> bytes:
         """Return a file; results and logs of the last job are made up. See the port."""
         self._check()
-        if path.endswith(".json"):
+        if self._printed is not None and path == self._printed.path:
+            text = self._printed.text
+        elif path.endswith(".json"):
             text = self._result()
         elif path.endswith("_iops.log") and self.job and self._document:
             text = iops_log(self._document, self.job.interval_ms, self._world.rng)

@@ -1,0 +1,88 @@
+"""What `pvebench results` and `pvebench report` share: which runs, beside which series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pvebench.config import Settings, load_pack
+from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.report.library import Library
+from pvebench.report.reading import PUBLISHED
+from pvebench.report.series import Series
+from pvebench.store import Store
+
+SCENARIOS: Final = Path("scenarios")
+PUBLISHED_WORD: Final = "published"
+ALL_RUNS: Final = 100_000
+"""More than anybody puts into one table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A pack chosen by its name or its file; empty: all packs.
+
+    Attributes:
+        published: name of the table that its file says it reproduces.
+    """
+
+    name: str = ""
+    title: str = ""
+    source: str = ""
+    published: str = ""
+
+
+def chosen_pack(packs: tuple[Path, ...]) -> Chosen:
+    """Return the pack of `--pack`: a file, the name of one below scenarios/, or just a name.
+
+    Raises:
+        ConfigError: there is more than one.
+    """
+    if not packs:
+        return Chosen()
+    if len(packs) > 1:
+        message = "results are shown of one pack, or of all; give --pack once"
+        raise ConfigError([Problem("command line", 0, 0, message)])
+    given = packs[0]
+    for path in (given, SCENARIOS / f"{given.name}.yaml"):
+        if path.is_file():
+            pack = load_pack(path)
+            return Chosen(pack.name, pack.title, pack.source, pack.published)
+    name = given.name
+    return Chosen(name, published=name if name in PUBLISHED else "")
+
+
+def series_beside(settings: Settings, pack: Chosen, name: str | None) -> Series | None:
+    """Return the series named by `--beside`; `published`: the one that the pack reproduces.
+
+    Raises:
+        ConfigError: the pack reproduces none.
+        StoreError: there is no such series.
+    """
+    if name is None:
+        return None
+    if name == PUBLISHED_WORD:
+        name = pack.published
+        if not name:
+            message = "--beside published needs --pack with a pack that reproduces a table"
+            raise ConfigError([Problem("command line", 0, 0, message)])
+    return Library(settings.state / "references").get(name)
+
+
+@contextmanager
+def results_of(settings: Settings) -> Iterator[Store]:
+    """Open the results for reading. Raises StoreError if there are none."""
+    database = settings.state / "pvebench.db"
+    if not database.exists():
+        raise StoreError(
+            f"there are no results yet: {database} does not exist",
+            next_step="measure first: pvebench run, or name the state directory with --state",
+        )
+    store = Store(database)
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,163 @@
+"""The report: one HTML file with tables and drawn charts, without scripts and without network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pvebench import __version__
+from pvebench.model.run import Outcome
+from pvebench.model.units import show_bytes
+from pvebench.report.drawing import Curve, bars, curves
+from pvebench.report.profile import ProfileLine, profile
+from pvebench.report.series import Series
+from pvebench.report.table import Cell, ResultRow, result_rows
+from pvebench.store import StoredRun
+
+FACTS = (
+    "accel", "kernel", "qemu", "guest_kernel", "fio", "host_fio", "cpu_model", "host_os",
+    "machine", "governor", "guest_image",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the report is about.
+
+    Attributes:
+        source: of a pack that reproduces somebody's test; else empty.
+        environments: as the store gives them.
+    """
+
+    title: str
+    source: str
+    node: str
+    now: datetime
+    simulated: bool
+    environments: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One workload in one direction: its rows and their bars."""
+
+    title: str
+    slug: str
+    caveats: str
+    rows: tuple[ResultRow, ...]
+    metric: str
+    drawing: Any
+
+
+def report_html(subject: Subject, runs: Sequence[StoredRun], series: Series | None = None) -> str:
+    """Return the report as the text of an HTML file; everything in it is escaped."""
+    rows = result_rows(runs, series)
+    blocks = _blocks(rows)
+    used = {run.environment for run in runs}
+    known = [entry for entry in subject.environments if entry["digest"] in used]
+    return _ENVIRONMENT.get_template("report.html").render(
+        subject=subject, version=__version__, blocks=blocks, series=series,
+        environments=known, facts=FACTS, doubtful=[row for row in rows if _doubtful(row)],
+        profile=_profile(rows), sweeps=_sweeps(rows), cases=len({row["scenario"] for row in rows}),
+        runs=len(runs), repeated=any(_number(row["good_runs"]) > 1 for row in rows),
+    )  # fmt: skip
+
+
+def _doubtful(row: ResultRow) -> bool:
+    return not Outcome(str(row["outcome"])).good
+
+
+def _blocks(rows: Sequence[ResultRow]) -> list[Block]:
+    grouped: dict[tuple[str, str], list[ResultRow]] = {}
+    for row in rows:
+        grouped.setdefault((str(row["workload"]), str(row["direction"])), []).append(row)
+    return [_block(slug, direction, found) for (slug, direction), found in grouped.items()]
+
+
+def _block(slug: str, direction: str, rows: list[ResultRow]) -> Block:
+    counted = any(row["iops"] is not None for row in rows)
+    metric = "iops" if counted else "bandwidth_bytes_per_second"
+    names = short_names([str(row["scenario"]) for row in rows])
+    shown = [
+        (name, _number(row[metric]), _doubtful(row))
+        for name, row in zip(names, rows, strict=True)
+        if row[metric] is not None
+    ]
+    return Block(
+        title=f"{rows[0]['title']}, {direction}" if direction else str(rows[0]["title"]),
+        slug=slug, caveats=str(rows[0]["caveats"] or ""), rows=tuple(rows), metric=metric,
+        drawing=bars(shown, show_iops if counted else show_rate) if shown else None,
+    )  # fmt: skip
+
+
+def short_names(slugs: Sequence[str]) -> list[str]:
+    """Return the slugs without the options that all guests share; the host has none anyway."""
+    parts = [slug.split(".") for slug in slugs]
+    options = [set(one[4:]) for one in parts if one[1] != "host"]
+    shared = set.intersection(*options) if options else set()
+    return [
+        ".".join([*one[:4], *(part for part in one[4:] if part not in shared)]) for one in parts
+    ]
+
+
+def _number(cell: Cell) -> float:
+    return float(cell) if isinstance(cell, int | float) else 0.0
+
+
+def _profile(rows: Sequence[ResultRow]) -> list[ProfileLine]:
+    return profile([row for row in rows if not _doubtful(row)])
+
+
+def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
+    """Return latency against IOPS for each pattern that was swept over its depth."""
+    grouped: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
+    for row in rows:
+        latency = row["latency_mean_seconds"]
+        if row["tool"] != "fio" or latency is None or row["iops"] is None or _doubtful(row):
+            continue
+        pattern = f"{row['rw']} {show_bytes(_number(row['block_size_bytes']))} {row['direction']}"
+        point = (_number(row["iops"]), _number(latency), f"depth {row['io_depth']}")
+        grouped.setdefault(pattern, {}).setdefault(str(row["scenario"]), []).append(point)
+    found = []
+    for pattern, scenarios in grouped.items():
+        lines = [Curve(name, tuple(sorted(p))) for name, p in scenarios.items() if len(p) >= 3]
+        if lines:
+            found.append((pattern, curves(lines)))
+    return found
+
+
+def show_iops(value: Cell) -> str:
+    """Return I/O per second for people."""
+    return "–" if value is None else f"{_number(value):,.0f}"
+
+
+def show_rate(value: Cell) -> str:
+    """Return bytes per second for people."""
+    return "–" if value is None else f"{show_bytes(_number(value))}/s"
+
+
+def show_ms(value: Cell) -> str:
+    """Return a time with three digits, in milliseconds below a second."""
+    if value is None:
+        return "–"
+    seconds = _number(value)
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def show_ratio(value: Cell) -> str:
+    """Return a ratio with two digits."""
+    return "–" if value is None else f"{_number(value):.2f}"
+
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("pvebench.report"), autoescape=True, undefined=StrictUndefined,
+    trim_blocks=True, lstrip_blocks=True,
+)  # fmt: skip
+_ENVIRONMENT.filters |= {
+    "iops": show_iops, "rate": show_rate, "ms": show_ms, "ratio": show_ratio,
+    "by_metric": lambda value, metric: (show_iops if metric == "iops" else show_rate)(value),
+}  # fmt: skip
