@@ -284,16 +284,15 @@ def _changes() -> table.Panel:
 
 def _trend() -> timeseries.Panel:
     now = series(IOPS, **HERE)
-    expression = f"exp(avg by ({BY}) (ln({now} / ({now} @ start() > 0))))"
+    usual = f"avg_over_time({now}[$__range] @ end())"
+    expression = f"exp(avg by ({BY}) (ln({now} / ({usual} > 0))))"
     return lines(
-        "Throughput since the start of the time range",
-        "Geometric mean over the storage's cases of IOPS against those at the left edge; 100 % is "
-        "no change. Cases that were not measured yet at the left edge are left out.",
-        [query(expression, legend="{{node}}/{{storage}}")],
-        unit="percentunit",
-        linked=False,
+        "Throughput against the mean of the time range",
+        "Geometric mean over the storage's cases of IOPS, each against its own mean over the range "
+        "shown: a step of the line is a step of many cases.",
+        [query(expression, legend="{{node}}/{{storage}}")], unit="percentunit", linked=False,
         right=False,
-    )
+    )  # fmt: skip
 
 
 def _verdicts() -> statetimeline.Panel:

@@ -26,8 +26,8 @@ from builder.looks import SAME, by_steps, case_link, plain, prop, sequential, st
 from builder.parts import DATASOURCE, instant, place, query, table_query, transformation
 
 EMPTY: Final = (
-    " **Nothing here?** The exporter has no results yet, or Prometheus does not scrape it: look at "
-    "the exporter's own page (port 9620), then at *Status / Targets* of Prometheus."
+    " **Nothing here?** Nothing is measured yet, or it does not arrive: `pvebench selftest` says "
+    "where it stops."
 )
 NEW_CASES: Final = "no baseline yet"
 

@@ -77,13 +77,13 @@ def _iops() -> timeseries.Panel:
 
 def _relative() -> timeseries.Panel:
     now = series(IOPS, **RESULT)
+    usual = f"avg_over_time({now}[$__range] @ end())"
     return lines(
-        "IOPS against the start of the time range",
-        "100 % is the value at the left edge: different scenarios become comparable.",
-        [query(f"{now} / ({now} @ start() > 0) and topk({MOST}, {now} @ end())", legend=LEGEND)],
-        unit="percentunit",
-        right=False,
-    )
+        "IOPS against the mean of the time range",
+        "100 % is a scenario's own mean over the range shown: different ones become comparable.",
+        [query(f"{now} / ({usual} > 0) and topk({MOST}, {now} @ end())", legend=LEGEND)],
+        unit="percentunit", right=False,
+    )  # fmt: skip
 
 
 def _percentile(percentile: str, name: str) -> timeseries.Panel:

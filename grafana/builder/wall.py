@@ -177,7 +177,8 @@ def _clock(size: Size) -> stat.Panel:
 
 
 def _in_slot(metric: Metric, slot: str, **more: str) -> str:
-    chosen = series(WALL_SLOT, slot=slot, **more)
+    # The present choice, for the past as well: what a slot showed before is another case's story.
+    chosen = f"({series(WALL_SLOT, slot=slot, **more)} @ end())"
     return f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {chosen}"
 
 
@@ -196,6 +197,8 @@ def _hero(slot: str, size: Size) -> stat.Panel:
             ]
         )
         .unit("iops")
+        # From zero, so that noise looks as small as it is.
+        .min(0)
         .color_scheme(plain("blue"))
         .override_by_query("B", [prop("unit", "Bps")])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
@@ -248,7 +251,7 @@ def _bars(
 
 def _history() -> statetimeline.Panel:
     judged = series(CHANGE_STATE, metric="throughput|latency_p99")
-    slots = f"max by ({SAME_RESULT}, title) ({series(WALL_SLOT)})"
+    slots = f"max by ({SAME_RESULT}, title) ({series(WALL_SLOT)} @ end())"
     expression = f"{judged} * on ({SAME_RESULT}) group_left (title) {slots}"
     legend = "{{title}} {{metric}}"
     panel = timeline(

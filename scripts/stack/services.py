@@ -174,6 +174,7 @@ def write_prometheus_config(layout: Layout, exporter: Service, node: Service) ->
     (config / "targets").mkdir(parents=True)
     shutil.copyfile(REPOSITORY / "prometheus" / "prometheus.yml", config / "prometheus.yml")
     shutil.copytree(REPOSITORY / "prometheus" / "rules", config / "rules")
+    (config / "targets" / "alertmanager.yml").write_text("[]\n", "utf-8")
     for name, service in (("pvebench", exporter), ("node", node)):
         target = f'- targets: ["{HOST}:{service.port}"]\n'
         (config / "targets" / f"{name}.yml").write_text(target, "utf-8")

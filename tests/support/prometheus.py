@@ -64,7 +64,8 @@ def prometheus(
     (config / "prometheus.yml").write_text(fast, "utf-8")
     (config / "targets").mkdir(exist_ok=True)
     (config / "targets" / "pvebench.yml").write_text(json.dumps([{"targets": [exporter]}]))
-    (config / "targets" / "node.yml").write_text("[]")
+    for nobody in ("node", "alertmanager"):
+        (config / "targets" / f"{nobody}.yml").write_text("[]")
     address = f"127.0.0.1:{free_port()}"
     command = [
         "prometheus", f"--config.file={config}/prometheus.yml",

@@ -22,6 +22,7 @@ from pvebench.metrics.results import (
 )
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF
+from pvebench.metrics.wall import collect_wall
 from pvebench.model.run import Outcome
 from pvebench.store import CaseRecord, StoredRun
 
@@ -180,9 +181,10 @@ def _note_summary(
     families = Families()
     present = Snapshot(
         now=datetime.fromtimestamp(window.end, UTC), records=records, environments=[],
-        max_age_seconds=math.inf,
+        max_age_seconds=math.inf, wall=snapshot.wall,
     )  # fmt: skip
     collect_info(present, families)
+    collect_wall(present, families)
     oldest = min((record.last.started.timestamp() for record in records), default=window.end)
     past.note(max(window.start, min(oldest, window.end)), families.families(), set())
 
