@@ -215,3 +215,9 @@ def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
     assert doubts(judge(a_case(iodepth=1), slow, Circumstances())) == [Doubt.DEVICE_SHARE]
     case = a_case(iodepth=256)
     assert doubts(judge(case, slow, Circumstances())) == []
+
+
+def test_a_moment_without_a_cpu_is_not_held_against_a_short_run() -> None:
+    short = [replace(s, value=1.0) if s.metric == "window" else s for s in moved(READ, host=4e6)]
+    waiting = [*short, Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
+    assert doubts(judge(a_case(), waiting, Circumstances())) == []
