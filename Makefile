@@ -30,7 +30,7 @@ BIN := .venv/bin
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables of run: CYCLES=  PACK=$(PACK)  STATE=$(STATE)  ARGS=  EXPORTER_PORT=$(EXPORTER_PORT)'
 	@echo '  PROMETHEUS_PORT=$(PROMETHEUS_PORT)  NODE_EXPORTER_PORT=$(NODE_EXPORTER_PORT)  GRAFANA_PORT=$(GRAFANA_PORT)'

@@ -11,6 +11,7 @@ import pytest
 
 from pvebench.drivers.host.load import LoadLimits, too_busy
 from pvebench.drivers.simulated import SimulatedClock
+from pvebench.errors import Interrupted
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.storages import StorageState, collect_storages
@@ -99,6 +100,20 @@ def test_a_guard_that_let_pass_is_told_when_a_later_one_objects() -> None:
     first, second, third = Scripted(), Scripted(BUSY), Scripted()
     assert Gate([first, second, third]).enter(None) == BUSY  # type: ignore[arg-type] # not looked at
     assert (first.calls, second.calls, third.calls) == (["enter", "leave"], ["enter"], [])
+
+
+def test_a_stop_while_guards_look_back_loses_no_finished_run(tmp_path: Path) -> None:
+    class Stopped(Scripted):
+        def leave(self, case: Case) -> str:
+            super().leave(case)
+            raise Interrupted("stopped by the user")
+
+    first, second = Scripted(), Stopped()
+    simulation = guarded(tmp_path, first, second)
+    simulation.worker.step()
+    simulation.worker.step()
+    assert len(simulation.store.recent()) == 1
+    assert first.calls == second.calls == ["enter", "leave"]
 
 
 def test_a_pause_lasts_until_it_is_ended(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ log = structlog.get_logger()
 REST: Final = 20.0
 """Times as long as it has judged does the thread rest: at most a twentieth of one CPU."""
 LEAST_REST_SECONDS: Final = 2.0
+END_SECONDS: Final = 5.0
+"""How long the end of the process waits for a judging that is under way."""
 
 
 class Keeper:
@@ -75,7 +77,8 @@ class Keeper:
     ) -> None:  # fmt: skip
         self._stopped.set()
         self._wanted.set()
-        self._thread.join()
+        # Nothing is lost with a judging that is cut off: it is derived, and made again.
+        self._thread.join(END_SECONDS)
 
     def _run(self) -> None:
         while self._wanted.wait() and not self._stopped.is_set():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+from pvebench.errors import Interrupted
 from pvebench.model.guard import Guard, Hold
 from pvebench.model.workload import Case
 
@@ -27,6 +29,12 @@ class Gate:
         return None
 
     def leave(self, case: Case) -> str:
-        """Tell all guards that the run has ended; return what disturbed it, or nothing."""
-        said = [guard.leave(case) for guard in reversed(self._guards)]
+        """Tell all guards that the run has ended; return what disturbed it, or nothing.
+
+        A stop that comes meanwhile is noticed at the next wait: the finished run comes first.
+        """
+        said = []
+        for guard in reversed(self._guards):
+            with contextlib.suppress(Interrupted):
+                said.append(guard.leave(case))
         return "; ".join(text for text in said if text)

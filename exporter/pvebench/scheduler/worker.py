@@ -13,7 +13,7 @@ import structlog
 from pvebench.config import Pack
 from pvebench.errors import DriverError, StoreError
 from pvebench.model.conduct import Conduct
-from pvebench.model.guard import Guard, Hold
+from pvebench.model.guard import Guard, Hold, HoldKind
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, WorkerStatus
@@ -207,7 +207,9 @@ class Worker:
     def _wait_for(self, hold: Hold) -> None:
         known = self.status.hold
         if known is None or known.kind is not hold.kind:
-            log.info("waiting", node=self.node, reason=hold.reason)
+            # Turns change with every run; everything else somebody may want to know of.
+            tell = log.info if hold.kind is HoldKind.TURN else log.warning
+            tell("waiting", node=self.node, reason=hold.reason)
         self._present.hold(hold)
 
     def _finish(self, run: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.errors import Interrupted
 from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.ports import Clock, HostProbe, HostSnapshot
 from pvebench.model.workload import Case
@@ -42,10 +41,7 @@ class LoadGuard:
 
     def leave(self, case: Case) -> str:
         """See the protocol."""
-        try:
-            return self._look()
-        except Interrupted:
-            return ""  # the finished run comes first; the next wait ends at once
+        return self._look()
 
     def _look(self) -> str:
         start = self.probe.snapshot()

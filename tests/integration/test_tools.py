@@ -1,0 +1,136 @@
+"""Every benchmark tool of the guest image for real: in a VM, and on the host beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from integration.conftest import MACHINE, Lab, scenario
+from pvebench.drivers.host import ProcProbe
+from pvebench.drivers.host.beside import Beside
+from pvebench.drivers.host.disk import HostDisk
+from pvebench.drivers.qemu.storages import StorageOptions
+from pvebench.drivers.qemu.volumes import DirectoryStorage
+from pvebench.guest import GuestImage
+from pvebench.model.conduct import Conduct
+from pvebench.model.disk import Bus
+from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.ports import Site
+from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case
+from pvebench.runner import Runner
+from pvebench.workloads import ROOMS
+from support.packs import Recorder
+
+DEVICE = scenario()
+ON_EXT4 = replace(
+    scenario(size=128 * MIB), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=24 * MIB)
+)
+HOST = scenario(bus=Bus.HOST)
+GOOD = {Outcome.OK, Outcome.NOISY}
+
+
+class Bench:
+    """A VM with the host beside it, as an instance puts them together."""
+
+    def __init__(self, lab: Lab) -> None:
+        options = StorageOptions(name="local", kind="dir", owner="test", path=str(lab.storage))
+        storage = DirectoryStorage(options, lab.store.journal)
+        host = HostDisk(
+            node="lab", storages={"local": storage}, runtime=lab.directory / "run",
+            journal=lab.store.journal,
+        )  # fmt: skip
+        both = Beside(lab.qemu, host)
+        probe = ProcProbe(
+            lambda: None if both.on_host else lab.qemu.pid,
+            lambda: (host if both.on_host else lab.qemu).volume_path,
+        )
+        site = Site(node="lab", hypervisor=both, probe=probe, clock=lab.clock)
+        self.runner = Runner(site, Recorder())
+
+    def run(self, wanted: Scenario, tool: str, **options: Any) -> Run:
+        workload = ROOMS[tool].resolve(options, ramp_seconds=0.5, runtime_seconds=3.0)
+        case = Case(scenario=wanted, workload=workload)
+        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+
+
+@pytest.fixture(scope="module")
+def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    lab = Lab(tmp_path_factory.mktemp("tools"), image)
+    made = Bench(lab)
+    yield made
+    made.runner.close()
+    lab.close()
+
+
+def value(run: Run, metric: str, part: str = "") -> float:
+    found = [s.value for s in run.samples if s.metric == metric and part in (s.part, "")]
+    assert found, f"{metric} is not among the samples: {run.outcome} {run.reason}"
+    return found[0]
+
+
+@pytest.mark.parametrize("wanted", [DEVICE, ON_EXT4, HOST], ids=["device", "ext4", "host"])
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [
+        ("ioping", {"count": 20, "interval": 0}),
+        ("ioping", {"rw": "write", "count": 20, "interval": 0}),
+        ("dd", {"rw": "read", "direct": True}),
+        ("dd", {"rw": "write", "bs": "64k", "flush": "fdatasync"}),
+        ("dd", {"rw": "write", "bs": 512, "count": 200, "direct": True}),
+    ],
+    ids=["ping-read", "ping-write", "dd-read", "dd-write", "dd-tiny"],
+)
+def test_a_tool_that_takes_any_target_measures_it(
+    bench: Bench, wanted: Scenario, tool: str, options: dict[str, Any]
+) -> None:
+    run = bench.run(wanted, tool, **options)
+    assert run.outcome in GOOD, run.reason
+    assert value(run, "bandwidth") > 10_000
+
+
+@pytest.mark.parametrize("wanted", [ON_EXT4, HOST], ids=["ext4", "host"])
+def test_sysbench_and_bonnie_make_files_and_leave_none(bench: Bench, wanted: Scenario) -> None:
+    mixed = bench.run(wanted, "sysbench", mode="rndrw", size="16M", direct=True)
+    assert mixed.outcome in GOOD, mixed.reason
+    assert value(mixed, "iops") > 10
+    created = bench.run(wanted, "sysbench", mode="seqwr", size="16M")
+    assert created.outcome in GOOD, created.reason
+    stream = bench.run(wanted, "bonnie++", size="16M")
+    assert stream.outcome in GOOD, stream.reason
+    again = bench.run(wanted, "sysbench", mode="seqrd", size="16M")
+    assert again.outcome in GOOD, again.reason
+
+
+@pytest.mark.parametrize("options", [{}, {"direct": True}, {"cached": True}], ids=str)
+def test_hdparm_times_the_bare_device(bench: Bench, options: dict[str, bool]) -> None:
+    run = bench.run(DEVICE, "hdparm", **options)
+    assert run.outcome in GOOD, run.reason
+    assert value(run, "bandwidth") > 100_000
+
+
+def test_the_host_measures_the_guests_volume_without_ending_the_vm(bench: Bench) -> None:
+    guest = bench.run(DEVICE, "fio", rw="randread", bs="4k", iodepth=8)
+    host = bench.run(HOST, "fio", rw="randread", bs="4k", iodepth=8)
+    again = bench.run(DEVICE, "fio", rw="randread", bs="4k", iodepth=8)
+    assert {run.outcome for run in (guest, host, again)} <= GOOD
+    assert guest.environment == host.environment == again.environment
+    assert "host_fio" in host.environment.facts
+    # Not a boot for the host, and none when the guest has its disk again.
+    assert not [s for run in (host, again) for s in run.samples if s.metric == "boot_time"]
+    assert HOST.machine == MACHINE
+
+
+def test_reads_of_a_direct_disk_come_from_the_device(bench: Bench) -> None:
+    run = bench.run(DEVICE, "fio", rw="randread", bs="4k", iodepth=8)
+    assert 0.8 < value(run, "device_share") < 1.3
+
+
+def test_flushes_of_the_guest_reach_qemu(bench: Bench) -> None:
+    run = bench.run(DEVICE, "fio", rw="randwrite", bs="4k", fsync=1)
+    assert 0.7 < value(run, "flush_share") < 1.3
