@@ -8,7 +8,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import click
@@ -42,7 +43,7 @@ def selftest(
     begun = time.time()
     made = _exported(exporter)
     click.echo(f"exporter    ok: {exporter} made a page at {_clock(made)}")
-    arrived = _wait(lambda: _asked(prometheus, "", begun), timeout)
+    arrived = _wait(lambda: _in_prometheus(prometheus, begun), timeout)
     if arrived is None:
         raise ChainBroken(
             f"the exporter's page does not arrive in Prometheus at {prometheus}",
@@ -51,8 +52,7 @@ def selftest(
         )
     click.echo(f"Prometheus  ok: it scraped a page of {_clock(arrived)}")
     if not without_grafana:
-        path = f"/api/datasources/proxy/uid/{DATASOURCE}"
-        shown = _wait(lambda: _asked(grafana, path, begun), timeout)
+        shown = _wait(lambda: _in_grafana(grafana, begun), timeout)
         if shown is None:
             raise ChainBroken(
                 f"Grafana at {grafana} does not get the point from its data source {DATASOURCE}",
@@ -84,30 +84,58 @@ def _exported(exporter: str) -> float:
     return float(match[1])
 
 
-def _asked(server: str, path: str, begun: float) -> float | None:
-    """Return the newest point that a server knows, if it is younger than this test."""
-    query = urllib.parse.urlencode({"query": f"max({POINT} > {begun:.3f})"})
-    what = "Grafana" if path else "Prometheus"
-    text = _fetch(f"{server}{path}/api/v1/query?{query}", what, f"start it, or see {what}'s log")
-    try:
+def _in_prometheus(server: str, begun: float) -> float | None:
+    """Return the newest point that Prometheus knows, if it is younger than this test."""
+    query = urllib.parse.urlencode({"query": _question(begun)})
+    next_step = "start it, or name its address: --prometheus"
+    text = _fetch(f"{server}/api/v1/query?{query}", "Prometheus", next_step)
+    with _understood(server, "Prometheus", text):
         found = json.loads(text)["data"]["result"]
         return float(found[0]["value"][1]) if found else None
-    except (ValueError, KeyError, TypeError) as error:
+
+
+def _in_grafana(server: str, begun: float) -> float | None:
+    """Return the same as Grafana's panels get it: by its own query interface."""
+    source = {"type": "prometheus", "uid": DATASOURCE}
+    query = {
+        "refId": "A", "datasource": source, "expr": _question(begun), "instant": True,
+        "range": False, "intervalMs": 15000, "maxDataPoints": 100,
+    }  # fmt: skip
+    body = json.dumps({"from": "now-5m", "to": "now", "queries": [query]}).encode()
+    next_step = "start it, or name its address: --grafana"
+    text = _fetch(f"{server}/api/ds/query", "Grafana", next_step, body=body)
+    with _understood(server, "Grafana", text):
+        frames = json.loads(text)["results"]["A"]["frames"]
+        values = [frame["data"]["values"] for frame in frames]
+        return next((float(columns[1][-1]) for columns in values if len(columns) > 1), None)
+
+
+def _question(begun: float) -> str:
+    return f"max({POINT} > {begun:.3f})"
+
+
+@contextmanager
+def _understood(server: str, what: str, text: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ChainBroken(
             f"what answers at {server} is not {what}: {text[:80]!r}",
             next_step=f"name the address of {what}",
         ) from error
 
 
-def _fetch(address: str, what: str, next_step: str) -> str:
+def _fetch(address: str, what: str, next_step: str, *, body: bytes | None = None) -> str:
+    headers = {"Content-Type": "application/json"} if body else {}
+    request = urllib.request.Request(address, body, headers)  # noqa: S310 # the user names the servers
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 # the user names the servers
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 # likewise
             text: str = answer.read().decode()
     except urllib.error.HTTPError as error:
         raise ChainBroken(
             f"{what} answers {error.code} {error.reason} at {address.partition('?')[0]}",
-            cause="a login is wanted, or the data source is not there",
-            next_step="see its log",
+            cause="a login is wanted, the data source is not there, or it is another program",
+            next_step=next_step,
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
