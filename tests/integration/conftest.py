@@ -29,13 +29,13 @@ def image() -> GuestImage:
 class Lab:
     """A lab with its store; `scenario` makes scenarios on its storage `local`."""
 
-    def __init__(self, directory: Path, image: GuestImage) -> None:
+    def __init__(self, directory: Path, image: GuestImage, kind: type[QemuLab] = QemuLab) -> None:
         self.directory = directory
         self.store = Store(directory / "pvebench.db", simulated=False)
         self.storage = directory / "storage"
         self.clock = SystemClock()
         options = StorageOptions(name="local", kind="dir", owner="test", path=str(self.storage))
-        self.qemu = QemuLab(
+        self.qemu = kind(
             node="lab", storages={"local": DirectoryStorage(options, self.store.journal)},
             image=image, accelerator=Accelerator.TCG, runtime=directory / "run",
             journal=self.store.journal, clock=self.clock,

@@ -55,7 +55,7 @@ def test_every_aio_mode_works_with_and_without_an_iothread(
 
 def test_the_guest_finds_the_same_bytes_on_every_bus(shared_lab: Lab) -> None:
     sums = set()
-    for bus in Bus:
+    for bus in (*HOT, Bus.SATA, Bus.IDE):
         guest, attachment = shared_lab.plug(scenario(bus))
         device = attachment.device
         if not sums:

@@ -43,6 +43,16 @@ def test_a_lost_digit_in_the_bandwidth_contradicts_iops_and_size() -> None:
     assert [one.doubt for one in found] == [Doubt.RATE, Doubt.SIZE]
 
 
+def test_a_short_time_printed_with_two_digits_is_no_contradiction() -> None:
+    # hdparm: 64 MB in 0.07 seconds = 948.57 MB/sec, as it printed it once.
+    printed = Figures(
+        direction="read", bandwidth=994_647_736.3, size=67_108_864.0, seconds=0.07,
+        seconds_step=0.01,
+    )  # fmt: skip
+    assert contradictions(printed) == []
+    assert contradictions(replace(printed, seconds_step=0.0)) != []
+
+
 def test_rounding_of_small_numbers_is_no_contradiction() -> None:
     # 11 IOPS printed for 11.9, 0.046 MiB/s for 0.0465.
     slow = figures(iops=11, bandwidth=48234, iops_step=1, bandwidth_step=1049, size=None)

@@ -55,7 +55,8 @@ class Figures:
 
     Attributes:
         size: bytes moved in `seconds`.
-        iops_step, bandwidth_step: one unit of the last printed digit; 0: not rounded.
+        iops_step, bandwidth_step, seconds_step: one unit of the last printed digit; 0: not
+            rounded.
         in_flight: operations that may be under way at the two ends of the window, and so be
             counted in one of the columns only.
     """
@@ -68,6 +69,7 @@ class Figures:
     seconds: float | None = None
     iops_step: float = 0.0
     bandwidth_step: float = 0.0
+    seconds_step: float = 0.0
     in_flight: int = 0
 
 
@@ -101,6 +103,7 @@ def _size(figures: Figures) -> list[Suspicion]:
         return []
     product = figures.bandwidth * figures.seconds
     slack = SIZE_TOLERANCE * figures.size + figures.bandwidth_step * figures.seconds
+    slack += figures.seconds_step * figures.bandwidth
     if abs(product - figures.size) <= slack:
         return []
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pvebench.analysis import honesty
 from pvebench.analysis.honesty import Figures, Suspicion
@@ -68,6 +69,10 @@ def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judge
     return Judgement((*figures, *marks), tuple(doubts))
 
 
+SECONDS_STEP: Final = {"hdparm": 0.01}
+"""Tool -> the last digit of the times that it prints: much, where the whole takes 70 ms."""
+
+
 def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
     block = case.workload.parameters.get("bs")
     timed = case.workload.runtime_seconds > 0
@@ -78,6 +83,7 @@ def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
         block_bytes=int(block) if block else None,
         size=values.get(("bytes", direction, "")),
         seconds=values.get(("runtime", direction, "")),
+        seconds_step=SECONDS_STEP.get(case.workload.tool, 0.0),
         in_flight=_in_flight(case) if timed else 0,
     )
 
