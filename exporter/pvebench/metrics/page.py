@@ -107,9 +107,11 @@ class Page:
                 self._summary["verdicts"] = text, deflated
 
     def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:
-        """Whether these cases mean what they meant before."""
+        """Whether these cases mean what they meant before, and had a result or none as now."""
         return all(
-            key in self._records and self._records[key].last.definition == record.last.definition
+            key in self._records
+            and self._records[key].last.definition == record.last.definition
+            and (self._records[key].good is None) == (record.good is None)
             for key, record in fresh.items()
         )
 

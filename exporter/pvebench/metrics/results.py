@@ -224,5 +224,5 @@ SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "wall": collect_wall,
 }
 """What is shown once for all cases."""
-DEFINITION_COLLECTORS: Final = frozenset({"info"})
-"""Those of them that change only when cases come, go or mean something else."""
+DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
+"""Those that change only when cases come, go, get a first result or mean something else."""
