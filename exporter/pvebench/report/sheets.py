@@ -43,7 +43,7 @@ def write_xlsx(rows: Sequence[ResultRow], path: Path) -> None:
         OSError: the file cannot be written.
     """
     from xlsxwriter import Workbook  # noqa: PLC0415 # a quick command must start quickly
-    from xlsxwriter.exceptions import FileCreateError  # noqa: PLC0415
+    from xlsxwriter.exceptions import FileCreateError  # noqa: PLC0415 # likewise
 
     columns = columns_of(rows)
     book = Workbook(str(path), {"strings_to_formulas": False, "strings_to_urls": False})

@@ -74,10 +74,6 @@ class BenchVm:
         found: dict[str, Any] = self._api.get(f"{self.path}/status/current")
         return found
 
-    def is_running(self) -> bool:
-        """Return whether QEMU runs, in whatever state."""
-        return bool(self.status()["status"] == "running")
-
     def prove_ours(self) -> dict[str, Any]:
         """Return the configuration in force if the VM carries our mark and is in our pool.
 
