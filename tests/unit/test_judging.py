@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.analysis.verdict import State
+from pvebench.analysis.states import State
 from pvebench.config.known_issues import load_known_issues
 from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.judging.figures import figures_of, shared_labels

@@ -8,7 +8,8 @@ import pytest
 
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.series import History
-from pvebench.analysis.verdict import State, as_ratio
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import as_ratio
 from pvebench.analysis.wording import sentence
 from pvebench.config.known_issues import load_known_issues
 from support.histories import BEFORE, Labels, after_change, histories, material, unchanged

@@ -1,4 +1,4 @@
-"""The verdict on one case and figure: states, and how they follow from the steps of its history."""
+"""The verdict on one case and figure: how its state follows from the steps of its history."""
 
 from __future__ import annotations
 
@@ -6,57 +6,17 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from pvebench.analysis.event import CaseShift
 from pvebench.analysis.groups import Group
 from pvebench.analysis.levels import MAD_TO_SIGMA
 from pvebench.analysis.series import LEAST_BASELINE, History
+from pvebench.analysis.states import State
+from pvebench.analysis.too_good import PRESENT, too_good
 
 TOO_NOISY: Final = math.log(1.3)
 """Half width of the interval beyond which "same" would say nothing."""
-PRESENT: Final = 5
-"""Newest runs that make the present level where nothing has happened."""
-DURABLE_GAIN: Final = math.log(1.25)
-"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
-ANY_GAIN: Final = math.log(2.0)
-"""Gain of anything that wants a second look."""
-
-
-class State(StrEnum):
-    """What is said of a case."""
-
-    NO_BASELINE = "no_baseline"
-    NOT_COMPARABLE = "not_comparable"
-    TOO_NOISY = "too_noisy"
-    SAME = "same"
-    MAYBE_SLOWER = "maybe_slower"
-    SLOWER = "slower"
-    MAYBE_FASTER = "maybe_faster"
-    FASTER = "faster"
-    SUSPICIOUS = "suspicious"
-
-    @property
-    def judged(self) -> bool:
-        """Whether there is a verdict at all."""
-        return self not in (State.NO_BASELINE, State.NOT_COMPARABLE, State.TOO_NOISY)
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether it says beyond doubt that something has changed."""
-        return self in (State.SLOWER, State.FASTER, State.SUSPICIOUS)
-
-    @property
-    def code(self) -> int:
-        """-2 worse, -1 maybe worse, 0 same, 1 maybe better, 2 better."""
-        return _CODES.get(self, 0)
-
-
-_CODES: Final = {
-    State.SLOWER: -2, State.MAYBE_SLOWER: -1, State.MAYBE_FASTER: 1, State.FASTER: 2,
-    State.SUSPICIOUS: 2,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,19 +183,3 @@ def _state(
     if last is not None and last.maybe and not last.confirmed:
         return (State.MAYBE_SLOWER if effect < 0 else State.MAYBE_FASTER), ""
     return State.SAME, ""
-
-
-def too_good(history: History, effect: float) -> str:
-    """Return why a gain is too good to be true, or nothing."""
-    if history.figure.kind == "speed" and history.figure.more_is_better:
-        newest = statistics.median(point.value for point in history.points[-PRESENT:])
-        if history.ceiling is not None and newest > history.ceiling:
-            return "it is more than the device can do"
-        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
-            return (
-                "writes that must reach the device do not become so much faster by software: "
-                "they may no longer wait for it"
-            )
-    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
-        return "a gain by more than half is rarely real: something may no longer be done"
-    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.analysis.verdict import State
+from pvebench.analysis.states import State
 from pvebench.analysis.wording import sentence
 from pvebench.judging.verdicts import Verdicts
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from pvebench.analysis.findings import Finding
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import State, Verdict
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import Verdict
 from pvebench.store import Decision
 
 ORDER: Final = (

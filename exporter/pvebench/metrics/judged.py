@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pvebench.analysis.verdict import State, Verdict
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import Verdict
 from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
