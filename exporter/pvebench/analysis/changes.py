@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pvebench.analysis.figures import FIGURES, Figure
 from pvebench.analysis.findings import Finding, Kind, Move
 from pvebench.analysis.groups import Group
 from pvebench.analysis.states import State
-from pvebench.analysis.together import Changed, moments, together
+from pvebench.analysis.together import Changed, Moment, moments, together
 from pvebench.analysis.verdict import CaseStep, Verdict
 from pvebench.model.known_issue import KnownIssue
 
@@ -31,16 +32,12 @@ def find_changes(
         accepted_until: case -> time up to which its changes have been accepted.
     """
     events = {event.time: event for event, _, _ in shifts}
-    changed: dict[tuple[float, bool], list[Changed]] = {}
-    for verdict in verdicts:
-        for step in (*verdict.accepted, *verdict.steps):
-            changed.setdefault((step.time, step.known), []).append((verdict, step))
     found: list[Finding] = []
-    for time, known, pairs in moments(changed):
-        event = events.get(time) if known else None
+    for moment in moments(verdicts):
+        event = events.get(moment.time) if moment.known else None
         found += [
-            _finding(time, event, group, members, verdicts, shifts, issues)
-            for (group, _), members in together(pairs, verdicts).items()
+            _finding(moment, event, group, members, verdicts, shifts, issues)
+            for (group, _), members in together(moment.changed, verdicts).items()
         ]
     accepted = [replace(_accepted(one, accepted_until), node=node) for one in found]
     return tuple(
@@ -49,11 +46,13 @@ def find_changes(
 
 
 def _finding(
-    time: float, event: Event | None, group: Group | None, members: list[Changed],
+    moment: Moment, event: Event | None, group: Group | None, members: list[Changed],
     verdicts: Sequence[Verdict], shifts: Sequence[tuple[Event, str, EventShift]],
     issues: Sequence[KnownIssue],
 ) -> Finding:  # fmt: skip
-    moves = _moves(time, group, members, shifts)
+    # What events did to groups says nothing of a change that came at another time.
+    at = math.nan if event is None else moment.time
+    moves = _moves(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
     suspicious = [verdict.reason for verdict, _ in members if verdict.state is State.SUSPICIOUS]
     matches: tuple[Match, ...] = ()
@@ -64,12 +63,13 @@ def _finding(
             [history.labels for history in histories.values()],
         )  # fmt: skip
     return Finding(
-        time=time, node="", known=event is not None, kind=_kind(moves, suspicious=bool(suspicious)),
-        group=group, all_but=_all_but(time, group, shifts), cases=tuple(histories),
+        time=moment.time, node="", known=event is not None, slow=moment.slow,
+        kind=_kind(moves, suspicious=bool(suspicious)),
+        group=group, all_but=_all_but(at, group, shifts), cases=tuple(histories),
         names=tuple(history.name for history in histories.values()),
         of=_sharing(group, verdicts, moves[0].figure), moves=moves,
         differences=event.differences if event is not None else (),
-        candidates=() if event is not None else _near(members[0], shifts),
+        candidates=() if event is not None or moment.slow else _near(members[0], shifts),
         issues=matches, reason=suspicious[0] if suspicious else "",
     )  # fmt: skip
 

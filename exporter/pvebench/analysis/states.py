@@ -18,6 +18,8 @@ class State(StrEnum):
     MAYBE_FASTER = "maybe_faster"
     FASTER = "faster"
     SUSPICIOUS = "suspicious"
+    SLOWLY_SLOWER = "slowly_slower"
+    SLOWLY_FASTER = "slowly_faster"
 
     @property
     def judged(self) -> bool:
@@ -27,7 +29,7 @@ class State(StrEnum):
     @property
     def confirmed(self) -> bool:
         """Whether it says beyond doubt that something has changed."""
-        return self in (State.SLOWER, State.FASTER, State.SUSPICIOUS)
+        return abs(self.code) == 2
 
     @property
     def code(self) -> int:
@@ -36,6 +38,6 @@ class State(StrEnum):
 
 
 _CODES: Final = {
-    State.SLOWER: -2, State.MAYBE_SLOWER: -1, State.MAYBE_FASTER: 1, State.FASTER: 2,
-    State.SUSPICIOUS: 2,
+    State.SLOWER: -2, State.SLOWLY_SLOWER: -2, State.MAYBE_SLOWER: -1, State.MAYBE_FASTER: 1,
+    State.SLOWLY_FASTER: 2, State.FASTER: 2, State.SUSPICIOUS: 2,
 }  # fmt: skip

@@ -1,8 +1,11 @@
-"""Which steps are told together: those of one moment, and of cases that have much in common."""
+"""What is told together: steps of one moment, creeps, and cases that have much in common."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.groups import Group, common_group
@@ -11,21 +14,47 @@ from pvebench.analysis.verdict import CaseStep, Verdict
 Changed = tuple[Verdict, CaseStep]
 
 
-def moments(
-    changed: Mapping[tuple[float, bool], list[Changed]],
-) -> list[tuple[float, bool, list[Changed]]]:
-    """Return (time, known, changes); unknown times within one round are one moment."""
-    found = [(time, True, pairs) for (time, known), pairs in changed.items() if known]
-    last: list[Changed] = []
-    for time, pairs in sorted(
-        (time, pairs) for (time, known), pairs in changed.items() if not known
-    ):
-        if last and _within_a_round(last[0], time):
-            last += pairs
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something changed: at an event, at an unknown time, or slowly since then."""
+
+    time: float
+    known: bool
+    slow: bool
+    changed: tuple[Changed, ...]
+
+
+def moments(verdicts: Sequence[Verdict]) -> Iterator[Moment]:
+    """Yield the moments of all steps and creeps, in no order."""
+    steps = [
+        (verdict, step) for verdict in verdicts for step in (*verdict.accepted, *verdict.steps)
+    ]
+    for time, pairs in _by_time([pair for pair in steps if pair[1].known]):
+        yield Moment(time, known=True, slow=False, changed=tuple(pairs))
+    yield from _unknown([pair for pair in steps if not pair[1].known])
+    creeps = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
+    if creeps:
+        # How far back a creep is seen says little of when it began: they are told as one.
+        time = statistics.median_low([step.time for _, step in creeps])
+        yield Moment(time, known=False, slow=True, changed=tuple(creeps))
+
+
+def _by_time(pairs: Sequence[Changed]) -> Iterator[tuple[float, list[Changed]]]:
+    ordered = sorted(pairs, key=lambda pair: pair[1].time)
+    for time, here in itertools.groupby(ordered, key=lambda pair: pair[1].time):
+        yield time, list(here)
+
+
+def _unknown(pairs: Sequence[Changed]) -> Iterator[Moment]:
+    """Yield the moments of steps at unknown times; those within one round are one moment."""
+    together: list[list[Changed]] = []
+    for time, here in _by_time(pairs):
+        if together and _within_a_round(together[-1][0], time):
+            together[-1] += here
         else:
-            last = list(pairs)
-            found.append((time, False, last))
-    return found
+            together.append(here)
+    for found in together:
+        yield Moment(found[0][1].time, known=False, slow=False, changed=tuple(found))
 
 
 def _within_a_round(first: Changed, time: float) -> bool:

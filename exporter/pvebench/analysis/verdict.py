@@ -11,9 +11,10 @@ from typing import Final
 from pvebench.analysis.event import CaseShift
 from pvebench.analysis.groups import Group
 from pvebench.analysis.levels import MAD_TO_SIGMA
-from pvebench.analysis.series import LEAST_BASELINE, History
+from pvebench.analysis.series import LEAST_BASELINE, History, Point
 from pvebench.analysis.states import State
 from pvebench.analysis.too_good import PRESENT, too_good
+from pvebench.analysis.trend import LEVELS
 
 TOO_NOISY: Final = math.log(1.3)
 """Half width of the interval beyond which "same" would say nothing."""
@@ -28,6 +29,7 @@ class CaseStep:
         known: True if an environment change explains it.
         group: what it moved with, or None.
         runs: it rests on.
+        slow: True if it is no step but a creep that began at `time`, or before.
     """
 
     time: float
@@ -38,6 +40,7 @@ class CaseStep:
     p_value: float
     runs: int
     group: Group | None = None
+    slow: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class Verdict:
         runs: that the present level rests on.
         steps: confirmed and not accepted, oldest first.
         accepted: confirmed steps that somebody has accepted, oldest first.
+        creep: slow change of the newest runs, or None.
         baseline: level compared with, in base units; None if there is none.
         baseline_runs, baseline_start: its size and the time of its first run.
         reason: why there is no verdict, or why a gain is suspicious.
@@ -64,6 +68,7 @@ class Verdict:
     runs: int = 0
     steps: tuple[CaseStep, ...] = ()
     accepted: tuple[CaseStep, ...] = ()
+    creep: CaseStep | None = None
     baseline: float | None = None
     baseline_runs: int = 0
     baseline_start: float = 0.0
@@ -87,7 +92,8 @@ def as_ratio(effect: float) -> float:
 
 def conclude(
     history: History, steps: Sequence[CaseStep], last: CaseShift | None, *,
-    doubtful: CaseStep | None = None, accepted_until: float = -math.inf, cut_reason: str = "",
+    doubtful: CaseStep | None = None, creep: CaseStep | None = None,
+    accepted_until: float = -math.inf, cut_reason: str = "",
 ) -> Verdict:  # fmt: skip
     """Return the verdict on one case and figure.
 
@@ -96,29 +102,43 @@ def conclude(
         steps: confirmed, oldest first.
         last: its shift at the last event, or None.
         doubtful: newest step that may be chance.
+        creep: slow change of what the steps leave, beyond doubt.
         accepted_until: steps up to this time have been accepted.
         cut_reason: why the history begins anew, if it does.
     """
     accepted = tuple(step for step in steps if step.time <= accepted_until)
     open_steps = tuple(step for step in steps if step.time > accepted_until)
-    start = accepted[-1].time if accepted else -math.inf
-    end = open_steps[0].time if open_steps else math.inf
-    base = [point for point in history.points if start <= point.time < end]
     if len(history.points) < LEAST_BASELINE:
         return _without(history, len(history.points), cut_reason)
     numbers = _numbers(history, accepted, open_steps, last)
     state, reason = _state(history, open_steps, last, numbers)
-    if state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
-        state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
-        reason = ""
-        numbers = doubtful.effect, doubtful.low, doubtful.high, doubtful.runs
     p_value = open_steps[-1].p_value if open_steps else last.p_value if last else None
+    if creep is not None and not open_steps:
+        state = State.SLOWLY_SLOWER if creep.effect < 0 else State.SLOWLY_FASTER
+        reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
+    elif state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
+        state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
+        reason, numbers = "", _numbers_of(doubtful)
+    base = _baseline(history, accepted, open_steps, creep)
     return Verdict(
         history=history, state=state, reason=reason, effect=numbers[0], low=numbers[1],
         high=numbers[2], runs=numbers[3], p_value=p_value, steps=open_steps, accepted=accepted,
+        creep=creep,
         baseline=statistics.median(point.value for point in base) if base else None,
         baseline_runs=len(base), baseline_start=base[0].time if base else 0.0,
     )  # fmt: skip
+
+
+def _baseline(
+    history: History, accepted: Sequence[CaseStep], steps: Sequence[CaseStep],
+    creep: CaseStep | None,
+) -> list[Point]:  # fmt: skip
+    """Return the runs that the present level is compared with: of a creep, those it began with."""
+    start = accepted[-1].time if accepted else -math.inf
+    end = steps[0].time if steps else math.inf
+    if creep is not None and not steps:
+        return list(history.since(creep.time).points[: creep.runs // LEVELS])
+    return [point for point in history.points if start <= point.time < end]
 
 
 def _without(history: History, runs: int, cut_reason: str) -> Verdict:
@@ -130,6 +150,10 @@ def _without(history: History, runs: int, cut_reason: str) -> Verdict:
 
 Numbers = tuple[float, float, float, int]
 """effect, low, high, runs."""
+
+
+def _numbers_of(step: CaseStep) -> Numbers:
+    return step.effect, step.low, step.high, step.runs
 
 
 def _numbers(
