@@ -77,7 +77,7 @@ class _Past:
             known = self.series.setdefault(family.name, {})
             for sample in family.samples:
                 key = (sample.name, _labels({**sample.labels, **self.labels}))
-                known.setdefault(key, _Series()).changes.append((moment, sample.value))
+                known.setdefault(key, _Series()).changes.append((moment, float(sample.value)))
                 now.add(key)
         self.end(moment, shown - now)
         return now
