@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from pvebench.drivers.simulated import Fault
 from pvebench.metrics import Page
@@ -37,12 +38,12 @@ def app_of(
     """Return the application in simulated time; /metrics works only if a page is given."""
     return make_app(
         page=page or Page.__new__(Page), statuses=lambda: [simulation.worker.status],
-        ready=lambda: True, board=board or board_of(simulation), now=simulation.world.clock.now,
+        board=board or board_of(simulation), now=simulation.world.clock.now,
     )  # fmt: skip
 
 
 @contextmanager
-def served(app: Starlette) -> Iterator[str]:
+def served(app: ASGIApp) -> Iterator[str]:
     """Serve an application while inside; gives its address, without a slash at the end."""
     where = f"127.0.0.1:{free_port()}"
     with WebServer(app, listen(where)):

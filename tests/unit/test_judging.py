@@ -226,7 +226,7 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = Keeper(Feed(store), ()).judge()
     app = make_app(
-        page=Page(NoResults(), live={}), statuses=list, ready=lambda: True, board=Board(store),
+        page=Page(NoResults(), live={}), statuses=list, board=Board(store),
         verdicts=lambda: verdicts,
     )  # fmt: skip
     with served(app) as where:
