@@ -89,7 +89,8 @@ class SimulatedGuest:
         plugged, job = self._world.plugged, self.job
         if plugged is None or job is None:
             raise HypervisorGone("simulated: the disk is gone")
-        self._document = fio_document(plugged.disk, job.workload, self._world.rng)
+        shift = self._world.shift(plugged.disk)
+        self._document = fio_document(plugged.disk, job.workload, self._world.rng, shift=shift)
         # Who reads the result can tell which disk it is of, whatever it was taken for.
         self._document["jobs"][0]["jobname"] = plugged.name
         if job.whole_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +43,10 @@ class Plugged:
 
 
 class World:
-    """`model.ports.Hypervisor` of a simulated node. Changing `facts` is an upgrade."""
+    """`model.ports.Hypervisor` of a simulated node.
+
+    Changing `facts` is an upgrade, and `shift` (disk -> factor of its IOPS) what it costs.
+    """
 
     def __init__(
         self, *, node: str, seed: int, clock: SimulatedClock, journal: Journal,
@@ -58,6 +62,7 @@ class World:
             "kernel": "simulated-1", "qemu": "simulated-1", "accel": "simulated",
             "fio": "simulated",
         }  # fmt: skip
+        self.shift: Callable[[Disk], float] = lambda _: 1.0
         self.plugged: Plugged | None = None
         self.guest: SimulatedGuest | None = None
         self.volumes: dict[str, Volume] = {}
