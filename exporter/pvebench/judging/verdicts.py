@@ -69,6 +69,10 @@ class Verdicts:
         found = [verdict for report in self.reports for verdict in report.verdicts]
         return tuple(sorted(found, key=lambda one: (ORDER.index(one.state), -abs(one.effect))))
 
+    def of_case(self, key: str) -> tuple[Verdict, ...]:
+        """Return the verdicts on one case's figures, what wants a look first."""
+        return tuple(one for one in self.verdicts if one.history.of == key)
+
     def standing(self) -> dict[str, Verdict]:
         """Return case key -> what is confirmed of it and wants a look first, where anything is.
 
