@@ -177,6 +177,12 @@ GUEST_TO_HOST = _gauge(
     "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
     "that virtualisation costs nothing.",
 )
+PASS_TO_FIRST = _gauge(
+    "pass_to_first_ratio",
+    RESULT,
+    "Rate of the last good run over that of the first run in its cycle, where the pack repeats "
+    "its cases: above 1 where a cache of the storage has warmed up.",
+)
 GUEST_CPU_WAIT = _gauge(
     "guest_cpu_wait_cores",
     CASE,
