@@ -51,8 +51,9 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
 SCENARIO_INFO = _gauge(
     "scenario_info",
     (*SCENARIO, "aio", "iothread", "detect_zeroes", "scsihw", "discard", "ssd", "queues", "iops",
-     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "filesystem",
-     "mount_options", "cpus", "memory_bytes", "volume_bytes"),
+     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "drive_cache",
+     "read_ahead", "scheduler", "filesystem", "mount_options", "cpus", "memory_bytes",
+     "volume_bytes"),
     "Settings of a scenario, always 1; an option that older results did not know is empty.",
 )  # fmt: skip
 WORKLOAD_INFO = _gauge(
