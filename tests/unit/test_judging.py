@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -226,13 +227,17 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = Keeper(Feed(store), ()).judge()
     app = make_app(
-        page=Page(NoResults(), live={}), statuses=list, ready=lambda: True, board=Board(store),
+        page=Page(NoResults(), live={}), statuses=list, board=Board(store),
         verdicts=lambda: verdicts,
     )  # fmt: skip
     with served(app) as where:
         shown = httpx2.get(f"{where}/").text
         data = httpx2.get(f"{where}/api/v1/verdict").json()
     assert "× Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in shown
+    cells = re.findall(r'<div class="note">.*?▼</span> (.*?)</div>', shown)
+    assert len(cells) == sum(case.scenario.disk.bus == "virtio" for case in CASES)
+    assert all(re.fullmatch(r"(1[89]|2[012]) % slower", one) for one in cells)
+    assert "▲</span>" not in shown
     assert data["regression"] is True
     assert data["changes"][0]["shared"] == {"bus": "virtio"}
     assert data["changes"][0]["moves"][0]["change_ratio"] == pytest.approx(-0.2, abs=0.02)
