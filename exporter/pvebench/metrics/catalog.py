@@ -51,8 +51,9 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
 SCENARIO_INFO = _gauge(
     "scenario_info",
     (*SCENARIO, "aio", "iothread", "detect_zeroes", "scsihw", "discard", "ssd", "queues", "iops",
-     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "filesystem",
-     "mount_options", "cpus", "memory_bytes", "volume_bytes"),
+     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "drive_cache",
+     "read_ahead", "scheduler", "filesystem", "mount_options", "cpus", "memory_bytes",
+     "volume_bytes"),
     "Settings of a scenario, always 1; an option that older results did not know is empty.",
 )  # fmt: skip
 WORKLOAD_INFO = _gauge(
@@ -176,6 +177,12 @@ GUEST_TO_HOST = _gauge(
     RESULT,
     "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
     "that virtualisation costs nothing.",
+)
+PASS_TO_FIRST = _gauge(
+    "pass_to_first_ratio",
+    RESULT,
+    "Rate of the last good run over that of the first run in its cycle, where the pack repeats "
+    "its cases: above 1 where a cache of the storage has warmed up.",
 )
 GUEST_CPU_WAIT = _gauge(
     "guest_cpu_wait_cores",
