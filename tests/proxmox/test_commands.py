@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pve.cluster import Cluster
+from pve.cluster import VERSIONS, Cluster
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
@@ -179,6 +179,14 @@ def test_check_warns_of_more_rights_than_needed(
     good, text = findings(granted, capsys)["rights beyond need"]
     assert good
     assert "warning" in text
+
+
+def test_check_tells_that_an_old_server_keeps_maintenance_to_itself(
+    granted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, major: int
+) -> None:
+    assert "maintenance" not in findings(granted, capsys)["server"][1]
+    monkeypatch.setitem(VERSIONS, major, "8.1.4")
+    assert ("pause pvebench by hand" in findings(granted, capsys)["server"][1]) == (major == 8)
 
 
 def test_an_unknown_node_is_told_with_those_that_exist(

@@ -106,6 +106,15 @@ def test_a_node_that_is_away_is_skipped_with_the_reason(
     assert hold == Hold(kind=HoldKind.AWAY, reason=f"node pve1 {text}", skip=True)
 
 
+@pytest.mark.parametrize("hastate", ["", "online", "unknown"])
+def test_what_the_ha_manager_says_of_a_node_that_is_there_does_not_matter_otherwise(
+    site: Site, hastate: str
+) -> None:
+    # Without services the manager idles, and what it says of a node may be old.
+    site.cluster.all_nodes["pve1"].hastate = hastate
+    assert guard(site).enter(case()) is None
+
+
 def test_an_api_that_does_not_answer_is_a_node_that_is_away(site: Site) -> None:
     site.faults.add("status", "GET", "/cluster/resources", times=9, status=595)
     hold = guard(site).enter(case())

@@ -42,7 +42,8 @@ class Node:
     installed: dict[str, str]
     kernel: str
     online: bool = True
-    hastate: str = "online"
+    hastate: str = ""
+    """As the HA manager keeps it; empty: it never ran, as in the recordings."""
     replicating: list[int] = field(default_factory=list)
     pools: dict[str, str] = field(default_factory=dict)
     """ZFS pool -> what `zpool status` says of its scan."""
@@ -181,7 +182,8 @@ class Cluster:
     def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
         nodes = [
             {"id": f"node/{node.name}", "type": "node", "node": node.name,
-             "status": "online" if node.online else "offline", "hastate": node.hastate}
+             "status": "online" if node.online else "offline",
+             **({"hastate": node.hastate} if node.hastate else {})}
             for node in self.all_nodes.values()
         ]  # fmt: skip
         wanted = {"vm": "qemu"}.get(type, type)
