@@ -254,8 +254,9 @@ class Cluster:
         ]  # fmt: skip
 
     def put_access_acl(
-        self, who: str, path: str, roles: str, users: str = "", tokens: str = "", **_: Any
-    ) -> None:
+        self, who: str, path: str, roles: str, users: str = "", tokens: str = "",
+        propagate: str = "1", **_: Any,
+    ) -> None:  # fmt: skip
         for subject in f"{users},{tokens}".split(","):
             for role in roles.split(","):
                 if role not in self.access.roles:
@@ -263,6 +264,8 @@ class Cluster:
                 entry = (path, subject, role)
                 if subject and entry not in self.access.acl:
                     self.access.acl.append(entry)
+                if propagate == "0":
+                    self.access.not_inherited.add(entry)
 
     def get_access_users(self, who: str, **_: Any) -> list[dict[str, Any]]:
         return [{"userid": name, "enable": int(user.enabled)} for name, user

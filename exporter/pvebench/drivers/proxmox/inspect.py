@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-from pvebench.drivers.proxmox.access import VM_ROLE, excess_rights, missing_rights
+from pvebench.drivers.proxmox.access import (
+    VM_ROLE,
+    excess_rights,
+    missing_rights,
+    sees_scrubs,
+)
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.manners import HASTATE_SINCE
@@ -14,6 +19,12 @@ from pvebench.drivers.proxmox.vm import Place, is_free
 from pvebench.drivers.proxmox.volumes import RESERVE_BYTES
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.units import show_bytes
+
+_SCRUBS_SEEN: Final = "runs wait for scrubs of the node's ZFS pools"
+_SCRUBS_UNSEEN: Final = (
+    "off: a scrub of a ZFS pool is not noticed, its load only by limits.io_pressure; to see it: "
+    "pvebench proxmox init --with-scrub-guard (Sys.Audit on / alone, not below)"
+)
 
 Finding = tuple[str, bool, str]
 """What was checked, whether it is fine, what was found and the command that mends it."""
@@ -66,6 +77,7 @@ def _rights(api: Api, pool: str, major: int) -> Iterator[Finding]:
     mend = "make them: pvebench proxmox init (user and token both need each right)"
     found = f"missing: {'; '.join(missing)}; {mend}" if missing else "all that is needed"
     yield "rights", not missing, found
+    yield "scrub guard", True, _SCRUBS_SEEN if sees_scrubs(table) else _SCRUBS_UNSEEN
     excess = excess_rights(table)
     if excess:
         yield (
