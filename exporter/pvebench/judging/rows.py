@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.analysis.verdict import State, Verdict, as_ratio
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import Verdict, as_ratio
 from pvebench.judging.headline import WORDS
 
 COLUMNS: Final = ("direction", "metric", "verdict", "change", "95 % interval", "runs")

@@ -8,12 +8,14 @@ from typing import Final
 
 from pvebench.analysis.findings import Finding
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import State, Verdict
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import Verdict
 from pvebench.store import Decision
 
 ORDER: Final = (
-    State.SUSPICIOUS, State.SLOWER, State.MAYBE_SLOWER, State.FASTER, State.MAYBE_FASTER,
-    State.SAME, State.TOO_NOISY, State.NOT_COMPARABLE, State.NO_BASELINE,
+    State.SUSPICIOUS, State.SLOWER, State.SLOWLY_SLOWER, State.MAYBE_SLOWER, State.FASTER,
+    State.SLOWLY_FASTER, State.MAYBE_FASTER, State.SAME, State.TOO_NOISY, State.NOT_COMPARABLE,
+    State.NO_BASELINE,
 )  # fmt: skip
 """In which verdicts are listed: what wants a look first."""
 
