@@ -248,6 +248,12 @@ CHANGE_STATE = _gauge(
     "Verdict against the baseline: -2 worse (confirmed), -1 maybe worse, 0 same, 1 maybe better, "
     "2 better (confirmed); absent where there is none, see pvebench_verdict_cases.",
 )
+CHANGE_SLOW = _gauge(
+    "change_slow_ratio",
+    JUDGED,
+    "How far the level has crept over many runs, with no step to be seen: -0.1 is slowly a tenth "
+    "slower; absent where it does not creep.",
+)
 REGRESSION = _gauge(
     "regression", JUDGED, "Whether the case is confirmed worse and nobody has acknowledged it."
 )
@@ -278,8 +284,9 @@ BASELINE_START = _gauge(
 VERDICT_CASES = _gauge(
     "verdict_cases",
     ("node", "storage", "state"),
-    "Judged figures of cases by state: same, maybe_slower, slower, maybe_faster, faster, "
-    "suspicious, and without verdict no_baseline, too_noisy, not_comparable.",
+    "Judged figures of cases by state: same, maybe_slower, slower, slowly_slower, maybe_faster, "
+    "faster, slowly_faster, suspicious, and without verdict no_baseline, too_noisy, "
+    "not_comparable.",
 )
 VERDICT_TIMESTAMP = _gauge(
     "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from pvebench.analysis.verdict import State, Verdict
+from pvebench.analysis.verdict import Verdict
 from pvebench.analysis.wording import change_text
+from pvebench.judging.rows import verdict_sign
 from pvebench.model.run import Outcome
 from pvebench.web.board import CaseState, Content, Number, PlannedCase
 from pvebench.web.present import case_url
@@ -174,8 +175,6 @@ def _cell(
 
 
 def _change(verdict: Verdict) -> Note:
+    sign = verdict_sign(verdict.state)
     text = change_text(verdict.effect, verdict.history.figure)
-    if verdict.state is State.SUSPICIOUS:
-        return Note("!", f"suspicious: {text}")
-    better = verdict.effect > 0
-    return Note("▲" if better else "▼", text, good=better)
+    return Note(sign, f"suspicious: {text}" if sign == "!" else text, good=sign == "▲")
