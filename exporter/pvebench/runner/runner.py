@@ -25,7 +25,7 @@ from pvebench.runner.result import Result, slopes
 from pvebench.runner.setup import Evidence, Ready, Setup
 from pvebench.runner.steady import settle
 from pvebench.runner.verify import Invalid
-from pvebench.runner.window import window_samples
+from pvebench.runner.window import network_samples, window_samples
 from pvebench.workloads import ROOMS, Parsed
 
 log = structlog.get_logger()
@@ -174,6 +174,8 @@ class Runner:
 
     def _run_workload(self, case: Case, ready: Ready, result: Result) -> Parsed:
         workload, room = case.workload, ROOMS[case.workload.tool]
+        if workload.directions:
+            result.samples += network_samples(self._site.networks.get(case.scenario.storage))
         job = room.job(workload, ready.target)
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
