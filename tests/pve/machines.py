@@ -153,6 +153,7 @@ class CheapMachine:
             self.programs[pid] = self._disk(argv[1])
             return pid
         inside = [word.replace("/run/pvebench", f"{self._root}/run/pvebench") for word in argv]
+        inside = [self._device(word) for word in inside]
         try:
             self.programs[pid] = subprocess.run(
                 inside, input=given, capture_output=True, check=False, timeout=20
@@ -160,6 +161,11 @@ class CheapMachine:
         except FileNotFoundError as error:
             raise FileNotFoundError(argv[0]) from error
         return pid
+
+    def _device(self, word: str) -> str:
+        """Return the file behind a word that is a device of the guest; another word as it is."""
+        value = self.slots.get(word.removeprefix("/dev/test-"))
+        return str(self._volumes.path(parse(value)[0])) if value else word
 
     def _disk(self, serial: str) -> subprocess.CompletedProcess[bytes]:
         for slot, value in self.slots.items():
