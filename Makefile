@@ -85,7 +85,7 @@ sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--with
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
-	@for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
+	@set -e; for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
 
 pve-replay: venv ## play recorded requests of a real Proxmox API against the tests' API; RECORDINGS= (needs openssl)
 	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),tests/pve/recordings-8.jsonl tests/pve/recordings-9.jsonl)

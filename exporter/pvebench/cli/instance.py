@@ -15,6 +15,8 @@ from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.disk import KIND as SCRATCH_KIND
 from pvebench.drivers.host.disk import HostDisk, undo_scratch
+from pvebench.drivers.host.tuning import KIND as SETTING_KIND
+from pvebench.drivers.host.tuning import undo_setting
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.proof import prove_kvm
@@ -89,7 +91,7 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
         cluster = import_module("pvebench.cli.cluster")
         lines: list[str] = cluster.undo_on_cluster(settings, journal, SystemClock())
         return lines
-    return undo_pending(journal, {SCRATCH_KIND: undo_scratch})
+    return undo_pending(journal, {SCRATCH_KIND: undo_scratch, SETTING_KIND: undo_setting})
 
 
 def kept(settings: Settings, journal: Journal) -> list[str]:

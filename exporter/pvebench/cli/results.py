@@ -17,6 +17,7 @@ from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
+from pvebench.report.several import of_pass
 from pvebench.report.sheets import csv_text, write_xlsx
 from pvebench.report.table import ResultRow, result_rows
 from pvebench.store import Store, StoredRun
@@ -27,6 +28,9 @@ from pvebench.web.api import run_data
 @settings_options
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--not-ok", is_flag=True, help="Only runs that are not ok.")
+@click.option(
+    "--pass", "pass_number", type=click.IntRange(min=1), help="Only that pass of a cycle."
+)
 @click.option("--run", "number", type=int, help="One run with its raw evidence.")
 @click.option("--csv", "as_csv", type=PATH, help="Write a table of all cases; - for stdout.")
 @click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
@@ -47,11 +51,11 @@ def results(number: int | None, as_json: bool, scale: float, **options: Any) -> 
             return
         if view.as_table:
             series = series_beside(settings, pack, view.beside)
-            runs = store.history.of_pack(pack.name or None, limit=ALL_RUNS)
+            runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
             _show_table(result_rows(runs, series), view, as_json=as_json)
             return
-        if pack.name:
-            runs = store.history.of_pack(pack.name, limit=ALL_RUNS)
+        if pack.name or view.pass_number:
+            runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
             found = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
             found = found[: view.limit]
         else:
@@ -71,10 +75,15 @@ class _View:
     as_csv: Path | None
     xlsx: Path | None
     beside: str | None
+    pass_number: int | None
 
     @property
     def as_table(self) -> bool:
         return bool(self.as_csv or self.xlsx or self.beside)
+
+    def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
+        """Return the runs of the pass that is asked for; of every pass if none is."""
+        return runs if self.pass_number is None else of_pass(runs, self.pass_number)
 
 
 def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
@@ -101,10 +110,14 @@ def _write_csv(rows: list[ResultRow], path: Path) -> None:
 
 
 def _print_results(found: list[StoredRun]) -> None:
-    table = Table("run", "finished (UTC)", "scenario", "workload", "outcome", "result", box=None)
+    columns = ["run", "finished (UTC)", "scenario", "workload", "outcome", "result"]
+    # Mostly there is one pass only, and a column of ones tells nobody anything.
+    passes = any(run.pass_number > 1 for run in found)
+    table = Table(*columns[:4], *(["pass"] if passes else []), *columns[4:], box=None)
     for run in found:
         table.add_row(
             str(run.number), f"{run.finished:%Y-%m-%d %H:%M:%S}", run.scenario, run.workload,
+            *([str(run.pass_number or "-")] if passes else []),
             str(run.outcome), numbers(run.samples) if run.samples else run.reason,
         )  # fmt: skip
     make_console().print(table)

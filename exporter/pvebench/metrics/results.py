@@ -22,6 +22,7 @@ PER_DIRECTION: Final[dict[str, Metric]] = {
     "iops_slope": catalog.SLOPE,
     "device_share": catalog.DEVICE_SHARE,
     "guest_to_host": catalog.GUEST_TO_HOST,
+    "pass_to_first": catalog.PASS_TO_FIRST,
 }
 PER_CASE: Final[dict[str, Metric]] = {
     "steady_time": catalog.STEADY_TIME,

@@ -14,8 +14,8 @@ from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
 from pvebench.report.drawing import Curve, bars, curves
 from pvebench.report.profile import ProfileLine, profile
-from pvebench.report.series import Series
-from pvebench.report.table import Cell, ResultRow, result_rows
+from pvebench.report.series import Cell, Series
+from pvebench.report.table import ResultRow, result_rows
 from pvebench.store import StoredRun
 
 FACTS = (
@@ -64,6 +64,7 @@ def report_html(subject: Subject, runs: Sequence[StoredRun], series: Series | No
         environments=known, facts=FACTS, doubtful=[row for row in rows if _doubtful(row)],
         profile=_profile(rows), sweeps=_sweeps(rows), cases=len({row["scenario"] for row in rows}),
         runs=len(runs), repeated=any(_number(row["good_runs"]) > 1 for row in rows),
+        passes=any(row["passes"] for row in rows),
     )  # fmt: skip
 
 

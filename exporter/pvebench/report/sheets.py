@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pvebench.report.table import BESIDE_COLUMNS, COLUMNS, Cell, ResultRow
+from pvebench.report.series import Cell
+from pvebench.report.table import BESIDE_COLUMNS, COLUMNS, ResultRow
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pvebench.model.run import Sample
-from pvebench.report.series import Series
+from pvebench.report.series import Cell, Series
+from pvebench.report.several import OVER_RUNS, PASSES, over_runs, passes
 from pvebench.store import StoredRun
 
-Cell = str | int | float | None
 _NUMBERS: Final = {
     "iops": ("iops", ""),
     "bandwidth_bytes_per_second": ("bandwidth", ""),
@@ -23,7 +22,7 @@ _NUMBERS: Final = {
 COLUMNS: Final = (
     "node", "storage", "bus", "format", "cache", "scenario", "workload", "title", "tool", "rw",
     "block_size_bytes", "io_depth", "jobs", "direction", "outcome", "reason", "caveats", "run",
-    "finished", *_NUMBERS, "good_runs", "first", "best", "median", "best_metric",
+    "finished", *_NUMBERS, *OVER_RUNS, *PASSES,
 )  # fmt: skip
 BESIDE_COLUMNS: Final = ("published_metric", "published", "ratio_to_published", "published_doubt")
 
@@ -63,7 +62,7 @@ def _order(row: ResultRow) -> tuple[str, ...]:
 
 
 def _rows_of_case(history: Sequence[StoredRun], series: Series | None) -> list[ResultRow]:
-    last, good = history[0], [run for run in history if run.outcome.good]
+    last = history[0]
     definition = last.definition
     workload = definition["workload"]
     parameters = workload["parameters"]
@@ -74,14 +73,14 @@ def _rows_of_case(history: Sequence[StoredRun], series: Series | None) -> list[R
         "io_depth": parameters.get("iodepth"), "jobs": parameters.get("numjobs"),
         "outcome": str(last.outcome), "reason": last.reason,
         "caveats": ", ".join(workload.get("caveats", ())), "run": last.number,
-        "finished": last.finished.isoformat(timespec="seconds"), "good_runs": len(good),
+        "finished": last.finished.isoformat(timespec="seconds"),
     }  # fmt: skip
     rows = []
     for direction in workload["directions"] or ("",):
         values = _values(last.samples, direction)
         cells: dict[str, Cell] = {**common, "direction": direction}
         cells |= {column: values.get(key) for column, key in _NUMBERS.items()}
-        cells |= _over_runs(good, direction)
+        cells |= over_runs(history, direction) | passes(history, direction)
         if series is not None:
             cells |= _beside(series, definition, direction, cells)
         rows.append(ResultRow(cells))
@@ -94,22 +93,6 @@ def _values(samples: Iterable[Sample], direction: str) -> dict[tuple[str, str], 
         for sample in samples
         if str(sample.direction or "") == direction
     }
-
-
-def _over_runs(good: Sequence[StoredRun], direction: str) -> dict[str, Cell]:
-    """Return the first, the best and the median of all good runs, newest first as given."""
-    for metric in ("iops", "bandwidth"):
-        reached = [
-            values[metric, ""]
-            for run in good
-            if (metric, "") in (values := _values(run.samples, direction))
-        ]
-        if reached:
-            return {
-                "first": reached[-1], "best": max(reached), "median": statistics.median(reached),
-                "best_metric": metric,
-            }  # fmt: skip
-    return {}
 
 
 def _beside(
