@@ -85,7 +85,7 @@ sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--with
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
-	@for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
+	@set -e; for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
 
 compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs Docker or root with docker.io, docker-compose)
 	@$(BIN)/python tests/compose $(ARGS)

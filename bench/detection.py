@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from judging import incidents, known, rivals, speed, unknown
+from judging import creep, incidents, known, rivals, speed, unknown
 from judging.rivals import Alarms
 
 MOST_INDEPENDENT = 1.0
 MOST_OTHERS = 3.0
+MOST_CREEPS = 0.1
+LATEST_CREEP = 200
 STATED = {"sticky modes": 0.03}
 """Rates at which an upgrade without effect confirms a single case, where they are not 1 %: a
 case that jumps by itself, seldom, and stays, cannot always be told from a change."""
@@ -87,6 +89,18 @@ def unknown_time(rng: np.random.Generator, scale: float) -> Iterator[Row]:
               delay <= 18)  # fmt: skip
 
 
+def creeps(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Yield the figures of slow degradation."""
+    for kind, rate in creep.false_creeps(rng, round(16_000 * scale)).items():
+        name = f"creeps told per 1,000 runs without one: {kind}"
+        yield Row(name, f"<= {MOST_CREEPS}", f"{rate:.2f}", rate <= MOST_CREEPS)
+    for ratio, aim in ((0.999, LATEST_CREEP), (0.9995, None), (0.997, None)):
+        runs = creep.delay(rng, max(20, round(60 * scale)), ratio=ratio)
+        name = f"a creep of {1 - ratio:.2%} a run at CV 3 % is told after (median)"
+        yield Row(name, f"<= {aim} runs" if aim else "", f"{runs:g} runs",
+                  runs <= aim if aim else None)  # fmt: skip
+
+
 def incident_rows(rng: np.random.Generator, _: float) -> Iterator[Row]:
     """Yield whether the known regressions are recognised."""
     found = incidents.recognised(rng)
@@ -145,6 +159,7 @@ PARTS: dict[str, Part] = {
     "Upgrades (known time)": known_time,
     "Cases that did not change (known time)": null_series,
     "Unknown time": unknown_time,
+    "Slowly": creeps,
     "The known regressions": incident_rows,
     "Others: alarms per 1,000 runs by kind | 5 % within 3, 10, 20 runs | glitch": compared,
 }

@@ -78,9 +78,9 @@ def with_step(values: Vector, at: int, ratio: float) -> Vector:
     return changed
 
 
-def with_ramp(values: Vector, at: int, ratio: float) -> Vector:
-    """Return the series with every run from `at` on `ratio` times the one before, for 40 runs."""
-    steps = np.clip(np.arange(len(values)) - at + 1, 0, 40)
+def with_ramp(values: Vector, at: int, ratio: float, *, runs: int = 40) -> Vector:
+    """Return the series with every run from `at` on `ratio` times the one before, for `runs`."""
+    steps = np.clip(np.arange(len(values)) - at + 1, 0, runs)
     return np.asarray(values + steps * math.log(ratio), dtype=float)
 
 

@@ -34,6 +34,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from pvebench.workloads import ROOMS
+from support.devices import block_device, need_loop_devices
 
 HOT = [
     scenario(Bus.SCSI, ssd=True, queues=4),
@@ -182,11 +183,6 @@ def add(lab: Lab, kind: str, **options: object) -> None:
     lab.qemu._storages[kind] = STORAGES[kind](made, lab.store.journal)
 
 
-def need_loop_devices() -> None:
-    if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
-        pytest.skip("loop devices need root and /dev/loop-control, which this machine lacks")
-
-
 def on(storage: str, **options: object) -> Scenario:
     return replace(scenario(**options), storage=storage)  # type: ignore[arg-type] # options by name
 
@@ -216,19 +212,6 @@ def test_a_loop_device_left_by_a_crash_is_taken_away(own_lab: Lab) -> None:
     lines = undo_pending(own_lab.store.journal)
     assert any(line.startswith("removed loop device") for line in lines)
     assert str(own_lab.directory) not in loops()
-
-
-@contextlib.contextmanager
-def block_device(path: Path, size: int = 96 * MIB) -> Iterator[Path]:
-    need_loop_devices()
-    with path.open("wb") as file:
-        file.truncate(size)
-    command = ["losetup", "--find", "--show", str(path)]
-    device = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    try:
-        yield Path(device)
-    finally:
-        subprocess.run(["losetup", "--detach", device], check=True)
 
 
 def head(device: Path) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pve.cluster import Cluster
+from pve.cluster import VERSIONS, Cluster
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
@@ -171,6 +171,34 @@ def test_check_tells_an_lvm_storage_that_holds_raw_only(
     assert ("snapshot-as-volume-chain" in text) == (api.cluster.major == 9)
 
 
+def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
+    api: RunningApi, config: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert run_cli(["proxmox", "init", "--config", str(config), "--with-scrub-guard"]) == 0
+    out = capsys.readouterr().out
+    token = "'pvebench@pve!bench'"
+    assert f"pveum acl modify / --tokens {token} --roles PvebenchNode --propagate 0" in out
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    assert (
+        run_cli(["proxmox", "init", "--config", str(config), "--apply", "--with-scrub-guard"]) == 0
+    )
+    found = findings(config, capsys)
+    assert found["rights"][0]
+    assert "rights beyond need" not in found
+    assert "wait for scrubs" in found["scrub guard"][1]
+    assert api.cluster.access.rights("pvebench@pve!bench", "/") == {"Sys.Audit"}
+    assert api.cluster.access.rights("pvebench@pve!bench", "/vms/4242") == set()
+
+
+def test_check_says_how_scrubs_could_be_seen(
+    granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, text = findings(granted, capsys)["scrub guard"]
+    assert good
+    assert "--with-scrub-guard" in text
+
+
 def test_check_warns_of_more_rights_than_needed(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +207,14 @@ def test_check_warns_of_more_rights_than_needed(
     good, text = findings(granted, capsys)["rights beyond need"]
     assert good
     assert "warning" in text
+
+
+def test_check_tells_that_an_old_server_keeps_maintenance_to_itself(
+    granted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, major: int
+) -> None:
+    assert "maintenance" not in findings(granted, capsys)["server"][1]
+    monkeypatch.setitem(VERSIONS, major, "8.1.4")
+    assert ("pause pvebench by hand" in findings(granted, capsys)["server"][1]) == (major == 8)
 
 
 def test_an_unknown_node_is_told_with_those_that_exist(

@@ -13,6 +13,8 @@ from pve.refusals import Refused, failure, forbidden
 
 _HEADER = re.compile(r"PVEAPIToken=(?P<user>[^!]+)!(?P<name>[^= ]+)[= ](?P<secret>\S+)\Z")
 ROOT = "root@pam"
+_TOP = {"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"}
+"""Told by /access/permissions in any case."""
 
 
 @dataclass
@@ -37,7 +39,9 @@ class Access:
     members: Callable[[str], str | None]
     users: dict[str, User] = field(default_factory=dict)
     acl: list[tuple[str, str, str]] = field(default_factory=list)
-    """(path, user or token, role); all propagate."""
+    """(path, user or token, role)."""
+    not_inherited: set[tuple[str, str, str]] = field(default_factory=set)
+    """Of these, the ones that count on their own path alone."""
     tickets: dict[str, str] = field(default_factory=dict)
 
     def login(self, headers: Mapping[str, str], method: str) -> str:
@@ -86,6 +90,8 @@ class Access:
         for at, subject, role in self.acl:
             if subject != who or not (at in {"/", path} or path.startswith(f"{at}/")):
                 continue
+            if at != path and (at, subject, role) in self.not_inherited:
+                continue
             if len(at) == best[0]:
                 best[1].update(self.roles[role])
             elif len(at) > best[0]:
@@ -113,9 +119,19 @@ class Access:
 
     def table(self, who: str, paths: Iterable[str]) -> dict[str, dict[str, int]]:
         """Answer /access/permissions: every path that an ACL or a pool names."""
-        named = {path for path, _, _ in self.acl} | set(paths)
+        named = {path for path, _, _ in self.acl} | set(paths) | _TOP
         found = {path: self.rights(who, path) for path in sorted(named)}
-        return {path: dict.fromkeys(sorted(have), 1) for path, have in found.items() if have}
+        return {
+            path: {name: int(name in self._inherited(who, path)) for name in sorted(have)}
+            for path, have in found.items()
+            if have
+        }
+
+    def _inherited(self, who: str, path: str) -> set[str]:
+        """What of the rights on a path holds for all that is below it as well."""
+        return (
+            self.rights(who, f"{path.rstrip('/')}/below") if who != ROOT else self.rights(who, "/")
+        )
 
     def make_token(self, user: str, name: str, *, privsep: bool) -> str:
         if user not in self.users:

@@ -42,7 +42,8 @@ class Node:
     installed: dict[str, str]
     kernel: str
     online: bool = True
-    hastate: str = "online"
+    hastate: str = ""
+    """As the HA manager keeps it; empty: it never ran, as in the recordings."""
     replicating: list[int] = field(default_factory=list)
     pools: dict[str, str] = field(default_factory=dict)
     """ZFS pool -> what `zpool status` says of its scan."""
@@ -69,7 +70,6 @@ class Cluster:
     pool_storages: dict[str, set[str]] = field(default_factory=dict)
     vms: dict[int, Vm] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Tasks)
-    truncated: bool = False
 
     def __post_init__(self) -> None:
         self.schema = Schema(self.major)
@@ -181,7 +181,8 @@ class Cluster:
     def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
         nodes = [
             {"id": f"node/{node.name}", "type": "node", "node": node.name,
-             "status": "online" if node.online else "offline", "hastate": node.hastate}
+             "status": "online" if node.online else "offline",
+             **({"hastate": node.hastate} if node.hastate else {})}
             for node in self.all_nodes.values()
         ]  # fmt: skip
         wanted = {"vm": "qemu"}.get(type, type)
@@ -252,8 +253,9 @@ class Cluster:
         ]  # fmt: skip
 
     def put_access_acl(
-        self, who: str, path: str, roles: str, users: str = "", tokens: str = "", **_: Any
-    ) -> None:
+        self, who: str, path: str, roles: str, users: str = "", tokens: str = "",
+        propagate: str = "1", **_: Any,
+    ) -> None:  # fmt: skip
         for subject in f"{users},{tokens}".split(","):
             for role in roles.split(","):
                 if role not in self.access.roles:
@@ -261,6 +263,8 @@ class Cluster:
                 entry = (path, subject, role)
                 if subject and entry not in self.access.acl:
                     self.access.acl.append(entry)
+                if propagate == "0":
+                    self.access.not_inherited.add(entry)
 
     def get_access_users(self, who: str, **_: Any) -> list[dict[str, Any]]:
         return [{"userid": name, "enable": int(user.enabled)} for name, user

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,10 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.analysis.verdict import State
+from pvebench.analysis.states import State
 from pvebench.config.known_issues import load_known_issues
 from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
+from pvebench.judging.data import verdicts_data
 from pvebench.judging.figures import figures_of, shared_labels
 from pvebench.judging.headline import headline
 from pvebench.metrics import CATALOG, Page, Snapshot
@@ -236,9 +238,31 @@ def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     }
     assert all(9_900 < value < 10_100 for value in baselines)
     wanted = {metric.exposed for metric in CATALOG.values() if is_of_verdicts(metric.exposed)}
-    # No latency was measured here.
-    missing = {"pvebench_baseline_latency_percentile_seconds"}
+    # No latency was measured here, and nothing creeps.
+    missing = {"pvebench_baseline_latency_percentile_seconds", "pvebench_change_slow_ratio"}
     assert wanted - {one.name for one in samples} == missing
+
+
+def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Store) -> None:
+    for day in range(160):
+        for case in CASES:
+            hit = case.scenario.disk.bus == "virtio"
+            store.add_run(measured(case, day, slower=1.001**day if hit else 1.0))
+    page = Page(NoResults(), live={})
+    verdicts = Keeper(Feed(store), (), told=page.judged).judge()
+    said = "Everything on virtio is slowly getting slower: 15 % over 160 runs since 2026-05-01"
+    assert headline(verdicts).startswith(said)
+    assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
+        "slowly_slower", "same",
+    }  # fmt: skip
+    assert [one["slow"] for one in verdicts_data(verdicts)["changes"]] == [True]
+    text = page.render()[0].decode()
+    samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    crept = [one for one in samples if one.name == "pvebench_change_slow_ratio"]
+    assert {one.labels["bus"] for one in crept} == {"virtio"}
+    assert all(one.value == pytest.approx(-0.15, abs=0.01) for one in crept)
+    worse = [one for one in samples if one.name == "pvebench_regression" and one.value == 1]
+    assert len(worse) == len(crept)
 
 
 def is_of_verdicts(name: str) -> bool:
@@ -250,13 +274,19 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = Keeper(Feed(store), ()).judge()
     app = make_app(
-        page=Page(NoResults(), live={}), statuses=list, ready=lambda: True, board=Board(store),
+        page=Page(NoResults(), live={}), statuses=list, board=Board(store),
         verdicts=lambda: verdicts,
     )  # fmt: skip
     with served(app) as where:
         shown = httpx2.get(f"{where}/").text
         data = httpx2.get(f"{where}/api/v1/verdict").json()
+        case = httpx2.get(f"{where}/cases/{CASES[0].key}").text
     assert "× Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in shown
+    cells = re.findall(r'<div class="note">.*?▼</span> (.*?)</div>', shown)
+    assert len(cells) == sum(case.scenario.disk.bus == "virtio" for case in CASES)
+    assert all(re.fullmatch(r"(1[89]|2[012]) % slower", one) for one in cells)
+    assert "▲</span>" not in shown
+    assert re.search(r"▼</span> slower</span></td><td class=\"right\">-\d\d\.\d%</td>", case)
     assert data["regression"] is True
     assert data["changes"][0]["shared"] == {"bus": "virtio"}
     assert data["changes"][0]["moves"][0]["change_ratio"] == pytest.approx(-0.2, abs=0.02)

@@ -61,8 +61,12 @@ def test_a_creeping_loss_is_a_trend_and_noise_is_none() -> None:
     creeping = [value - 0.001 * run for run, value in enumerate(noise(160))]
     trend = slow_trend(creeping)
     assert trend is not None
-    assert -0.2 < trend.effect < -0.1
-    assert slow_trend(noise(160)) is None
+    assert trend.low < -0.001 * trend.runs < trend.high < -0.1
+    assert trend.p_value < 0.001
+    quiet = slow_trend(noise(160))
+    assert quiet is not None
+    assert quiet.p_value > 0.1
+    assert slow_trend(noise(70)) is None
 
 
 def test_what_happened_near_a_change_is_named_the_nearest_first() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.series import History
-from pvebench.analysis.verdict import State, as_ratio
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import as_ratio
 from pvebench.analysis.wording import sentence
 from pvebench.config.known_issues import load_known_issues
-from support.histories import BEFORE, Labels, after_change, histories, material, unchanged
+from support.histories import BEFORE, Effect, Labels, after_change, histories, material, unchanged
 
 ONE = {"bus": "virtio", "cache": "none", "format": "raw", "rw": "randwrite"}
 
@@ -186,3 +188,64 @@ def test_a_step_before_an_upgrade_is_not_blamed_on_it() -> None:
     (finding,) = report.findings
     assert not finding.known
     assert "got 20 % slower since 1970-03-0" in sentence(finding)
+
+
+def creeping(loss: float, begin: int = 0, **wanted: str) -> Effect:
+    """Return an effect that takes `loss` of the value with every run from `begin` on."""
+
+    def effect(labels: Labels, figure: str, run: int) -> float:
+        hit = all(labels.get(key) == value for key, value in wanted.items())
+        return (1 - loss) ** max(0, run - begin) if hit else 1.0
+
+    return effect
+
+
+def test_a_level_that_creeps_is_told_with_how_far_and_since_when() -> None:
+    found = histories(creeping(0.001, bus="virtio"), runs=240, changed_at=1000)
+    report = judge(found)
+    assert states(report) == {"slowly_slower": 8, "same": 16}
+    assert told(report) == [
+        "Everything on virtio is slowly getting slower: 21 % over 240 runs since 1970-01-02 "
+        "(95 % interval 20-22 %; all 8 cases)"
+    ]
+    assert report.findings[0].regression
+
+
+def test_the_step_that_the_scan_sees_where_a_creep_began_is_part_of_it() -> None:
+    found = histories(creeping(0.003, 150, **ONE), labels=[ONE], runs=310, changed_at=1000)
+    early = judge([one.before(found[0].points[190].time) for one in found])
+    assert [finding.slow for finding in early.findings] == [False]
+    report = judge(found)
+    assert [finding.slow for finding in report.findings] == [True]
+    assert states(report) == {"slowly_slower": 1}
+
+
+def test_a_step_is_no_creep_however_large() -> None:
+    found = histories(after_change(0.3, 120, **ONE), labels=[ONE], runs=240, changed_at=1000)
+    report = judge(found)
+    assert [finding.slow for finding in report.findings] == [False]
+    assert states(report) == {"slower": 1}
+
+
+def test_what_creeps_within_a_day_may_be_the_day_and_is_not_told() -> None:
+    slow = histories(creeping(0.001, **ONE), labels=[ONE], runs=240, changed_at=1000)
+    hourly = [
+        replace(one, points=tuple(replace(p, time=p.time / 24) for p in one.points))
+        for one in slow
+    ]  # fmt: skip
+    assert states(judge(hourly)) == {"same": 1}
+
+
+def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
+    found = histories(creeping(0.001, **ONE), labels=[ONE], runs=480, changed_at=1000)
+    half = found[0].points[240].time
+    whole = creeping(0.001, **ONE)
+    stopped = histories(
+        lambda labels, figure, run: whole(labels, figure, min(run, 240)),
+        labels=[ONE], runs=480, changed_at=1000,
+    )  # fmt: skip
+    for made, state in ((found, "slowly_slower"), (stopped, "same")):
+        accepted = {one.of: half for one in made}
+        report = Judge().judge(material(made, accepted_until=accepted))
+        assert states(report) == {state: 1}
+        assert all(finding.time >= half for finding in report.findings)

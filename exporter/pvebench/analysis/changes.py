@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +13,11 @@ from pvebench.analysis.event import EventShift
 from pvebench.analysis.events import Event
 from pvebench.analysis.figures import FIGURES, Figure
 from pvebench.analysis.findings import Finding, Kind, Move
-from pvebench.analysis.groups import Group, common_group
-from pvebench.analysis.verdict import CaseStep, State, Verdict
+from pvebench.analysis.groups import Group
+from pvebench.analysis.states import State
+from pvebench.analysis.together import Changed, Moment, moments, together
+from pvebench.analysis.verdict import CaseStep, Verdict
 from pvebench.model.known_issue import KnownIssue
-
-_Changed = tuple[Verdict, CaseStep]
 
 
 def find_changes(
@@ -31,16 +32,12 @@ def find_changes(
         accepted_until: case -> time up to which its changes have been accepted.
     """
     events = {event.time: event for event, _, _ in shifts}
-    changed: dict[tuple[float, bool], list[_Changed]] = {}
-    for verdict in verdicts:
-        for step in (*verdict.accepted, *verdict.steps):
-            changed.setdefault((step.time, step.known), []).append((verdict, step))
     found: list[Finding] = []
-    for time, known, pairs in _moments(changed):
-        event = events.get(time) if known else None
+    for moment in moments(verdicts):
+        event = events.get(moment.time) if moment.known else None
         found += [
-            _finding(time, event, group, members, verdicts, shifts, issues)
-            for (group, _), members in _together(pairs, verdicts).items()
+            _finding(moment, event, group, members, verdicts, shifts, issues)
+            for (group, _), members in together(moment.changed, verdicts).items()
         ]
     accepted = [replace(_accepted(one, accepted_until), node=node) for one in found]
     return tuple(
@@ -48,74 +45,14 @@ def find_changes(
     )
 
 
-def _moments(
-    changed: Mapping[tuple[float, bool], list[_Changed]],
-) -> list[tuple[float, bool, list[_Changed]]]:
-    """Return (time, known, changes); unknown times within one round are one moment."""
-    found = [(time, True, pairs) for (time, known), pairs in changed.items() if known]
-    last: list[_Changed] = []
-    for time, pairs in sorted(
-        (time, pairs) for (time, known), pairs in changed.items() if not known
-    ):
-        if last and _within_a_round(last[0], time):
-            last += pairs
-        else:
-            last = list(pairs)
-            found.append((time, False, last))
-    return found
-
-
-def _within_a_round(first: _Changed, time: float) -> bool:
-    verdict, step = first
-    return abs(verdict.history.split(time) - verdict.history.split(step.time)) <= 1
-
-
-def _together(
-    pairs: Sequence[_Changed], verdicts: Sequence[Verdict]
-) -> dict[tuple[Group | None, bool], list[_Changed]]:
-    """Return (group, whether for worse) -> its cases, over all figures.
-
-    The figures of one case are told together: whoever moved with a group in one figure and
-    alone in another is told with the group.
-    """
-    groups = {verdict.history.of: step.group for verdict, step in pairs if step.group is not None}
-    found: dict[tuple[Group | None, bool], list[_Changed]] = {}
-    worse = _worse(pairs)
-    for verdict, step in pairs:
-        group = step.group if step.group is not None else groups.get(verdict.history.of)
-        found.setdefault((group, worse[verdict.history.of]), []).append((verdict, step))
-    for key in [key for key in found if key[0] is None]:
-        name = _in_common(found[key], verdicts)
-        if name is not None and (name, key[1]) not in found:
-            found[name, key[1]] = found.pop(key)
-    return found
-
-
-def _in_common(members: Sequence[_Changed], verdicts: Sequence[Verdict]) -> Group | None:
-    """Return what cases that were found one by one have in common, if that names them."""
-    mine = {verdict.history.of: verdict.history.labels for verdict, _ in members}
-    judged = {
-        verdict.history.of: verdict.history.labels for verdict in verdicts if verdict.state.judged
-    }
-    return common_group(list(mine.values()), list(judged.values()))
-
-
-def _worse(pairs: Sequence[_Changed]) -> dict[str, bool]:
-    """Return case -> whether its most telling figure has moved for the worse."""
-    order = list(FIGURES)
-    first: dict[str, tuple[int, float]] = {}
-    for verdict, step in pairs:
-        place = (order.index(verdict.history.figure.name), step.effect)
-        first[verdict.history.of] = min(place, first.get(verdict.history.of, place))
-    return {case: effect < 0 for case, (_, effect) in first.items()}
-
-
 def _finding(
-    time: float, event: Event | None, group: Group | None, members: list[_Changed],
+    moment: Moment, event: Event | None, group: Group | None, members: list[Changed],
     verdicts: Sequence[Verdict], shifts: Sequence[tuple[Event, str, EventShift]],
     issues: Sequence[KnownIssue],
 ) -> Finding:  # fmt: skip
-    moves = _moves(time, group, members, shifts)
+    # What events did to groups says nothing of a change that came at another time.
+    at = math.nan if event is None else moment.time
+    moves = _moves(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
     suspicious = [verdict.reason for verdict, _ in members if verdict.state is State.SUSPICIOUS]
     matches: tuple[Match, ...] = ()
@@ -126,18 +63,19 @@ def _finding(
             [history.labels for history in histories.values()],
         )  # fmt: skip
     return Finding(
-        time=time, node="", known=event is not None, kind=_kind(moves, suspicious=bool(suspicious)),
-        group=group, all_but=_all_but(time, group, shifts), cases=tuple(histories),
+        time=moment.time, node="", known=event is not None, slow=moment.slow,
+        kind=_kind(moves, suspicious=bool(suspicious)),
+        group=group, all_but=_all_but(at, group, shifts), cases=tuple(histories),
         names=tuple(history.name for history in histories.values()),
         of=_sharing(group, verdicts, moves[0].figure), moves=moves,
         differences=event.differences if event is not None else (),
-        candidates=() if event is not None else _near(members[0], shifts),
+        candidates=() if event is not None or moment.slow else _near(members[0], shifts),
         issues=matches, reason=suspicious[0] if suspicious else "",
     )  # fmt: skip
 
 
 def _moves(
-    time: float, group: Group | None, members: Sequence[_Changed],
+    time: float, group: Group | None, members: Sequence[Changed],
     shifts: Sequence[tuple[Event, str, EventShift]],
 ) -> tuple[Move, ...]:  # fmt: skip
     """Return how far each figure moved: as the group was found to, else as its cases did."""
@@ -207,7 +145,7 @@ def _sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Figure) -
 
 
 def _near(
-    changed: _Changed, shifts: Sequence[tuple[Event, str, EventShift]]
+    changed: Changed, shifts: Sequence[tuple[Event, str, EventShift]]
 ) -> tuple[Candidate, ...]:
     """Return what happened near a change at an unknown time."""
     verdict, step = changed

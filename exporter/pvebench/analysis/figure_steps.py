@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from pvebench.analysis.creeping import creeping, without_explained
 from pvebench.analysis.event import CaseShift, EventShift
 from pvebench.analysis.events import Event
 from pvebench.analysis.memory import Memory
@@ -36,7 +37,7 @@ class FigureSteps:
         self, memory: Memory, node: str, histories: Sequence[History],
         events: Sequence[Event], *, strictness: float,
     ) -> None:  # fmt: skip
-        self._node = node
+        self._memory, self._node, self._strictness = memory, node, strictness
         self._histories = histories
         self._steps: dict[str, list[CaseStep]] = {one.case: [] for one in histories}
         self._last: dict[str, CaseShift] = {}
@@ -143,10 +144,16 @@ class FigureSteps:
 
     def verdicts(self, accepted_until: Mapping[str, float], reason: str) -> list[Verdict]:
         """Return the verdict on every case; `reason`: why the histories begin anew, if so."""
+        creeps = creeping(
+            self._memory, self._histories, self._steps, accepted_until,
+            strictness=self._strictness,
+        )  # fmt: skip
         return [
             conclude(
-                history, self._steps[history.case], self._last.get(history.case),
-                doubtful=self._doubtful.get(history.case),
+                history,
+                without_explained(self._steps[history.case], creeps.get(history.case)),
+                self._last.get(history.case), doubtful=self._doubtful.get(history.case),
+                creep=creeps.get(history.case),
                 accepted_until=accepted_until.get(history.of, -math.inf), cut_reason=reason,
             )
             for history in self._histories

@@ -19,7 +19,7 @@ class Move:
 
     Attributes:
         cases: that moved.
-        runs: after the change, of the case with the fewest.
+        runs: after the change, of the case with the fewest; of a slow one: over which it came.
     """
 
     figure: Figure
@@ -38,6 +38,7 @@ class Finding:
         node: where.
         time: of the event, or of the first run after the change.
         known: whether an environment change explains it.
+        slow: whether it came little by little; `time` is then since when it is seen.
         kind: what sort of change it is.
         group: what its cases share; empty: everything; None: they are only listed.
         all_but: the cases are those that do not share it.
@@ -66,6 +67,7 @@ class Finding:
     issues: tuple[Match, ...] = ()
     reason: str = ""
     accepted: bool = False
+    slow: bool = False
 
     @property
     def regression(self) -> bool:

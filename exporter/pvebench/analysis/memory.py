@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pvebench.analysis.event import EventShift, judge_event
 from pvebench.analysis.series import History
+from pvebench.analysis.trend import Trend, slow_trend
 from pvebench.analysis.unknown import Scans
 from pvebench.analysis.verdict import CaseStep
 
@@ -16,10 +17,21 @@ class Memory:
     def __init__(self) -> None:
         self._scans = Scans()
         self._events: dict[tuple[str, str, float], tuple[object, EventShift]] = {}
+        self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
 
     def scan(self, history: History) -> tuple[CaseStep, ...]:
         """Return the steps that are found without knowing of events."""
         return self._scans.steps(history)
+
+    def trend(self, history: History, *, least: int) -> Trend | None:
+        """Return the slow trend of a history's newest runs, at least `least` of them."""
+        first = history.points[0].time if history.points else 0.0
+        key = (history.figure.name, history.case, len(history.levelled))
+        state = (first, len(history.points), history.levelled)
+        known = self._trends.get(key)
+        if known is None or known[0] != state:
+            known = self._trends[key] = (state, slow_trend(history.logs(), least=least))
+        return known[1]
 
     def event(
         self, node: str, histories: Sequence[History], at: float, *, until: float, strictness: float

@@ -1,4 +1,4 @@
-"""The verdict on one case and figure: states, and how they follow from the steps of its history."""
+"""The verdict on one case and figure: how its state follows from the steps of its history."""
 
 from __future__ import annotations
 
@@ -6,57 +6,18 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from pvebench.analysis.event import CaseShift
 from pvebench.analysis.groups import Group
 from pvebench.analysis.levels import MAD_TO_SIGMA
-from pvebench.analysis.series import LEAST_BASELINE, History
+from pvebench.analysis.series import LEAST_BASELINE, History, Point
+from pvebench.analysis.states import State
+from pvebench.analysis.too_good import PRESENT, too_good
+from pvebench.analysis.trend import LEVELS
 
 TOO_NOISY: Final = math.log(1.3)
 """Half width of the interval beyond which "same" would say nothing."""
-PRESENT: Final = 5
-"""Newest runs that make the present level where nothing has happened."""
-DURABLE_GAIN: Final = math.log(1.25)
-"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
-ANY_GAIN: Final = math.log(2.0)
-"""Gain of anything that wants a second look."""
-
-
-class State(StrEnum):
-    """What is said of a case."""
-
-    NO_BASELINE = "no_baseline"
-    NOT_COMPARABLE = "not_comparable"
-    TOO_NOISY = "too_noisy"
-    SAME = "same"
-    MAYBE_SLOWER = "maybe_slower"
-    SLOWER = "slower"
-    MAYBE_FASTER = "maybe_faster"
-    FASTER = "faster"
-    SUSPICIOUS = "suspicious"
-
-    @property
-    def judged(self) -> bool:
-        """Whether there is a verdict at all."""
-        return self not in (State.NO_BASELINE, State.NOT_COMPARABLE, State.TOO_NOISY)
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether it says beyond doubt that something has changed."""
-        return self in (State.SLOWER, State.FASTER, State.SUSPICIOUS)
-
-    @property
-    def code(self) -> int:
-        """-2 worse, -1 maybe worse, 0 same, 1 maybe better, 2 better."""
-        return _CODES.get(self, 0)
-
-
-_CODES: Final = {
-    State.SLOWER: -2, State.MAYBE_SLOWER: -1, State.MAYBE_FASTER: 1, State.FASTER: 2,
-    State.SUSPICIOUS: 2,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +29,7 @@ class CaseStep:
         known: True if an environment change explains it.
         group: what it moved with, or None.
         runs: it rests on.
+        slow: True if it is no step but a creep that began at `time`, or before.
     """
 
     time: float
@@ -78,6 +40,7 @@ class CaseStep:
     p_value: float
     runs: int
     group: Group | None = None
+    slow: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +53,7 @@ class Verdict:
         runs: that the present level rests on.
         steps: confirmed and not accepted, oldest first.
         accepted: confirmed steps that somebody has accepted, oldest first.
+        creep: slow change of the newest runs, or None.
         baseline: level compared with, in base units; None if there is none.
         baseline_runs, baseline_start: its size and the time of its first run.
         reason: why there is no verdict, or why a gain is suspicious.
@@ -104,6 +68,7 @@ class Verdict:
     runs: int = 0
     steps: tuple[CaseStep, ...] = ()
     accepted: tuple[CaseStep, ...] = ()
+    creep: CaseStep | None = None
     baseline: float | None = None
     baseline_runs: int = 0
     baseline_start: float = 0.0
@@ -127,7 +92,8 @@ def as_ratio(effect: float) -> float:
 
 def conclude(
     history: History, steps: Sequence[CaseStep], last: CaseShift | None, *,
-    doubtful: CaseStep | None = None, accepted_until: float = -math.inf, cut_reason: str = "",
+    doubtful: CaseStep | None = None, creep: CaseStep | None = None,
+    accepted_until: float = -math.inf, cut_reason: str = "",
 ) -> Verdict:  # fmt: skip
     """Return the verdict on one case and figure.
 
@@ -136,29 +102,43 @@ def conclude(
         steps: confirmed, oldest first.
         last: its shift at the last event, or None.
         doubtful: newest step that may be chance.
+        creep: slow change of what the steps leave, beyond doubt.
         accepted_until: steps up to this time have been accepted.
         cut_reason: why the history begins anew, if it does.
     """
     accepted = tuple(step for step in steps if step.time <= accepted_until)
     open_steps = tuple(step for step in steps if step.time > accepted_until)
-    start = accepted[-1].time if accepted else -math.inf
-    end = open_steps[0].time if open_steps else math.inf
-    base = [point for point in history.points if start <= point.time < end]
     if len(history.points) < LEAST_BASELINE:
         return _without(history, len(history.points), cut_reason)
     numbers = _numbers(history, accepted, open_steps, last)
     state, reason = _state(history, open_steps, last, numbers)
-    if state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
-        state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
-        reason = ""
-        numbers = doubtful.effect, doubtful.low, doubtful.high, doubtful.runs
     p_value = open_steps[-1].p_value if open_steps else last.p_value if last else None
+    if creep is not None and not open_steps:
+        state = State.SLOWLY_SLOWER if creep.effect < 0 else State.SLOWLY_FASTER
+        reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
+    elif state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
+        state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
+        reason, numbers = "", _numbers_of(doubtful)
+    base = _baseline(history, accepted, open_steps, creep)
     return Verdict(
         history=history, state=state, reason=reason, effect=numbers[0], low=numbers[1],
         high=numbers[2], runs=numbers[3], p_value=p_value, steps=open_steps, accepted=accepted,
+        creep=creep,
         baseline=statistics.median(point.value for point in base) if base else None,
         baseline_runs=len(base), baseline_start=base[0].time if base else 0.0,
     )  # fmt: skip
+
+
+def _baseline(
+    history: History, accepted: Sequence[CaseStep], steps: Sequence[CaseStep],
+    creep: CaseStep | None,
+) -> list[Point]:  # fmt: skip
+    """Return the runs that the present level is compared with: of a creep, those it began with."""
+    start = accepted[-1].time if accepted else -math.inf
+    end = steps[0].time if steps else math.inf
+    if creep is not None and not steps:
+        return list(history.since(creep.time).points[: creep.runs // LEVELS])
+    return [point for point in history.points if start <= point.time < end]
 
 
 def _without(history: History, runs: int, cut_reason: str) -> Verdict:
@@ -170,6 +150,10 @@ def _without(history: History, runs: int, cut_reason: str) -> Verdict:
 
 Numbers = tuple[float, float, float, int]
 """effect, low, high, runs."""
+
+
+def _numbers_of(step: CaseStep) -> Numbers:
+    return step.effect, step.low, step.high, step.runs
 
 
 def _numbers(
@@ -223,19 +207,3 @@ def _state(
     if last is not None and last.maybe and not last.confirmed:
         return (State.MAYBE_SLOWER if effect < 0 else State.MAYBE_FASTER), ""
     return State.SAME, ""
-
-
-def too_good(history: History, effect: float) -> str:
-    """Return why a gain is too good to be true, or nothing."""
-    if history.figure.kind == "speed" and history.figure.more_is_better:
-        newest = statistics.median(point.value for point in history.points[-PRESENT:])
-        if history.ceiling is not None and newest > history.ceiling:
-            return "it is more than the device can do"
-        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
-            return (
-                "writes that must reach the device do not become so much faster by software: "
-                "they may no longer wait for it"
-            )
-    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
-        return "a gain by more than half is rarely real: something may no longer be done"
-    return ""

@@ -31,7 +31,7 @@ LISTED: Final = 3
 
 def sentence(finding: Finding) -> str:
     """Return what has happened, as one sentence."""
-    text = f"{_beginning(finding)}{_since(finding)}"
+    text = _slowly(finding) if finding.slow else f"{_beginning(finding)}{_since(finding)}"
     text += f" ({'; '.join(_details(finding))})"
     for match in finding.issues[:1]:
         text += f"; {issue_text(match)}"
@@ -49,6 +49,17 @@ def _beginning(finding: Finding) -> str:
     else:
         text = who + _verb(first)
     return text if finding.group is None else text[0].upper() + text[1:]
+
+
+def _slowly(finding: Finding) -> str:
+    first, who = finding.moves[0], subject(finding)
+    figure = first.figure
+    word = figure.worse if first.effect < 0 else figure.better
+    who = who if figure.name == "throughput" else f"{figure.noun} of {who}"
+    when = datetime.fromtimestamp(finding.time, UTC)
+    text = f"{who} is slowly getting {word}: {percent(first.effect, figure)} over {first.runs} runs"
+    text = text if finding.group is None else text[0].upper() + text[1:]
+    return f"{text} since {when:%Y-%m-%d}"
 
 
 def subject(finding: Finding) -> str:
@@ -90,13 +101,18 @@ def _fine(change: float) -> str:
 
 
 def _verb(move: Move) -> str:
-    figure, amount = move.figure, percent(move.effect, move.figure)
-    word = figure.worse if move.effect < 0 else figure.better
+    between = " got " if move.figure.name == "throughput" else ": "
+    return between + change_text(move.effect, move.figure)
+
+
+def change_text(effect: float, figure: Figure) -> str:
+    """Return a change in words: `18 % slower`, `p99 latency 40 % longer`."""
+    amount, word = percent(effect, figure), figure.worse if effect < 0 else figure.better
     if figure.name == "throughput":
-        return f" got {amount} {word}"
+        return f"{amount} {word}"
     if amount.endswith("times"):
         word = f"as {'long' if word == 'longer' else 'high' if word == 'higher' else 'large'}"
-    return f": {figure.noun} {amount} {word}"
+    return f"{figure.noun} {amount} {word}"
 
 
 def _since(finding: Finding) -> str:
@@ -130,7 +146,7 @@ def _details(finding: Finding) -> list[str]:
         f"{percent(move.effect, move.figure)}"
         for move in others
     ]
-    if not finding.known:
+    if not finding.known and not finding.slow:
         found.append(_candidates(finding.candidates))
     return found
 
@@ -147,14 +163,14 @@ def interval(move: Move) -> str:
 
 
 def _extent(finding: Finding, first: Move) -> str:
-    runs = f"{first.runs} run{'s' if first.runs > 1 else ''} after it"
+    runs = "" if finding.slow else f", {first.runs} run{'s' if first.runs > 1 else ''} after it"
     if finding.group is None:
         count = len(finding.cases)
-        return f"{count} case{'s' if count > 1 else ''}, {runs}"
+        return f"{count} case{'s' if count > 1 else ''}{runs}"
     if not finding.all_but and len(finding.cases) >= finding.of:
-        return f"all {finding.of} cases, {runs}"
+        return f"all {finding.of} cases{runs}"
     total = "" if finding.all_but else f" of {finding.of}"
-    return f"{len(finding.cases)}{total} cases, {runs}"
+    return f"{len(finding.cases)}{total} cases{runs}"
 
 
 def _candidates(found: Sequence[Candidate]) -> str:

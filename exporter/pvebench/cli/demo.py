@@ -145,7 +145,7 @@ def show(state: Path, pack: Path, listen: str) -> None:
         page = demo_page(store, intervals_of(given))
         keeper = Keeper(Feed(store), load_known_issues(), told=page.judged)
         app = make_app(
-            page=page, statuses=demo_statuses, ready=lambda: True,
+            page=page, statuses=demo_statuses,
             board=Board(store, planned_cases(given)), verdicts=lambda: keeper.current,
         )  # fmt: skip
         # Judging a year takes half a minute; everything else is there at once.

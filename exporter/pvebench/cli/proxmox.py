@@ -28,8 +28,14 @@ def proxmox() -> None:
 @proxmox.command()
 @click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", required=True, help="Settings file.")
 @click.option("--apply", "apply_now", is_flag=True, help="Make it all, with an admin's login.")
+@click.option(
+    "--with-scrub-guard",
+    "scrub_guard",
+    is_flag=True,
+    help="Also let the token see that a ZFS pool is being scrubbed.",
+)
 @click.option("--user", default="root@pam", show_default=True, help="Admin for --apply.")
-def init(config: Path, apply_now: bool, user: str) -> None:
+def init(config: Path, apply_now: bool, scrub_guard: bool, user: str) -> None:
     """Print the commands that make role, user, token, pool and ACLs; with --apply, make them."""
     settings = load_settings(config)
     given = section(settings)
@@ -39,7 +45,9 @@ def init(config: Path, apply_now: bool, user: str) -> None:
         click.echo("# as root on any node of the cluster; the token's secret is shown once:")
         click.echo(f"# put PVEBENCH's token into {given.token_file or 'the token_file'} "
                    "as USER@REALM!NAME=SECRET")  # fmt: skip
-        for step in grant_steps(major=given.version, pool=given.pool, storages=storages):
+        for step in grant_steps(
+            major=given.version, pool=given.pool, storages=storages, scrub_guard=scrub_guard
+        ):
             click.echo(step.text)
         return
     password = os.environ.get(PASSWORD_VARIABLE) or click.prompt(
@@ -47,7 +55,9 @@ def init(config: Path, apply_now: bool, user: str) -> None:
     )
     node = settings.nodes_in_force()[0]
     api = Connection(server_of(given, node), Password(user, password), SystemClock())
-    steps = grant_steps(major=version_number(api)[0], pool=given.pool, storages=storages)
+    steps = grant_steps(
+        major=version_number(api)[0], pool=given.pool, storages=storages, scrub_guard=scrub_guard
+    )
     for step, done, token in apply_steps(api, steps):
         click.echo(f"{done}: {step.text}")
         if token:

@@ -46,6 +46,7 @@ def finding_data(finding: Finding) -> Data:
         "accepted": finding.accepted,
         "time": moment(finding.time),
         "known_time": finding.known,
+        "slow": finding.slow,
         "shared": None if finding.group is None else dict(finding.group),
         "all_but": finding.all_but,
         "case_keys": list(finding.cases),

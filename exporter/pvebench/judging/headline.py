@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.analysis.verdict import State
+from pvebench.analysis.states import State
 from pvebench.analysis.wording import sentence
 from pvebench.judging.verdicts import Verdicts
 
 WORDS: Final = {
     State.SUSPICIOUS: "suspiciously faster", State.SLOWER: "slower",
+    State.SLOWLY_SLOWER: "slowly getting slower",
     State.MAYBE_SLOWER: "maybe slower", State.FASTER: "faster",
+    State.SLOWLY_FASTER: "slowly getting faster",
     State.MAYBE_FASTER: "maybe faster", State.SAME: "the same", State.TOO_NOISY: "too noisy",
     State.NOT_COMPARABLE: "not comparable", State.NO_BASELINE: "without a baseline yet",
 }  # fmt: skip

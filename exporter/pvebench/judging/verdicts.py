@@ -8,12 +8,14 @@ from typing import Final
 
 from pvebench.analysis.findings import Finding
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.verdict import State, Verdict
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import Verdict
 from pvebench.store import Decision
 
 ORDER: Final = (
-    State.SUSPICIOUS, State.SLOWER, State.MAYBE_SLOWER, State.FASTER, State.MAYBE_FASTER,
-    State.SAME, State.TOO_NOISY, State.NOT_COMPARABLE, State.NO_BASELINE,
+    State.SUSPICIOUS, State.SLOWER, State.SLOWLY_SLOWER, State.MAYBE_SLOWER, State.FASTER,
+    State.SLOWLY_FASTER, State.MAYBE_FASTER, State.SAME, State.TOO_NOISY, State.NOT_COMPARABLE,
+    State.NO_BASELINE,
 )  # fmt: skip
 """In which verdicts are listed: what wants a look first."""
 
@@ -68,6 +70,22 @@ class Verdicts:
         """The verdicts on all cases and figures, what wants a look first."""
         found = [verdict for report in self.reports for verdict in report.verdicts]
         return tuple(sorted(found, key=lambda one: (ORDER.index(one.state), -abs(one.effect))))
+
+    def of_case(self, key: str) -> tuple[Verdict, ...]:
+        """Return the verdicts on one case's figures, what wants a look first."""
+        return tuple(one for one in self.verdicts if one.history.of == key)
+
+    def standing(self) -> dict[str, Verdict]:
+        """Return case key -> what is confirmed of it and wants a look first, where anything is.
+
+        Of several figures in the same state the throughput stands for the case.
+        """
+        confirmed = [one for one in self.verdicts if one.state.confirmed]
+        confirmed.sort(
+            key=lambda one: (ORDER.index(one.state), one.history.figure.name != "throughput")
+        )
+        # The first of each case wins, so the others go in before it.
+        return {one.history.of: one for one in reversed(confirmed)}
 
     def since(self, time: float) -> Verdicts:
         """Return the same without the changes before a moment; every level stays compared."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pvebench.analysis.verdict import State, Verdict
+from pvebench.analysis.states import State
+from pvebench.analysis.verdict import Verdict, as_ratio
 from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
@@ -43,10 +44,12 @@ def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
 def _add_change(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
     history = verdict.history
     where = {**labels, "direction": history.direction, "metric": history.figure.name}
-    worse = verdict.state is State.SLOWER
+    worse = verdict.state in {State.SLOWER, State.SLOWLY_SLOWER}
     families.add(catalog.CHANGE, where, verdict.ratio)
     families.add(catalog.CHANGE_THRESHOLD, where, verdict.threshold)
     families.add(catalog.CHANGE_STATE, where, verdict.state.code)
+    if verdict.creep is not None:
+        families.add(catalog.CHANGE_SLOW, where, as_ratio(verdict.creep.effect))
     families.add(catalog.REGRESSION, where, worse)
     families.add(catalog.SUSPICIOUS_GAIN, where, verdict.state is State.SUSPICIOUS)
 

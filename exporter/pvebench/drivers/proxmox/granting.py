@@ -10,6 +10,7 @@ from typing import Any
 from pvebench.drivers.proxmox.access import (
     NODE_PRIVILEGES,
     NODE_ROLE,
+    SCRUB_PATH,
     TOKEN_NAME,
     USER,
     VM_ROLE,
@@ -41,7 +42,9 @@ class Step:
         return shlex.join(self.command)
 
 
-def grant_steps(*, major: int, pool: str, storages: Sequence[str]) -> list[Step]:
+def grant_steps(
+    *, major: int, pool: str, storages: Sequence[str], scrub_guard: bool = False
+) -> list[Step]:
     """Return everything that a token needs to measure, and nothing else.
 
     With privilege separation a right must be given to the user and to the token: both are asked.
@@ -49,6 +52,7 @@ def grant_steps(*, major: int, pool: str, storages: Sequence[str]) -> list[Step]
     Args:
         major: of the server's version; the right to use the guest agent has two names.
         storages: ids of the storages that are measured, and of the one for the guest's image.
+        scrub_guard: also give what it takes to see that a ZFS pool is being scrubbed.
     """
     roles = {VM_ROLE: sorted(vm_privileges(major)), NODE_ROLE: sorted(NODE_PRIVILEGES)}
     steps = [_role(name, privileges) for name, privileges in roles.items()]
@@ -67,6 +71,10 @@ def grant_steps(*, major: int, pool: str, storages: Sequence[str]) -> list[Step]
     ]  # fmt: skip
     for path, role in ((f"/pool/{pool}", VM_ROLE), ("/nodes", NODE_ROLE)):
         steps += [_acl(path, role, "users", USER), _acl(path, role, "tokens", _FULL)]
+    if scrub_guard:
+        # Rights on / reach everything below, unless they are not to be inherited.
+        for kind, who in (("users", USER), ("tokens", _FULL)):
+            steps.append(_acl(SCRUB_PATH, NODE_ROLE, kind, who, inherited=False))
     return steps
 
 
@@ -80,11 +88,13 @@ def _role(name: str, privileges: list[str]) -> Step:
     )  # fmt: skip
 
 
-def _acl(path: str, role: str, kind: str, who: str) -> Step:
-    return Step(
-        ("pveum", "acl", "modify", path, f"--{kind}", who, "--roles", role),
-        "PUT", "/access/acl", (("path", path), ("roles", role), (kind, who)),
-    )  # fmt: skip
+def _acl(path: str, role: str, kind: str, who: str, *, inherited: bool = True) -> Step:
+    command: tuple[str, ...] = ("pveum", "acl", "modify", path)
+    command += (f"--{kind}", who, "--roles", role)
+    params: tuple[tuple[str, Any], ...] = (("path", path), ("roles", role), (kind, who))
+    if not inherited:
+        command, params = (*command, "--propagate", "0"), (*params, ("propagate", 0))
+    return Step(command, "PUT", "/access/acl", params)
 
 
 def apply_steps(api: Api, steps: Sequence[Step]) -> Iterator[tuple[Step, str, str]]:
