@@ -166,6 +166,7 @@ def test_rows_are_shown_relative_to_the_scenario_that_the_pack_names(
     assert run_cli(["results", *over, *arguments]) == 0
     said = capsys.readouterr().out
     assert "relative" in said.splitlines()[0]
+    assert said.splitlines()[-1] == "relative: over local.scsi.raw.none with the same workload"
     assert next(line for line in said.splitlines() if ".scsi." in line).split()[-1] == "1.00"
 
 
