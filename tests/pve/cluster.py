@@ -70,7 +70,6 @@ class Cluster:
     pool_storages: dict[str, set[str]] = field(default_factory=dict)
     vms: dict[int, Vm] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Tasks)
-    truncated: bool = False
 
     def __post_init__(self) -> None:
         self.schema = Schema(self.major)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = (["docker", "compose"], ["docker-compose"])
 
 
 def compose(name: str = "compose.yaml") -> dict[str, Any]:
@@ -26,6 +30,61 @@ def test_nothing_is_published_beyond_loopback(name: str) -> None:
     assert "network_mode" not in service
     for port in service.get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z_]+:-\d+\}:\d+", port)
+
+
+def resolved(directory: Path, **env: str) -> dict[str, Any]:
+    """Return what compose itself makes of compose.yaml with an .env."""
+    program = next((one for one in PROGRAMS if shutil.which(one[0]) and works(one)), None)
+    if program is None:
+        pytest.skip("neither docker compose nor docker-compose is installed")
+    shutil.copy(ROOT / "compose.yaml", directory)
+    text = "".join(f"{name}={value}\n" for name, value in env.items())
+    (directory / ".env").write_text(text, "utf-8")
+    done = subprocess.run(
+        [*program, "config"], cwd=directory, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"]}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = YAML(typ="safe").load(done.stdout)["services"]
+    return found
+
+
+def works(program: list[str]) -> bool:
+    done = subprocess.run([*program, "version"], capture_output=True, check=False, timeout=60)
+    return done.returncode == 0
+
+
+def test_looking_without_a_login_is_off_until_env_switches_it_on(tmp_path: Path) -> None:
+    for given, wanted in (({}, "false"), ({"GRAFANA_ANONYMOUS": "true"}, "true")):
+        services = resolved(tmp_path, COMPOSE_PROFILES="demo", **given)
+        for name in ("grafana", "demo-grafana"):
+            environment = services[name]["environment"]
+            assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == wanted
+            password = environment["GF_SECURITY_ADMIN_PASSWORD__FILE"]
+            assert password == "/run/secrets/grafana_admin_password"
+            assert "GF_AUTH_DISABLE_LOGIN_FORM" not in environment
+
+
+def test_the_demo_is_there_only_when_its_profile_is_chosen(tmp_path: Path) -> None:
+    usual = resolved(tmp_path)
+    both = resolved(tmp_path, COMPOSE_PROFILES="demo", DEMO_DAYS="7")
+    parts = {"demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana"}
+    # docker-compose 1.29 lists every service, with its profiles; Compose v2 only the chosen ones.
+    assert all(usual[name]["profiles"] == ["demo"] for name in parts & set(usual))
+    assert parts <= set(both)
+    assert "--days 7" in str(both["demo-fill"]["command"])
+    # Its data must never come near what was measured.
+    kept = {name for part in parts for name in named_volumes(both[part])}
+    assert kept == {"demo-data", "demo-prometheus-data", "demo-grafana-data"}
+
+
+def named_volumes(service: dict[str, Any]) -> set[str]:
+    found = set()
+    for volume in service["volumes"]:
+        source = volume["source"] if isinstance(volume, dict) else volume.partition(":")[0]
+        if not source.startswith("/"):
+            found.add(source)
+    return found
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -54,7 +113,7 @@ def test_secrets_are_files_that_are_not_committed() -> None:
 
 def test_the_optional_parts_are_profiles_that_the_example_names() -> None:
     profiles = {name for service in SERVICES.values() for name in service.get("profiles", [])}
-    assert profiles == {"node", "alerting"}
+    assert profiles == {"node", "alerting", "demo"}
     example = (ROOT / ".env.example").read_text("utf-8")
     assert all(name in example for name in profiles)
 
@@ -69,6 +128,15 @@ def test_every_port_variable_is_in_the_example() -> None:
 def test_kvm_is_added_by_a_file_of_its_own() -> None:
     assert "devices" not in SERVICES["exporter"]
     assert compose("compose.kvm.yaml")["services"]["exporter"]["devices"] == ["/dev/kvm:/dev/kvm"]
+
+
+def test_the_demo_asks_its_own_exporter_only() -> None:
+    places = ROOT / "prometheus" / "targets" / "demo"
+    targets = {path.name: YAML(typ="safe").load(path) for path in places.glob("*.yml")}
+    assert set(targets) == {path.name for path in (places.parent / "compose").glob("*.yml")}
+    assert [one for some in targets.values() for one in some] == [
+        {"targets": ["demo-exporter:9620"]}
+    ]
 
 
 def test_every_receiver_of_the_alertmanager_example_is_used_and_there() -> None:

@@ -95,6 +95,14 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
     return undo_pending(journal, {SCRATCH_KIND: undo_scratch, SETTING_KIND: undo_setting})
 
 
+def kept(settings: Settings, journal: Journal) -> list[str]:
+    """Return a line about each thing that stays by choice when pvebench ends."""
+    if settings.driver != "proxmox":
+        return []
+    lines: list[str] = import_module("pvebench.cli.cluster").kept_lines(journal)
+    return lines
+
+
 def make_sites(
     settings: Settings, state: StateDirectory, journal: Journal, clock: StopClock, say: Say
 ) -> list[Site]:

@@ -108,6 +108,7 @@ class ProxmoxSettings(Strict):
         iso_storage: where the guest's image is uploaded to.
         cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
         kvm: false only where the node has no hardware virtualisation.
+        keep_volumes: filled volumes stay, with the VM that owns them, from one start to the next.
         limits: when to wait for the node's own work; wants node_exporter.
         node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
     """
@@ -125,6 +126,7 @@ class ProxmoxSettings(Strict):
     cpu: StrictStr = "host"
     machine: StrictStr = ""
     kvm: StrictBool = True
+    keep_volumes: StrictBool = False
     limits: LimitSettings = LimitSettings()
     node_exporter: StrictStr = "http://{node}:9100/metrics"
 

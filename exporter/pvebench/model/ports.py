@@ -276,11 +276,26 @@ class Journal(Protocol):
         """Return (number, kind, details) of all open changes, newest first."""
 
 
+class Keeper(Protocol):
+    """Remembers, beside the volumes themselves, which of them are filled: for the next start."""
+
+    def content(self, volume: Volume) -> str:
+        """Return what the volume was filled with (`Layout.content`); empty: nothing is known."""
+
+    def note(self, volume: Volume, content: str) -> None:
+        """Remember what the volume holds; empty: no longer what it did. Durable on return.
+
+        Raises:
+            DriverError: it could not be noted.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """Everything one worker needs of one node.
 
     Attributes:
+        keeper: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
         networks: storage id -> the network to it, for storages that are a server's.
     """
@@ -292,3 +307,4 @@ class Site:
     simulated: bool = False
     poll_seconds: float = 0.1
     networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
+    keeper: Keeper | None = None

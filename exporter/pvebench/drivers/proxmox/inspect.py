@@ -14,7 +14,7 @@ from pvebench.drivers.proxmox.access import (
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.manners import HASTATE_SINCE
-from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.storages import MARK, STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.vm import Place, is_free
 from pvebench.drivers.proxmox.volumes import RESERVE_BYTES
 from pvebench.errors import DriverError, PvebenchError
@@ -114,9 +114,22 @@ def _storages(
                 f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
             )  # fmt: skip
             continue
-        wrong = _wrong_storage(row, wanted) or _too_small(row, needs.get(name, 0))
+        need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id))
+        wrong = _wrong_storage(row, wanted) or _too_small(row, need)
         free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         yield f"storage {name}", not wrong, wrong or free
+
+
+def _held_already(api: Api, place: Place, storage: str) -> int:
+    """Return the bytes of our volumes there: of an instance that runs, or kept from the last."""
+    members = api.get(f"/pools/{place.pool}")["members"]
+    here = {str(member.get("vmid")) for member in members if member.get("node") == place.node}
+    entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
+    return sum(
+        int(entry.get("size", 0))
+        for entry in entries
+        if MARK in str(entry["volid"]) and str(entry.get("vmid")) in here
+    )
 
 
 def _rows(api: Api, place: Place) -> dict[str, Mapping[str, Any]]:

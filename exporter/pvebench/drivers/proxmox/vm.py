@@ -7,15 +7,15 @@ the mark with the number that was drawn when it was made.
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import ISO_SLOT
 from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.marks import Filled, description, mark_of
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
 from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock, Journal
@@ -23,7 +23,6 @@ from pvebench.model.ports import Clock, Journal
 KIND: Final = "proxmox-vm"
 """Kind of the journal entries made here."""
 TAG: Final = "pvebench"
-_MARK: Final = re.compile(r"^pvebench-mark: (?P<mark>[0-9a-f]{32})$", re.MULTILINE)
 _CHANGE_SECONDS: Final = 120.0
 _POWER_SECONDS: Final = 120.0
 
@@ -137,6 +136,10 @@ class BenchVm:
             kind="qmdestroy", what=f"VM {self.vmid}: destroy", seconds=_POWER_SECONDS,
         )  # fmt: skip
 
+    def note_filled(self, filled: Iterable[Filled]) -> None:
+        """Write into the description which volumes are filled. Raises as `change`."""
+        self.change("note what is filled", description=description(self.mark, filled))
+
     def monitor(self, command: str) -> str | None:
         """Return what QEMU's monitor says, or None where the token may not ask."""
         try:
@@ -189,14 +192,10 @@ def is_free(api: Api, vmid: int) -> bool:
 
 def _create(api: Api, vm: BenchVm, place: Place, options: Mapping[str, Any]) -> None:
     vm.learn()
-    description = (
-        "Benchmark VM of pvebench. It is changed and removed automatically: keep nothing here.\n\n"
-        f"pvebench-mark: {vm.mark}\n"
-    )
     vm._tasks.run(  # noqa: SLF001 # the VM's own birth
         lambda: api.post(
-            f"/nodes/{place.node}/qemu", vmid=vm.vmid, pool=place.pool, description=description,
-            **options,
+            f"/nodes/{place.node}/qemu", vmid=vm.vmid, pool=place.pool,
+            description=description(vm.mark), **options,
         ),
         kind="qmcreate", what=f"VM {vm.vmid}: create", seconds=_CHANGE_SECONDS,
     )  # fmt: skip
@@ -214,12 +213,6 @@ def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
             vm.destroy()
             journal.close(entry)
         raise
-
-
-def mark_of(config: Mapping[str, Any]) -> str:
-    """Return the mark in a VM's description, or an empty string."""
-    found = _MARK.search(str(config.get("description", "")))
-    return found["mark"] if found else ""
 
 
 def pool_members(api: Api, pool: str) -> set[int]:
