@@ -15,8 +15,12 @@ from support.packs import ROOT
 HEALTHY_SECONDS: Final = 240.0
 FLOW_SECONDS: Final = 900.0
 """The lab boots a VM under emulation, fills a volume and measures before there is a number."""
-MEASURED: Final = {"exporter", "prometheus", "grafana", "node_exporter", "alertmanager"}
-DEMO: Final = {"demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana"}
+MEASURED: Final = {
+    "exporter", "prometheus", "grafana", "grafana-password", "node_exporter", "alertmanager",
+}  # fmt: skip
+DEMO: Final = {
+    "demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana", "grafana-password",
+}  # fmt: skip
 DEMO_DAYS: Final = 40
 
 
@@ -147,7 +151,7 @@ def real_grafana(project: Project, *, anonymous: bool, port: str) -> str:
     """Ask a real one for its dashboards, without and with the password."""
     found = [
         project.get(port, "/api/search", login=login, type="dash-db")
-        for login in (None, ("admin", project.secrets["grafana_admin_password"]))
+        for login in (None, ("admin", project.password()))
     ]
     shown, logged_in = (isinstance(one, list) and len(one) > 0 for one in found)
     right = shown == anonymous and logged_in

@@ -24,7 +24,7 @@ PORTS: Final = (
     "EXPORTER_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "ALERTMANAGER_PORT", "DEMO_EXPORTER_PORT",
     "DEMO_PROMETHEUS_PORT", "DEMO_GRAFANA_PORT",
 )  # fmt: skip
-SECRETS: Final = ("grafana_admin_password", "smtp_password")
+SECRETS: Final = ("smtp_password",)
 UP_SECONDS: Final = 600.0
 
 
@@ -118,6 +118,11 @@ class Project:
         for kind in ("volume", "network"):
             found += self.docker(kind, "ls", "--quiet", "--filter", label).split()
         return found
+
+    def password(self) -> str:
+        """Return what Grafana's user admin logs in with, as the README says to find it."""
+        asked = ("exec", "-T", "grafana", "cat", "/run/pvebench/grafana_admin_password")
+        return self.compose(*asked, seconds=60).strip()
 
     def logs(self) -> str:
         """Return the last lines of every container."""

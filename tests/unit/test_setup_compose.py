@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from pvebench.config import load_settings
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = (["docker", "compose"], ["docker-compose"])
 
@@ -37,7 +39,8 @@ def resolved(directory: Path, **env: str) -> dict[str, Any]:
     program = next((one for one in PROGRAMS if shutil.which(one[0]) and works(one)), None)
     if program is None:
         pytest.skip("neither docker compose nor docker-compose is installed")
-    shutil.copy(ROOT / "compose.yaml", directory)
+    for file in ROOT.glob("compose*.yaml"):
+        shutil.copy(file, directory)
     text = "".join(f"{name}={value}\n" for name, value in env.items())
     (directory / ".env").write_text(text, "utf-8")
     done = subprocess.run(
@@ -61,7 +64,7 @@ def test_looking_without_a_login_is_off_until_env_switches_it_on(tmp_path: Path)
             environment = services[name]["environment"]
             assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == wanted
             password = environment["GF_SECURITY_ADMIN_PASSWORD__FILE"]
-            assert password == "/run/secrets/grafana_admin_password"
+            assert password == "/run/pvebench/grafana_admin_password"
             assert "GF_AUTH_DISABLE_LOGIN_FORM" not in environment
 
 
@@ -73,9 +76,9 @@ def test_the_demo_is_there_only_when_its_profile_is_chosen(tmp_path: Path) -> No
     assert all(usual[name]["profiles"] == ["demo"] for name in parts & set(usual))
     assert parts <= set(both)
     assert "--days 7" in str(both["demo-fill"]["command"])
-    # Its data must never come near what was measured.
+    # Its data must never come near what was measured; the password is one for both.
     kept = {name for part in parts for name in named_volumes(both[part])}
-    assert kept == {"demo-data", "demo-prometheus-data", "demo-grafana-data"}
+    assert kept - {"grafana-password"} == {"demo-data", "demo-prometheus-data", "demo-grafana-data"}
 
 
 def named_volumes(service: dict[str, Any]) -> set[str]:
@@ -123,6 +126,46 @@ def test_every_port_variable_is_in_the_example() -> None:
     example = (ROOT / ".env.example").read_text("utf-8")
     for name in re.findall(r"\$\{([A-Z_]+_PORT):-", text):
         assert f"{name}=" in example
+
+
+def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
+    service = resolved(
+        tmp_path, COMPOSE_FILE="compose.yaml:compose.proxmox.yaml", PROXMOX_HOST="pve1.example.org",
+        PROXMOX_NODES="pve1, pve2", PROXMOX_VERSION="8",
+        PROXMOX_STORAGES="local: {type: dir}, fast: {type: lvmthin, id: nvme-thin}",
+    )["exporter"]  # fmt: skip
+    file = tmp_path / "settings.yaml"
+    file.write_text(service["environment"]["PVEBENCH_SETTINGS"], "utf-8")
+    settings = load_settings(file)
+    assert settings.driver == "proxmox"
+    assert settings.nodes_in_force() == ("pve1", "pve2")
+    assert settings.proxmox is not None
+    assert settings.proxmox.version == 8
+    assert {name: one.id for name, one in settings.proxmox.storages.items()} == {
+        "local": "", "fast": "nvme-thin",
+    }  # fmt: skip
+    assert str(settings.proxmox.token_file) == "/run/secrets/proxmox_token"
+    assert all((ROOT / "scenarios" / pack.name).is_file() for pack in settings.packs)
+
+
+def test_the_container_hands_its_settings_and_arguments_to_pvebench(tmp_path: Path) -> None:
+    service = compose("compose.proxmox.yaml")["services"]["exporter"]
+    config, packs, program = tmp_path / "s" / "settings.yaml", tmp_path / "packs", tmp_path / "p"
+    packs.mkdir()
+    (packs / "quick.yaml").write_text("pack: quick\n", "utf-8")
+    program.write_text('#!/bin/sh\ncat "$PVEBENCH_CONFIG"; echo "$@"\n', "utf-8")
+    program.chmod(0o755)
+    shell, option, script, name = (part.replace("$$", "$") for part in service["entrypoint"])
+    script = script.replace("/tmp/settings", str(config.parent))
+    script = script.replace("/etc/pvebench/scenarios", str(packs))
+    script = script.replace("/opt/pvebench/bin/pvebench", str(program))
+    done = subprocess.run(
+        [shell, option, script, name, "check", "--json"], capture_output=True, text=True,
+        check=True, env={"PVEBENCH_CONFIG": str(config), "PVEBENCH_SETTINGS": "driver: proxmox"},
+        timeout=10,
+    )  # fmt: skip
+    assert done.stdout == "driver: proxmox\ncheck --json\n"
+    assert (config.parent / "quick.yaml").is_file()
 
 
 def test_kvm_is_added_by_a_file_of_its_own() -> None:

@@ -35,7 +35,7 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 @click.option(
     "--grafana-password-file",
     type=PATH,
-    help="Its admin's password, where looking needs a login: secrets/grafana_admin_password.",
+    help="File with its admin's password, where looking needs a login.",
 )
 @click.option("--without-grafana", is_flag=True, help="End at Prometheus.")
 @click.option(
