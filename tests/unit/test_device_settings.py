@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pvebench.cli.main import run_cli
 from pvebench.drivers.host.knobs import DriveCache, Scheduler
 from pvebench.drivers.host.tuning import Tuner
 from pvebench.drivers.qemu.storages import StorageOptions
@@ -20,6 +21,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.store import Store
 from pvebench.workloads import ROOMS
+from support.packs import SMALL, write_pack
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "golden" / "hdparm"
@@ -99,3 +101,18 @@ def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Pa
     for disk, iops in ((guest, 700.0), (other, 100.0)):
         case = Case(scenario=scenario(disk), workload=workload)
         assert store.history.host_rates(case, START) == {Direction.READ: iops}
+
+
+def test_check_misses_hdparm_only_where_a_pack_switches_a_drives_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    settings = tmp_path / "pvebench.yaml"
+    settings.write_text(
+        "driver: host\npacks: [pack.yaml]\nstate: s\nstorages: {local: {kind: block, path: /x}}\n"
+    )
+    write_pack(tmp_path, SMALL)
+    assert run_cli(["check", "--config", str(settings)]) == 0
+    write_pack(tmp_path, SMALL.replace("axes:", "fixed: {drive_cache: false}\naxes:"))
+    assert run_cli(["check", "--config", str(settings)]) == 3
+    assert "FAIL  hdparm: not installed, but drive_cache needs it" in capsys.readouterr().out
