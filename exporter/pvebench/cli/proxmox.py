@@ -12,9 +12,10 @@ from pvebench.cli.cluster import server_of
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.host import SystemClock
-from pvebench.drivers.proxmox.connection import Connection, Password
+from pvebench.drivers.proxmox.connection import Connection
 from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.granting import apply_steps, grant_steps
+from pvebench.drivers.proxmox.login import Password
 from pvebench.errors import NotWritable
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret

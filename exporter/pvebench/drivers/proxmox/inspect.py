@@ -13,9 +13,10 @@ from pvebench.drivers.proxmox.access import (
 )
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.environment import version_number
+from pvebench.drivers.proxmox.making import is_free
 from pvebench.drivers.proxmox.manners import HASTATE_SINCE
 from pvebench.drivers.proxmox.storages import MARK, STORAGE_TYPES, ClusterStorage
-from pvebench.drivers.proxmox.vm import Place, is_free
+from pvebench.drivers.proxmox.vm import Place
 from pvebench.drivers.proxmox.volumes import RESERVE_BYTES
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.units import show_bytes
