@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.states import State
 from pvebench.config.known_issues import load_known_issues
-from pvebench.judging import Feed, Keeper, Verdicts
+from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
 from pvebench.judging.data import verdicts_data
 from pvebench.judging.figures import figures_of, shared_labels
 from pvebench.judging.headline import headline
@@ -129,6 +129,30 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
     assert judged == {"scsi"}
+
+
+def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    before, soon, late = ((START + timedelta(days=day)).timestamp() for day in (29.9, 31.0, 33.9))
+    told = dict(past_verdicts(store, (), [before, soon, late]))
+    assert list(told) == [before, soon, late]
+    assert State.SLOWER not in told[before].counts()
+    assert (
+        told[late].counts()[State.SLOWER] == Keeper(Feed(store), ()).judge().counts()[State.SLOWER]
+    )
+    # A run that had not ended by then has no part in it.
+    ends = {one.history.points[-1].time for one in told[soon].verdicts if one.history.points}
+    assert max(ends) <= soon
+
+
+def test_a_later_decision_changes_nothing_in_the_past(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    late, made = START + timedelta(days=33.9), START + timedelta(days=50)
+    store.decisions.add(Decision(made=made, kind="reset", cases="*", until=made, reason="new disk"))
+    ((_, then),) = past_verdicts(store, (), [late.timestamp()])
+    assert then.regressions
+    ((_, now),) = past_verdicts(store, (), [made.timestamp()])
+    assert not now.regressions
 
 
 def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:

@@ -18,6 +18,7 @@ from pvebench.report.several import of_pass
 from pvebench.report.sheets import csv_text
 from pvebench.report.table import result_rows
 from pvebench.scheduler.passes import Passes
+from pvebench.web.details import case_view, run_view
 from support.packs import SMALL, Simulation, simulate, write_pack
 
 Captured = pytest.CaptureFixture[str]
@@ -106,6 +107,16 @@ def test_the_ratio_of_the_last_run_to_its_first_pass_is_a_metric(simulation: Sim
     shown = {sample.labels["bus"]: sample.value for sample in family.samples}
     assert shown["virtio"] == pytest.approx(iops(last) / iops(first))
     assert "pass" not in family.samples[0].labels
+
+
+def test_the_pages_of_a_case_and_a_run_tell_the_pass(simulation: Simulation) -> None:
+    (key, *_) = simulation.store.case_keys()
+    case = case_view(simulation.store, key, simulation.world.clock.now())
+    assert case is not None
+    assert [run.pass_number for run in case.runs] == [3, 2, 1, 3, 2, 1]
+    run = run_view(simulation.store, case.runs[0].number)
+    assert run is not None
+    assert run.pass_number == 3
 
 
 def test_runs_of_one_pass_are_chosen(simulation: Simulation) -> None:

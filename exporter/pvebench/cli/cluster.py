@@ -10,6 +10,7 @@ from pvebench.config import Settings
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.host.load import LoadGuard, LoadLimits
+from pvebench.drivers.host.network import ServerLink
 from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
@@ -83,9 +84,15 @@ def cluster_site(
     )  # fmt: skip
     url = probe_of(settings, node)
     probe = NodeProbe(hypervisor, NodeExporterProbe(url) if url else None)
+    # Round trips go from the node, where pvebench is not: only what is declared is known.
+    networks = {
+        name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
+        for name, entry in given.storages.items()
+        if entry.link_bits_per_second
+    }
     return Site(
         node=node, hypervisor=hypervisor, probe=probe, clock=clock, poll_seconds=_POLL_SECONDS,
-        keeper=hypervisor if given.keep_volumes else None,
+        networks=networks, keeper=hypervisor if given.keep_volumes else None,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.disk import KIND as SCRATCH_KIND
 from pvebench.drivers.host.disk import HostDisk, undo_scratch
+from pvebench.drivers.host.network import ServerLink
 from pvebench.drivers.host.tuning import KIND as SETTING_KIND
 from pvebench.drivers.host.tuning import undo_setting
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
@@ -117,7 +118,12 @@ def make_sites(
             node=settings.node, storages=storages, runtime=state.runtime, journal=journal
         )
         probe = ProcProbe(lambda: None, lambda: host.volume_path)
-        return [Site(node=settings.node, hypervisor=host, probe=probe, clock=clock)]
+        networks = _networks(settings)
+        return [
+            Site(
+                node=settings.node, hypervisor=host, probe=probe, clock=clock, networks=networks
+            )
+        ]  # fmt: skip
     image = build_image(settings.guest_image or default_directory(), say=say)
     if settings.driver == "proxmox":
         cluster = import_module("pvebench.cli.cluster")
@@ -148,7 +154,25 @@ def _lab_site(
         lambda: None if both.on_host else lab.pid,
         lambda: (host if both.on_host else lab).volume_path,
     )
-    return Site(node=settings.node, hypervisor=both, probe=probe, clock=clock)
+    return Site(
+        node=settings.node, hypervisor=both, probe=probe, clock=clock, networks=_networks(settings)
+    )
+
+
+_PORTS = {"nbd": 10809, "nfs": 2049}
+"""Kind of storage -> where its server listens, unless the settings say otherwise."""
+
+
+def _networks(settings: Settings) -> dict[str, ServerLink]:
+    """Return the network to each storage that is a server's."""
+    return {
+        name: ServerLink(
+            server=entry.server, port=entry.port or _PORTS.get(entry.kind, 0),
+            link_bits_per_second=entry.link_bits_per_second,
+        )
+        for name, entry in settings.storages_in_force().items()
+        if entry.server or entry.link_bits_per_second
+    }  # fmt: skip
 
 
 def _storages(settings: Settings, state: StateDirectory, journal: Journal) -> dict[str, Storage]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.table import Table
 
 from pvebench.cli.console import make_console
-from pvebench.cli.looking import ALL_RUNS, chosen_pack, results_of, series_beside
+from pvebench.cli.looking import (
+    ALL_RUNS,
+    chosen_pack,
+    relative_option,
+    results_of,
+    series_beside,
+)
 from pvebench.cli.options import PATH, json_option, read_settings, settings_options
 from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
@@ -38,6 +45,7 @@ from pvebench.web.api import run_data
     "--beside", metavar="SERIES",
     help="Show a reference series beside: 'published', or the name of an imported one.",
 )  # fmt: skip
+@relative_option
 @json_option
 def results(number: int | None, as_json: bool, scale: float, **options: Any) -> None:
     """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
@@ -52,7 +60,8 @@ def results(number: int | None, as_json: bool, scale: float, **options: Any) -> 
         if view.as_table:
             series = series_beside(settings, pack, view.beside)
             runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
-            _show_table(result_rows(runs, series), view, as_json=as_json)
+            rows = result_rows(runs, series, view.relative_to or pack.relative_to)
+            _show_table(rows, view, as_json=as_json)
             return
         if pack.name or view.pass_number:
             runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
@@ -76,10 +85,11 @@ class _View:
     xlsx: Path | None
     beside: str | None
     pass_number: int | None
+    relative_to: str | None
 
     @property
     def as_table(self) -> bool:
-        return bool(self.as_csv or self.xlsx or self.beside)
+        return bool(self.as_csv or self.xlsx or self.beside or self.relative_to)
 
     def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
         """Return the runs of the pass that is asked for; of every pass if none is."""
@@ -124,21 +134,54 @@ def _print_results(found: list[StoredRun]) -> None:
 
 
 def _print_beside(rows: list[ResultRow]) -> None:
-    """Print own and published values side by side; what nobody published has a dash."""
+    """Print own values, and those that they are to be seen beside or over; a dash: there is none.
+
+    A column of which no row has anything is left out.
+    """
+    further = [
+        (title, [show(row) for row in rows])
+        for title, column, show in _FURTHER
+        if any(row[column] is not None for row in rows)
+    ]
     table = Table(
-        "workload", "", "scenario", "outcome", "own", "published", "own ÷ published", box=None,
-    )  # fmt: skip
-    for row in rows:
-        metric = row["published_metric"] or row["best_metric"]
+        "workload", "", "scenario", "outcome", "own", *(title for title, _ in further), box=None
+    )
+    for place, row in enumerate(rows):
+        metric = str(row["published_metric"] or row["best_metric"])
         column = "iops" if metric == "iops" else "bandwidth_bytes_per_second"
-        ratio = row["ratio_to_published"]
-        doubt = " (contradicts itself)" if row["published_doubt"] else ""
         table.add_row(
             *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
-            _show(row[column], str(metric)), _show(row["published"], str(metric)) + doubt,
-            f"{ratio:.2f}" if isinstance(ratio, float) else "-",
+            _show(row[column], metric), *(texts[place] for _, texts in further),
         )  # fmt: skip
     make_console().print(table)
+
+
+def _published(row: ResultRow) -> str:
+    doubt = " (contradicts itself)" if row["published_doubt"] else ""
+    return _show(row["published"], str(row["published_metric"])) + doubt
+
+
+def _ratio(column: str) -> Callable[[ResultRow], str]:
+    def show(row: ResultRow) -> str:
+        value = row[column]
+        return f"{value:.2f}" if isinstance(value, float) else "-"
+
+    return show
+
+
+def _trip(row: ResultRow) -> str:
+    value = row["network_round_trip_seconds"]
+    return f"{value * 1e3:.3f} ms" if isinstance(value, float) else "-"
+
+
+_FURTHER: Final = (
+    ("published", "published", _published),
+    ("own ÷ published", "ratio_to_published", _ratio("ratio_to_published")),
+    ("relative", "ratio_to_relative", _ratio("ratio_to_relative")),
+    ("÷ link", "network_share_ratio", _ratio("network_share_ratio")),
+    ("round trip", "network_round_trip_seconds", _trip),
+)
+"""Title, column that must have something, what is printed of a row."""
 
 
 def _show(value: str | float | None, metric: str) -> str:

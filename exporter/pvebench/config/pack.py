@@ -118,6 +118,7 @@ class PackFile(Strict):
         variants: options to try one entry at a time, over the first value of each axis.
         source: where the set-up comes from, for packs that reproduce somebody's.
         published: name of the published table that the results can be shown beside.
+        relative_to: slug of the scenario whose results the others are shown relative to.
         host: whether the host itself runs the workloads too, without a VM, on each storage.
     """
 
@@ -125,6 +126,7 @@ class PackFile(Strict):
     title: StrictStr
     source: StrictStr = ""
     published: Slug | None = None
+    relative_to: StrictStr = ""
     tier: Literal["wall", "core", "full"] = "core"
     every: Duration
     seed: StrictInt = 1
@@ -160,6 +162,7 @@ class Pack:
 
     Attributes:
         source, published: of a pack that reproduces a published test; else empty.
+        relative_to: slug of the scenario that results are shown relative to; empty: none.
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
         excludes: combinations that the pack leaves out on purpose.
         variants: options put over the first value of each axis; one more scenario each.
@@ -173,6 +176,7 @@ class Pack:
     title: str
     source: str
     published: str
+    relative_to: str
     tier: str
     path: Path
     every_seconds: float
@@ -210,6 +214,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         title=file.title,
         source=" ".join(file.source.split()),
         published=file.published or "",
+        relative_to=file.relative_to,
         tier=file.tier,
         path=path,
         every_seconds=file.every,

@@ -58,6 +58,7 @@ class ClusterStorageSettings(Strict):
             default so for the types that are a server's.
         write_budget: bytes that may be written to it in a calendar month.
         free_floor: bytes that must stay free on it.
+        link_bits_per_second: what the network between node and server carries; 0: not declared.
     """
 
     type: Literal[
@@ -68,6 +69,7 @@ class ClusterStorageSettings(Strict):
     shared: StrictBool | None = None
     write_budget: Size | None = None
     free_floor: Size | None = None
+    link_bits_per_second: StrictInt = Field(default=0, ge=1)
 
     @property
     def is_shared(self) -> bool:

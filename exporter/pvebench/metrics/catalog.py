@@ -178,6 +178,17 @@ GUEST_TO_HOST = _gauge(
     "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
     "that virtualisation costs nothing.",
 )
+NETWORK_SHARE = _gauge(
+    "network_share_ratio",
+    RESULT,
+    "Bandwidth over what the link to the storage's server carries, where the settings declare it.",
+)
+NETWORK_ROUND_TRIP = _gauge(
+    "network_round_trip_seconds",
+    CASE,
+    "Time to open a TCP connection from the host to the storage's server just before the run: the "
+    "part of a latency that is the network's.",
+)
 PASS_TO_FIRST = _gauge(
     "pass_to_first_ratio",
     RESULT,
@@ -204,7 +215,7 @@ RUN_SUSPICION = _gauge(
     "run_suspicion",
     (*CASE, "reason"),
     "1 for each reason why the last attempt is suspicious: rate, size, cpu, device_share, "
-    "flush_share, beats_host, guest_starved, not_filled.",
+    "flush_share, beats_host, beats_network, guest_starved, not_filled.",
 )
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(

@@ -32,6 +32,9 @@ STEP_SECONDS: Final = 240.0
 Key = tuple[str, str]
 """Name of the sample as exposed, and its labels as text."""
 
+Told = tuple[float, Sequence[Family]]
+"""When verdicts were made, UNIX seconds, and what the page showed of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -93,6 +96,8 @@ def past_text(
     environments: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     window: Window,
+    *,
+    told: Sequence[Told] = (),
 ) -> Iterator[str]:
     """Yield the text of everything that the page showed in a window of the past.
 
@@ -100,10 +105,12 @@ def past_text(
         cases: the runs of each case with samples, oldest first.
         environments: as `Store.environments` gives them.
         snapshot: the present, for intervals, greatest age and whether it is simulated.
+        told: what was shown of verdicts since when, oldest first.
     """
     past = _Past(window.labels)
     records = [_note_case(past, runs, snapshot, window) for runs in cases if runs]
     _note_summary(past, records, environments, snapshot, window)
+    _note_told(past, told, window)
     for name, head in past.heads.items():
         lines = [
             line
@@ -187,6 +194,15 @@ def _note_summary(
     collect_wall(present, families)
     oldest = min((record.last.started.timestamp() for record in records), default=window.end)
     past.note(max(window.start, min(oldest, window.end)), families.families(), set())
+
+
+def _note_told(past: _Past, told: Sequence[Told], window: Window) -> None:
+    """Add what was said of the cases, each time until something else was said."""
+    shown: set[Key] = set()
+    for number, (moment, families) in enumerate(told):
+        until = told[number + 1][0] if number + 1 < len(told) else math.inf
+        if moment < window.end and until > window.start:
+            shown = past.note(moment, families, shown)
 
 
 def _lines(

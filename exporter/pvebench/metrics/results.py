@@ -22,6 +22,7 @@ PER_DIRECTION: Final[dict[str, Metric]] = {
     "iops_slope": catalog.SLOPE,
     "device_share": catalog.DEVICE_SHARE,
     "guest_to_host": catalog.GUEST_TO_HOST,
+    "network_share": catalog.NETWORK_SHARE,
     "pass_to_first": catalog.PASS_TO_FIRST,
 }
 PER_CASE: Final[dict[str, Metric]] = {
@@ -29,6 +30,7 @@ PER_CASE: Final[dict[str, Metric]] = {
     "steady_slope": catalog.STEADY_SLOPE,
     "flush_share": catalog.FLUSH_SHARE,
     "guest_cpu_wait": catalog.GUEST_CPU_WAIT,
+    "network_round_trip": catalog.NETWORK_ROUND_TRIP,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),

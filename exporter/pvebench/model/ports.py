@@ -249,6 +249,20 @@ class HostProbe(Protocol):
         """Return the counters now. What cannot be read is absent, never zero."""
 
 
+class StorageNetwork(Protocol):
+    """The network between the machine that measures and a storage's server."""
+
+    @property
+    def link_bits_per_second(self) -> int:
+        """What the link carries in each direction; 0: nobody said."""
+
+    def round_trip(self) -> float | None:
+        """Return how long a packet and its answer take now, in seconds. Never raises.
+
+        None: it cannot be known from here.
+        """
+
+
 class Journal(Protocol):
     """Undo book: a change is written here, durably, before it is made."""
 
@@ -283,6 +297,7 @@ class Site:
     Attributes:
         keeper: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
+        networks: storage id -> the network to it, for storages that are a server's.
     """
 
     node: str
@@ -291,4 +306,5 @@ class Site:
     clock: Clock
     simulated: bool = False
     poll_seconds: float = 0.1
+    networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
     keeper: Keeper | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pvebench.model.run import Sample
+from pvebench.model.run import Outcome, Sample
 from pvebench.report.series import Cell, Series
 from pvebench.report.several import OVER_RUNS, PASSES, over_runs, passes
 from pvebench.store import StoredRun
@@ -18,13 +18,16 @@ _NUMBERS: Final = {
     "latency_p99_seconds": ("clat_percentile", "99"),
     "device_share_ratio": ("device_share", ""),
     "guest_to_host_ratio": ("guest_to_host", ""),
+    "network_share_ratio": ("network_share", ""),
 }
 COLUMNS: Final = (
     "node", "storage", "bus", "format", "cache", "scenario", "workload", "title", "tool", "rw",
     "block_size_bytes", "io_depth", "jobs", "direction", "outcome", "reason", "caveats", "run",
-    "finished", *_NUMBERS, *OVER_RUNS, *PASSES,
+    "finished", *_NUMBERS,
+    "network_round_trip_seconds", *OVER_RUNS, *PASSES,
 )  # fmt: skip
 BESIDE_COLUMNS: Final = ("published_metric", "published", "ratio_to_published", "published_doubt")
+RELATIVE_COLUMNS: Final = ("relative_to", "ratio_to_relative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,14 @@ class ResultRow:
         return self.cells.get(column)
 
 
-def result_rows(runs: Iterable[StoredRun], series: Series | None = None) -> list[ResultRow]:
-    """Return the rows of the cases that `runs` (newest first) belong to, in a readable order."""
+def result_rows(
+    runs: Iterable[StoredRun], series: Series | None = None, relative_to: str = ""
+) -> list[ResultRow]:
+    """Return the rows of the cases that `runs` (newest first) belong to, in a readable order.
+
+    Args:
+        relative_to: slug of the scenario whose rows the others are divided by; empty: none.
+    """
     by_case: dict[str, list[StoredRun]] = {}
     for run in runs:
         by_case.setdefault(run.case_key, []).append(run)
@@ -51,7 +60,31 @@ def result_rows(runs: Iterable[StoredRun], series: Series | None = None) -> list
         for history in by_case.values()
         for row in _rows_of_case(history, series)
     ]  # fmt: skip
+    rows = relative(rows, relative_to) if relative_to else rows
     return sorted(rows, key=_order)
+
+
+def relative(rows: Sequence[ResultRow], scenario: str) -> list[ResultRow]:
+    """Return the rows with their speed over that of `scenario` with the same workload.
+
+    A row whose outcome is not good is no measure for others, and has no ratio itself.
+    """
+
+    def speed(row: ResultRow) -> float | None:
+        value = row["iops"] if row["iops"] is not None else row["bandwidth_bytes_per_second"]
+        good = Outcome(str(row["outcome"])).good
+        return float(value) if good and isinstance(value, int | float) else None
+
+    keys = ("node", "workload", "direction")
+    base = {
+        tuple(row[key] for key in keys): speed(row) for row in rows if row["scenario"] == scenario
+    }
+    found = []
+    for row in rows:
+        own, theirs = speed(row), base.get(tuple(row[key] for key in keys))
+        ratio = own / theirs if own is not None and theirs else None
+        found.append(ResultRow({**row.cells, "relative_to": scenario, "ratio_to_relative": ratio}))
+    return found
 
 
 def _order(row: ResultRow) -> tuple[str, ...]:
@@ -75,6 +108,8 @@ def _rows_of_case(history: Sequence[StoredRun], series: Series | None) -> list[R
         "caveats": ", ".join(workload.get("caveats", ())), "run": last.number,
         "finished": last.finished.isoformat(timespec="seconds"),
     }  # fmt: skip
+    trip = _values(last.samples, "").get(("network_round_trip", ""))
+    common["network_round_trip_seconds"] = trip
     rows = []
     for direction in workload["directions"] or ("",):
         values = _values(last.samples, direction)
