@@ -15,12 +15,13 @@ from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
 from pvebench.drivers.proxmox.keeping import find_kept, fit
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
+from pvebench.drivers.proxmox.making import make_vm
 from pvebench.drivers.proxmox.probe import coarse_cpu, vm_pressure
 from pvebench.drivers.proxmox.shape import VmOptions, vm_options
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.versions import Versions
-from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
+from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, refuse_lock
 from pvebench.drivers.proxmox.volumes import Volumes
 from pvebench.errors import (
     DriverError,
