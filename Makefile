@@ -24,7 +24,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash sim e2e pve-replay guest lock
-.PHONY: clean venv
+.PHONY: clean venv compose-test
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -85,7 +85,10 @@ sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--with
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
-	@for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
+	@set -e; for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
+
+compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs Docker or root with docker.io, docker-compose)
+	@$(BIN)/python tests/compose $(ARGS)
 
 pve-replay: venv ## play recorded requests of a real Proxmox API against the tests' API; RECORDINGS= (needs openssl)
 	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),tests/pve/recordings-8.jsonl tests/pve/recordings-9.jsonl)

@@ -92,8 +92,8 @@ def build() -> dashboard.Dashboard:
 def _regressions() -> stat.Panel:
     expression = f"sum({recorded('node_storage:pvebench_change_state:count_regressed', **HERE)})"
     panel = number(
-        "Slower than before",
-        "Figures that are confirmed worse than their baseline and not accepted.",
+        "Slower cases",
+        "Cases of which a figure is confirmed worse than its baseline and not accepted.",
         expression,
         missing="no baseline yet",
     ).mappings(values({"0": ("None", BETTER)}))
@@ -103,8 +103,8 @@ def _regressions() -> stat.Panel:
 def _compared() -> stat.Panel:
     name = "node_storage:pvebench_change_state:count_compared"
     return number(
-        "Figures compared",
-        "Figures of cases that have a baseline to be compared with.",
+        "Cases compared",
+        "Cases with a figure that has a baseline to be compared with.",
         f"sum({recorded(name, **HERE)})",
         missing="no baseline yet",
     )

@@ -106,8 +106,8 @@ def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
 def _verdict(size: Size) -> stat.Panel:
     name = "node_storage:pvebench_change_state:count_regressed"
     panel = number(
-        "Slower than before",
-        "Figures that are confirmed worse than their baseline.",
+        "Cases slower than before",
+        "Cases of which a figure is confirmed worse than its baseline.",
         f"sum({recorded(name)})",
         missing="NO BASELINE YET",
     ).mappings(values({"0": ("ALL STEADY", BETTER)}))

@@ -50,7 +50,7 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
     runs = store.recent(limit=10_000)
     exporter = f"127.0.0.1:{free_port()}"
     page = demo_page(store, intervals_of(assignments()))
-    app = make_app(page=page, statuses=list, ready=lambda: True, board=Board(store))
+    app = make_app(page=page, statuses=list, board=Board(store))
     with WebServer(app, listen(exporter)):
         with prometheus(tmp_path, exporter) as server:
             server.wait_for("pvebench_iops")

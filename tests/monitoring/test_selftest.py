@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -35,9 +37,15 @@ class Chain:
 
 
 def grafana(prometheus_address: str) -> Starlette:
-    """Return Grafana's query interface, which asks Prometheus; its answer is of Grafana 9.4."""
+    """Return Grafana's query interface, which asks Prometheus; its answer is of Grafana 9.4.
+
+    Like the real one it shows things without a login, and refuses a wrong one.
+    """
+    login = f"Basic {b64encode(b'admin:right').decode()}"
 
     async def query(request: Request) -> Response:
+        if request.headers.get("Authorization", login) != login:
+            return JSONResponse({"message": "Unauthorized"}, status_code=401)
         (asked,) = (await request.json())["queries"]
         if asked["datasource"]["uid"] != "pvebench-prometheus":
             return JSONResponse({"message": "data source not found"}, status_code=404)
@@ -109,3 +117,18 @@ def test_it_can_end_at_prometheus(chain: Chain, capsys: Captured) -> None:
     options = chain.options(grafana="http://127.0.0.1:1")
     assert run_cli(["selftest", *options, "--without-grafana"]) == 0
     assert "Grafana" not in capsys.readouterr().out
+
+
+def test_it_logs_in_with_the_password_of_a_file(chain: Chain, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("right\n")
+    option = ["--grafana-password-file", str(password)]
+    assert run_cli(["selftest", *chain.options(), *option]) == 0
+    password.write_text("wrong\n")
+    assert run_cli(["selftest", *chain.options(), *option]) == 3
+
+
+def test_a_password_file_that_is_not_there_is_named(chain: Chain, capsys: Captured) -> None:
+    option = ["--grafana-password-file", "nowhere/password"]
+    assert run_cli(["selftest", *chain.options(), *option]) == 2
+    assert "nowhere/password" in capsys.readouterr().err

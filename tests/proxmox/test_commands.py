@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pve.cluster import Cluster
+from pve.cluster import VERSIONS, Cluster
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
@@ -95,13 +95,27 @@ def test_the_token_is_kept_where_only_its_owner_reads_it(
     assert secret not in capsys.readouterr().out
 
 
-def test_init_mends_a_role_that_is_there_and_says_that_the_token_is(
+def test_init_again_mends_what_is_there_and_keeps_the_token(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api.cluster.access.roles["PvebenchVm"] = {"VM.Audit"}
+    access = api.cluster.access
+    access.roles["PvebenchVm"] = {"VM.Audit"}
+    access.acl.clear()
+    token = (granted.parent / "token").read_text("ascii")
+    assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 0
+    assert "is there: pveum user token add" in capsys.readouterr().out
+    assert (granted.parent / "token").read_text("ascii") == token
+    assert findings(granted, capsys)["rights"] == (True, "all that is needed")
+
+
+def test_a_token_whose_secret_is_lost_is_told_after_all_else_was_made(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.access.acl.clear()
+    (granted.parent / "token").unlink()
     assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 6
-    assert "Token already exists" in capsys.readouterr().err
-    assert "VM.Allocate" in api.cluster.access.roles["PvebenchVm"]
+    assert "pveum user token remove pvebench@pve bench" in capsys.readouterr().err
+    assert len(api.cluster.access.acl) == 4
 
 
 def test_a_wrong_password_is_told(
@@ -147,9 +161,9 @@ def test_check_names_every_missing_thing_with_its_command(
         "missing: /pool/bench: VM.PowerMgmt; make them: pvebench proxmox init "
         "(user and token both need each right)",
     )
-    assert "pvesm set thin --content images" in found["storage fast"][1]
+    assert "pvesm set thin --content rootdir,images" in found["storage fast"][1]
     assert "write type: nfs" in found["storage local"][1]
-    assert "pvesm set local --content iso,images" in found["image storage"][1]
+    assert "pvesm set local --content images,iso" in found["image storage"][1]
 
 
 def test_check_tells_what_space_the_packs_need(
@@ -171,6 +185,34 @@ def test_check_tells_an_lvm_storage_that_holds_raw_only(
     assert ("snapshot-as-volume-chain" in text) == (api.cluster.major == 9)
 
 
+def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
+    api: RunningApi, config: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert run_cli(["proxmox", "init", "--config", str(config), "--with-scrub-guard"]) == 0
+    out = capsys.readouterr().out
+    token = "'pvebench@pve!bench'"
+    assert f"pveum acl modify / --tokens {token} --roles PvebenchNode --propagate 0" in out
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    assert (
+        run_cli(["proxmox", "init", "--config", str(config), "--apply", "--with-scrub-guard"]) == 0
+    )
+    found = findings(config, capsys)
+    assert found["rights"][0]
+    assert "rights beyond need" not in found
+    assert "wait for scrubs" in found["scrub guard"][1]
+    assert api.cluster.access.rights("pvebench@pve!bench", "/") == {"Sys.Audit"}
+    assert api.cluster.access.rights("pvebench@pve!bench", "/vms/4242") == set()
+
+
+def test_check_says_how_scrubs_could_be_seen(
+    granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, text = findings(granted, capsys)["scrub guard"]
+    assert good
+    assert "--with-scrub-guard" in text
+
+
 def test_check_warns_of_more_rights_than_needed(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +221,14 @@ def test_check_warns_of_more_rights_than_needed(
     good, text = findings(granted, capsys)["rights beyond need"]
     assert good
     assert "warning" in text
+
+
+def test_check_tells_that_an_old_server_keeps_maintenance_to_itself(
+    granted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, major: int
+) -> None:
+    assert "maintenance" not in findings(granted, capsys)["server"][1]
+    monkeypatch.setitem(VERSIONS, major, "8.1.4")
+    assert ("pause pvebench by hand" in findings(granted, capsys)["server"][1]) == (major == 8)
 
 
 def test_an_unknown_node_is_told_with_those_that_exist(

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from pve.site import POOL, QuickClock, Site
-from pvebench.drivers.proxmox.access import excess_rights, missing_rights, vm_privileges
-from pvebench.drivers.proxmox.connection import (
-    TOKEN_VARIABLE,
-    Connection,
-    Server,
-    Token,
-    read_token,
+from pvebench.drivers.proxmox.access import (
+    excess_rights,
+    missing_rights,
+    sees_scrubs,
+    vm_privileges,
 )
+from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.faults import LostReply, Rejected
+from pvebench.drivers.proxmox.login import TOKEN_VARIABLE, Token, read_token
 from pvebench.errors import AccessDenied, Busy, ServerGone, ServerUntrusted
 
 SECRET = "0123-secret-4567"
@@ -156,6 +156,15 @@ def test_a_role_of_version_8_lacks_the_agent_on_9(site: Site) -> None:
     site.cluster.access.roles["PvebenchVm"] = vm_privileges(8)
     table = site.connect().get("/access/permissions")
     assert missing_rights(table, pool=POOL, major=9) == ["/pool/bench: VM.GuestAgent.Unrestricted"]
+
+
+def test_a_right_on_the_root_that_is_not_inherited_is_no_right_on_nodes() -> None:
+    pool = dict.fromkeys(vm_privileges(9), 1)
+    told = {"/": {"Sys.Audit": 0}, "/pool/bench": pool}
+    assert sees_scrubs(told)
+    assert missing_rights(told, pool=POOL, major=9) == ["/nodes: Sys.Audit"]
+    inherited = {"/": {"Sys.Audit": 1}, "/pool/bench": pool}
+    assert missing_rights(inherited, pool=POOL, major=9) == []
 
 
 def test_a_token_needs_the_rights_itself_not_only_its_user(site: Site) -> None:

@@ -13,6 +13,8 @@ from pve.refusals import Refused, failure, forbidden
 
 _HEADER = re.compile(r"PVEAPIToken=(?P<user>[^!]+)!(?P<name>[^= ]+)[= ](?P<secret>\S+)\Z")
 ROOT = "root@pam"
+_TOP = {"/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms"}
+"""Told by /access/permissions in any case."""
 
 
 @dataclass
@@ -35,29 +37,49 @@ class Access:
 
     roles: dict[str, set[str]]
     members: Callable[[str], str | None]
+    major: int = 9
     users: dict[str, User] = field(default_factory=dict)
     acl: list[tuple[str, str, str]] = field(default_factory=list)
-    """(path, user or token, role); all propagate."""
+    """(path, user or token, role)."""
+    not_inherited: set[tuple[str, str, str]] = field(default_factory=set)
+    """Of these, the ones that count on their own path alone."""
     tickets: dict[str, str] = field(default_factory=dict)
 
     def login(self, headers: Mapping[str, str], method: str) -> str:
         """Return the user or token of a request; 401 with an empty body otherwise."""
         match = _HEADER.match(headers.get("Authorization", ""))
         if match:
-            user = self.users.get(match["user"])
-            token = user.tokens.get(match["name"]) if user else None
-            good = user and user.enabled and token and token.secret == match["secret"]
-            if not good or token is None or (token.expire and token.expire < time.time()):
-                raise Refused(401, "Authentication failed!", empty=True)
+            if why := self._wrong_token(match["user"], match["name"], match["secret"]):
+                raise self._no_login(why)
             return f"{match['user']}!{match['name']}"
         cookie = re.search(r"PVEAuthCookie=([^;]+)", headers.get("Cookie", ""))
         if cookie and cookie[1] in self.tickets:
             if method != "GET" and headers.get("CSRFPreventionToken") != f"csrf-{cookie[1]}":
                 raise Refused(401, "Permission denied - invalid csrf token", empty=True)
             return self.tickets[cookie[1]]
-        given = headers.get("Authorization", "")
-        token = given.startswith("PVEAPIToken=")
-        raise Refused(401, "Authentication failed!" if token else "No ticket", empty=True)
+        given = headers.get("Authorization", "").removeprefix("PVEAPIToken=")
+        if given == headers.get("Authorization", ""):
+            raise Refused(401, "No ticket", empty=True)
+        user, equals, _ = given.partition("=")
+        raise self._no_login(
+            f"'{user}' is not a valid token ID - not able to split into user and token parts"
+            if equals else "no tokenid specified"
+        )  # fmt: skip
+
+    def _wrong_token(self, name: str, token_name: str, secret: str) -> str:
+        user = self.users.get(name)
+        if user is None or not user.enabled:
+            return f"no such user ('{name}')" if user is None else f"user '{name}' is disabled"
+        token = user.tokens.get(token_name)
+        if token is None:
+            return f"no such token '{token_name}' for user '{name}'"
+        if token.expire and token.expire < time.time():
+            return f"token '{token_name}' access expired"
+        return "" if token.secret == secret else "invalid token value!"
+
+    def _no_login(self, why: str) -> Refused:
+        """Version 9 keeps the reason to itself."""
+        return Refused(401, why if self.major < 9 else "Authentication failed!", empty=True)
 
     def ticket(self, user: str, password: str) -> dict[str, Any]:
         if user not in self.users or not password or self.users[user].password != password:
@@ -86,6 +108,8 @@ class Access:
         for at, subject, role in self.acl:
             if subject != who or not (at in {"/", path} or path.startswith(f"{at}/")):
                 continue
+            if at != path and (at, subject, role) in self.not_inherited:
+                continue
             if len(at) == best[0]:
                 best[1].update(self.roles[role])
             elif len(at) > best[0]:
@@ -113,9 +137,19 @@ class Access:
 
     def table(self, who: str, paths: Iterable[str]) -> dict[str, dict[str, int]]:
         """Answer /access/permissions: every path that an ACL or a pool names."""
-        named = {path for path, _, _ in self.acl} | set(paths)
+        named = {path for path, _, _ in self.acl} | set(paths) | _TOP
         found = {path: self.rights(who, path) for path in sorted(named)}
-        return {path: dict.fromkeys(sorted(have), 1) for path, have in found.items() if have}
+        return {
+            path: {name: int(name in self._inherited(who, path)) for name in sorted(have)}
+            for path, have in found.items()
+            if have
+        }
+
+    def _inherited(self, who: str, path: str) -> set[str]:
+        """What of the rights on a path holds for all that is below it as well."""
+        return (
+            self.rights(who, f"{path.rstrip('/')}/below") if who != ROOT else self.rights(who, "/")
+        )
 
     def make_token(self, user: str, name: str, *, privsep: bool) -> str:
         if user not in self.users:

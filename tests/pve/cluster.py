@@ -17,7 +17,7 @@ from pve.drives import NEW, SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
 from pve.refusals import Refused, bad_parameter, failure
 from pve.schema import Schema
-from pve.storage import Book, Storage, Volumes, parse_size
+from pve.storage import FILES, Book, Storage, Volumes, parse_size
 from pve.vms import Vm
 from pve.work import Task, TaskFailure, Tasks
 
@@ -42,7 +42,8 @@ class Node:
     installed: dict[str, str]
     kernel: str
     online: bool = True
-    hastate: str = "online"
+    hastate: str = ""
+    """As the HA manager keeps it; empty: it never ran, as in the recordings."""
     replicating: list[int] = field(default_factory=list)
     pools: dict[str, str] = field(default_factory=dict)
     """ZFS pool -> what `zpool status` says of its scan."""
@@ -69,12 +70,13 @@ class Cluster:
     pool_storages: dict[str, set[str]] = field(default_factory=dict)
     vms: dict[int, Vm] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Tasks)
-    truncated: bool = False
 
     def __post_init__(self) -> None:
         self.schema = Schema(self.major)
         roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
-        self.access = Access(roles, self._pool_of, users={ROOT: User(password="rootpw")})
+        self.access = Access(
+            roles, self._pool_of, self.major, users={ROOT: User(password="rootpw")}
+        )
         self.all_nodes = {
             name: Node(name, dict(PACKAGES[self.major]), KERNELS[self.major]) for name in self.nodes
         }
@@ -181,7 +183,8 @@ class Cluster:
     def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
         nodes = [
             {"id": f"node/{node.name}", "type": "node", "node": node.name,
-             "status": "online" if node.online else "offline", "hastate": node.hastate}
+             "status": "online" if node.online else "offline",
+             **({"hastate": node.hastate} if node.hastate else {})}
             for node in self.all_nodes.values()
         ]  # fmt: skip
         wanted = {"vm": "qemu"}.get(type, type)
@@ -252,8 +255,9 @@ class Cluster:
         ]  # fmt: skip
 
     def put_access_acl(
-        self, who: str, path: str, roles: str, users: str = "", tokens: str = "", **_: Any
-    ) -> None:
+        self, who: str, path: str, roles: str, users: str = "", tokens: str = "",
+        propagate: str = "1", **_: Any,
+    ) -> None:  # fmt: skip
         for subject in f"{users},{tokens}".split(","):
             for role in roles.split(","):
                 if role not in self.access.roles:
@@ -261,6 +265,8 @@ class Cluster:
                 entry = (path, subject, role)
                 if subject and entry not in self.access.acl:
                     self.access.acl.append(entry)
+                if propagate == "0":
+                    self.access.not_inherited.add(entry)
 
     def get_access_users(self, who: str, **_: Any) -> list[dict[str, Any]]:
         return [{"userid": name, "enable": int(user.enabled)} for name, user
@@ -370,6 +376,7 @@ class Cluster:
 
         if not filename.endswith((".iso", ".img")):
             raise bad_parameter({"filename": "wrong file extension"})
+        self.volumes_on[node].refuse_iso(storage)
         return self.tasks.run(node, "imgcopy", "", who, copy)
 
     # --- VMs -------------------------------------------------------------------------------
@@ -463,6 +470,9 @@ class Cluster:
                 self.access.need(who, f"/storage/{storage}", wanted, any_of=True)
             if storage not in self.volumes_on[node].storages:
                 raise failure(f"storage '{storage}' does not exist")
+            files = self.volumes_on[node].storages[storage].type in FILES
+            if files and not NEW.match(volid) and "/" not in name:
+                raise failure(f"unable to parse directory volume name '{name}'")
 
     def _need_options(
         self, who: str, path: str, options: Mapping[str, Any], *, creating: bool = False
@@ -507,9 +517,12 @@ class Cluster:
         options.pop("background_delay", None)
         drops = str(options.get("delete", "")).split(",")
         changed = {key: value for key, value in options.items() if key not in ("delete", "revert")}
-        unknown = [key for key in filter(None, drops) if not self._is_option(key)]
-        if unknown:
-            raise bad_parameter({"delete": f"unknown option '{unknown[0]}'"})
+        for key in filter(None, drops):
+            if not self._is_option(key):
+                raise bad_parameter({"delete": f"unknown option '{key}'"})
+            if key in changed:
+                text = f"you can't use '-{key}' and -delete {key}' at the same time"
+                raise bad_parameter({"delete": text})
         self._need_volumes(who, node, int(vmid), changed)
         self._need_options(who, f"/vms/{vmid}", {**dict.fromkeys(filter(None, drops)), **changed})
         vm.refuse_lock()
@@ -560,9 +573,12 @@ class Cluster:
         return self.tasks.run(node, "qmstart", vmid, who, start)
 
     def post_nodes_qemu_status_stop(self, who: str, node: str, vmid: str, **_: Any) -> str:
-        vm = self.vm(node, vmid)
-
         def stop(task: Task) -> None:
+            vm = self.vms.get(int(vmid))
+            if vm is None or vm.node != node:
+                raise TaskFailure(
+                    f"unable to find configuration file for VM {vmid} on node '{node}'"
+                )
             with vm.locked():
                 vm.stop()
 

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["delay", "drop_before", "drop_after", "status", "truncate"]
+Kind = Literal["delay", "drop_before", "drop_after", "status", "status_after", "truncate"]
 
 
 @dataclass
@@ -17,7 +17,8 @@ class Fault:
     Attributes:
         kind: `delay`: wait, then answer; `drop_before`: close the connection, nothing done;
             `drop_after`: do it, close without an answer; `status`: answer with `status` and
-            `text`, nothing done; `truncate`: do it, cut the answer in the middle.
+            `text`, nothing done; `status_after`: do it, answer so all the same; `truncate`: do it,
+            cut the answer in the middle.
         times: how many calls it still hits.
     """
 

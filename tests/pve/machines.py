@@ -62,7 +62,8 @@ class CheapMachine:
         self.hung = False
         """The guest does not let go of disks, and its agent is silent."""
         self.agent_dead = False
-        self.late: set[str] = set()
+        self.frozen = False
+        """A backup has frozen the guest's file systems: its agent answers, but runs nothing."""
 
     def start(self, config: Mapping[str, Any]) -> list[str]:
         self.slots = {}
@@ -71,7 +72,7 @@ class CheapMachine:
                 self._open(slot, str(value))
         shutil.rmtree(self._root, ignore_errors=True)
         (self._root / "run/pvebench").mkdir(parents=True)
-        self._running, self.hung, self.agent_dead = True, False, False
+        self._running, self.hung, self.agent_dead, self.frozen = True, False, False, False
         self._qemu = self._installed_qemu()
         return []
 
@@ -124,6 +125,9 @@ class CheapMachine:
         match command:
             case "ping":
                 return {}
+            case "exec" | "exec-status" | "file-read" | "file-write" if self.frozen:
+                raise AgentRefusal(f"The command guest-{command} has been disabled: not allowed "
+                                   "while file systems are frozen")  # fmt: skip
             case "exec":
                 return {"pid": self._exec(arguments["command"], arguments["input"])}
             case "exec-status":
@@ -153,6 +157,7 @@ class CheapMachine:
             self.programs[pid] = self._disk(argv[1])
             return pid
         inside = [word.replace("/run/pvebench", f"{self._root}/run/pvebench") for word in argv]
+        inside = [self._device(word) for word in inside]
         try:
             self.programs[pid] = subprocess.run(
                 inside, input=given, capture_output=True, check=False, timeout=20
@@ -160,6 +165,11 @@ class CheapMachine:
         except FileNotFoundError as error:
             raise FileNotFoundError(argv[0]) from error
         return pid
+
+    def _device(self, word: str) -> str:
+        """Return the file behind a word that is a device of the guest; another word as it is."""
+        value = self.slots.get(word.removeprefix("/dev/test-"))
+        return str(self._volumes.path(parse(value)[0])) if value else word
 
     def _disk(self, serial: str) -> subprocess.CompletedProcess[bytes]:
         for slot, value in self.slots.items():

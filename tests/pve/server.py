@@ -97,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             if fault and fault.kind == "status":
                 raise Refused(fault.status, fault.text, empty=fault.status >= 590)
             data = self._answer(path, params)
+            if fault and fault.kind == "status_after":
+                raise Refused(fault.status, fault.text, empty=fault.status >= 590)
         except Refused as error:
             self._refuse(error)
             return

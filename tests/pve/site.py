@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pve.cluster import Cluster
 from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.access import vm_privileges
-from pvebench.drivers.proxmox.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.connection import Connection, Server
+from pvebench.drivers.proxmox.login import Token
 from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.shape import VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage
@@ -87,11 +89,11 @@ class Site:
     def connect(self, token: Token | None = None) -> Connection:
         return Connection(self.server, token or self.token, self.clock)
 
-    def driver(self, node: str) -> ProxmoxNode:
+    def driver(self, node: str, **options: Any) -> ProxmoxNode:
         return ProxmoxNode(
             self.connect(), place=Place(node=node, pool=POOL, vmids=(9000, 9009)),
-            options=VmOptions(iso_storage="local"), image=self.image, journal=self.store.journal,
-            clock=self.clock,
+            options=VmOptions(iso_storage="local", **options), image=self.image,
+            journal=self.store.journal, clock=self.clock,
             storages={
                 name: ClusterStorage(name, one.type)
                 for name, one in self.cluster.storages.items()

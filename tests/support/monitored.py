@@ -75,7 +75,7 @@ def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
     with past.open("w", encoding="utf-8") as file:
         write_past(store, intervals_of(assignments()), Settings(), window, file)
     backfill(past, directory / "data")
-    app = make_app(page=page_of(store), statuses=statuses, ready=lambda: True, board=Board(store))
+    app = make_app(page=page_of(store), statuses=statuses, board=Board(store))
     # A busy machine needs longer than a second for a scrape; one that fails ends all series.
     started = prometheus(directory, exporter, LOOKBACK, seconds=5)
     with WebServer(app, listen(exporter)), started as server:

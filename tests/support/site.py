@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from pvebench.drivers.simulated import Fault
+from pvebench.judging import Verdicts
 from pvebench.metrics import Page
+from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
 from pvebench.store import define
 from pvebench.web import Board, PlannedCase, WebServer, listen
@@ -32,34 +35,49 @@ def board_of(simulation: Simulation) -> Board:
 
 
 def app_of(
-    simulation: Simulation, *, page: Page | None = None, board: Board | None = None
+    simulation: Simulation,
+    *,
+    page: Page | None = None,
+    board: Board | None = None,
+    verdicts: Callable[[], Verdicts] = Verdicts,
 ) -> Starlette:
     """Return the application in simulated time; /metrics works only if a page is given."""
     return make_app(
         page=page or Page.__new__(Page), statuses=lambda: [simulation.worker.status],
-        ready=lambda: True, board=board or board_of(simulation), now=simulation.world.clock.now,
+        board=board or board_of(simulation), now=simulation.world.clock.now,
+        verdicts=verdicts,
     )  # fmt: skip
 
 
 @contextmanager
-def served(app: Starlette) -> Iterator[str]:
+def served(app: ASGIApp) -> Iterator[str]:
     """Serve an application while inside; gives its address, without a slash at the end."""
     where = f"127.0.0.1:{free_port()}"
     with WebServer(app, listen(where)):
         yield f"http://{where}"
 
 
-def lively(directory: Path) -> Simulation:
-    """Return a simulation with a history, failures, an upgrade, and a case being measured."""
+def lively(
+    directory: Path, *, upgrade: int = 80, end: int = 150,
+    cost: Callable[[Disk], float] = lambda _: 1.0,
+) -> Simulation:  # fmt: skip
+    """Return a simulation with a history, failures, an upgrade, and a case being measured.
+
+    Args:
+        upgrade: after how many runs another kernel is there.
+        end: how many runs there are.
+        cost: what the upgrade multiplies a disk's IOPS with.
+    """
     simulation = simulate(
         directory, cycles=None, faults={Fault.TOOL_FAILS: 0.02, Fault.WRONG_CACHE: 0.03}
     )
     worker, world = simulation.worker, simulation.world
-    while simulation.store.totals().runs < 80:
+    while simulation.store.totals().runs < upgrade:
         world.clock.sleep(worker.step())
     world.facts = {**world.facts, "kernel": "simulated-2"}
+    world.shift = cost
     world._end_vm()
-    while simulation.store.totals().runs < 150 or len(worker.status.upcoming) < 5:
+    while simulation.store.totals().runs < end or len(worker.status.upcoming) < 5:
         world.clock.sleep(worker.step())
     # Between two steps nothing runs: put the next case into the middle of its window.
     case, *rest = worker.status.upcoming

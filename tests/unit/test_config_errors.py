@@ -98,6 +98,16 @@ BROKEN = {
         "pack.yaml:1:7: pack: 'a.b' is not a name: use lower-case letters, digits, '-' and '_'; "
         "dots and slashes separate the parts of slugs",
     ),
+    "read-ahead in broken sectors": (
+        SMALL.replace("volume:", "fixed: {read_ahead: 1000}\nvolume:"),
+        "pack.yaml:8:21: fixed.read_ahead: 1000 bytes of read-ahead: use whole sectors of 512, up "
+        "to 1G",
+    ),
+    "a scheduler that is a path": (
+        SMALL.replace("volume:", "fixed: {scheduler: ../x}\nvolume:"),
+        "pack.yaml:8:20: fixed.scheduler: '../x' is no I/O scheduler: write it as in "
+        "/sys/block/*/queue/scheduler",
+    ),
     "empty exclude": (
         SMALL.replace("volume:", "exclude: [{}]\nvolume:"),
         "pack.yaml:1:1: an empty entry of exclude would exclude everything",

@@ -136,6 +136,21 @@ def test_a_pack_with_host_has_that_row_first(tmp_path: Path) -> None:
         assert plan.restarts == 1
 
 
+def test_each_setting_of_the_device_below_has_a_host_row_to_compare_with(tmp_path: Path) -> None:
+    swept = HOSTED.replace("axes:", "axes:\n  read_ahead: [0, 1M]").replace(
+        "volume:", "variants:\n  - {scheduler: none}\nvolume:"
+    )
+    pack = load_pack(write_pack(tmp_path, swept))
+    matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["block"]})
+    hosts = [case.scenario.slug for case in matrix.cases if case.scenario.disk.on_host]
+    assert hosts == [
+        "local.host.raw.none.read_ahead-0", "local.host.raw.none.read_ahead-1M",
+        "local.host.raw.none.read_ahead-0.scheduler-none",
+    ]  # fmt: skip
+    guests = {case.scenario.host_slug for case in matrix.cases}
+    assert guests == set(hosts)
+
+
 def test_without_a_vm_only_the_hosts_rows_are_left(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path))
     matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.analysis.states import State
 from pvebench.config.known_issues import load_known_issues
-from pvebench.judging import Feed, Keeper, Verdicts
+from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
 from pvebench.judging.data import verdicts_data
 from pvebench.judging.figures import figures_of, shared_labels
 from pvebench.judging.headline import headline
@@ -128,6 +129,30 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
     assert judged == {"scsi"}
+
+
+def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    before, soon, late = ((START + timedelta(days=day)).timestamp() for day in (29.9, 31.0, 33.9))
+    told = dict(past_verdicts(store, (), [before, soon, late]))
+    assert list(told) == [before, soon, late]
+    assert State.SLOWER not in told[before].counts()
+    assert (
+        told[late].counts()[State.SLOWER] == Keeper(Feed(store), ()).judge().counts()[State.SLOWER]
+    )
+    # A run that had not ended by then has no part in it.
+    ends = {one.history.points[-1].time for one in told[soon].verdicts if one.history.points}
+    assert max(ends) <= soon
+
+
+def test_a_later_decision_changes_nothing_in_the_past(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    late, made = START + timedelta(days=33.9), START + timedelta(days=50)
+    store.decisions.add(Decision(made=made, kind="reset", cases="*", until=made, reason="new disk"))
+    ((_, then),) = past_verdicts(store, (), [late.timestamp()])
+    assert then.regressions
+    ((_, now),) = past_verdicts(store, (), [made.timestamp()])
+    assert not now.regressions
 
 
 def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:
@@ -249,13 +274,19 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = Keeper(Feed(store), ()).judge()
     app = make_app(
-        page=Page(NoResults(), live={}), statuses=list, ready=lambda: True, board=Board(store),
+        page=Page(NoResults(), live={}), statuses=list, board=Board(store),
         verdicts=lambda: verdicts,
     )  # fmt: skip
     with served(app) as where:
         shown = httpx2.get(f"{where}/").text
         data = httpx2.get(f"{where}/api/v1/verdict").json()
+        case = httpx2.get(f"{where}/cases/{CASES[0].key}").text
     assert "× Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in shown
+    cells = re.findall(r'<div class="note">.*?▼</span> (.*?)</div>', shown)
+    assert len(cells) == sum(case.scenario.disk.bus == "virtio" for case in CASES)
+    assert all(re.fullmatch(r"(1[89]|2[012]) % slower", one) for one in cells)
+    assert "▲</span>" not in shown
+    assert re.search(r"▼</span> slower</span></td><td class=\"right\">-\d\d\.\d%</td>", case)
     assert data["regression"] is True
     assert data["changes"][0]["shared"] == {"bus": "virtio"}
     assert data["changes"][0]["moves"][0]["change_ratio"] == pytest.approx(-0.2, abs=0.02)

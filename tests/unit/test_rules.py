@@ -45,6 +45,9 @@ def with_layout(**options: object) -> Scenario:
         (with_disk(preallocation=Preallocation.FULL), "loop", "holds no files"),
         (with_disk(backing=True, preallocation=Preallocation.FULL), "dir", "never preallocated"),
         (with_disk(aio=Aio.THREADS), "nfs", "QEMU itself speaks"),
+        (with_disk(read_ahead=0), "dir", "need a device that is pvebench's alone"),
+        (with_disk(format=Format.RAW, scheduler="none"), "nbd", "pvebench's alone"),
+        (with_disk(drive_cache=False), "loop", "has no drive with a cache"),
         (with_layout(mount_options="noatime"), "dir", "need a filesystem"),
         (with_layout(filesystem=Filesystem.EXT4, file_bytes=500 * MIB), "dir", "three quarters"),
         (
@@ -164,3 +167,18 @@ def test_the_fingerprint_does_not_change_with_options_that_are_at_their_default(
     assert with_disk(discard=True).fingerprint != PLAIN.fingerprint
     named = with_layout(file_name="other")
     assert named.fingerprint == PLAIN.fingerprint
+
+
+def test_settings_of_the_device_below_go_with_the_hosts_row_and_with_guests() -> None:
+    disk = Disk(
+        bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE,
+        drive_cache=False, read_ahead=MIB, scheduler="none",
+    )  # fmt: skip
+    host = dataclasses.replace(PLAIN, storage="disk", disk=disk)
+    guest = dataclasses.replace(host, disk=dataclasses.replace(disk, bus=Bus.SCSI))
+    for scenario in (host, guest):
+        assert why_not(scenario, STORAGE_KINDS["block"]) is None
+    assert host.slug == "disk.host.raw.none.drive_cache-0.read_ahead-1M.scheduler-none"
+    assert guest.host_slug == host.slug
+    assert guest.meaning()["read_ahead"] == str(MIB)
+    assert PLAIN.meaning()["read_ahead"] == ""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
+from pvebench.config import load_settings
+
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = (["docker", "compose"], ["docker-compose"])
 
 
 def compose(name: str = "compose.yaml") -> dict[str, Any]:
@@ -26,6 +32,62 @@ def test_nothing_is_published_beyond_loopback(name: str) -> None:
     assert "network_mode" not in service
     for port in service.get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z_]+:-\d+\}:\d+", port)
+
+
+def resolved(directory: Path, **env: str) -> dict[str, Any]:
+    """Return what compose itself makes of compose.yaml with an .env."""
+    program = next((one for one in PROGRAMS if shutil.which(one[0]) and works(one)), None)
+    if program is None:
+        pytest.skip("neither docker compose nor docker-compose is installed")
+    for file in ROOT.glob("compose*.yaml"):
+        shutil.copy(file, directory)
+    text = "".join(f"{name}={value}\n" for name, value in env.items())
+    (directory / ".env").write_text(text, "utf-8")
+    done = subprocess.run(
+        [*program, "config"], cwd=directory, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"]}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = YAML(typ="safe").load(done.stdout)["services"]
+    return found
+
+
+def works(program: list[str]) -> bool:
+    done = subprocess.run([*program, "version"], capture_output=True, check=False, timeout=60)
+    return done.returncode == 0
+
+
+def test_looking_without_a_login_is_off_until_env_switches_it_on(tmp_path: Path) -> None:
+    for given, wanted in (({}, "false"), ({"GRAFANA_ANONYMOUS": "true"}, "true")):
+        services = resolved(tmp_path, COMPOSE_PROFILES="demo", **given)
+        for name in ("grafana", "demo-grafana"):
+            environment = services[name]["environment"]
+            assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == wanted
+            password = environment["GF_SECURITY_ADMIN_PASSWORD__FILE"]
+            assert password == "/run/pvebench/grafana_admin_password"
+            assert "GF_AUTH_DISABLE_LOGIN_FORM" not in environment
+
+
+def test_the_demo_is_there_only_when_its_profile_is_chosen(tmp_path: Path) -> None:
+    usual = resolved(tmp_path)
+    both = resolved(tmp_path, COMPOSE_PROFILES="demo", DEMO_DAYS="7")
+    parts = {"demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana"}
+    # docker-compose 1.29 lists every service, with its profiles; Compose v2 only the chosen ones.
+    assert all(usual[name]["profiles"] == ["demo"] for name in parts & set(usual))
+    assert parts <= set(both)
+    assert "--days 7" in str(both["demo-fill"]["command"])
+    # Its data must never come near what was measured; the password is one for both.
+    kept = {name for part in parts for name in named_volumes(both[part])}
+    assert kept - {"grafana-password"} == {"demo-data", "demo-prometheus-data", "demo-grafana-data"}
+
+
+def named_volumes(service: dict[str, Any]) -> set[str]:
+    found = set()
+    for volume in service["volumes"]:
+        source = volume["source"] if isinstance(volume, dict) else volume.partition(":")[0]
+        if not source.startswith("/"):
+            found.add(source)
+    return found
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -54,7 +116,7 @@ def test_secrets_are_files_that_are_not_committed() -> None:
 
 def test_the_optional_parts_are_profiles_that_the_example_names() -> None:
     profiles = {name for service in SERVICES.values() for name in service.get("profiles", [])}
-    assert profiles == {"node", "alerting"}
+    assert profiles == {"node", "alerting", "demo"}
     example = (ROOT / ".env.example").read_text("utf-8")
     assert all(name in example for name in profiles)
 
@@ -66,9 +128,58 @@ def test_every_port_variable_is_in_the_example() -> None:
         assert f"{name}=" in example
 
 
+def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
+    service = resolved(
+        tmp_path, COMPOSE_FILE="compose.yaml:compose.proxmox.yaml", PROXMOX_HOST="pve1.example.org",
+        PROXMOX_NODES="pve1, pve2", PROXMOX_VERSION="8",
+        PROXMOX_STORAGES="local: {type: dir}, fast: {type: lvmthin, id: nvme-thin}",
+    )["exporter"]  # fmt: skip
+    file = tmp_path / "settings.yaml"
+    file.write_text(service["environment"]["PVEBENCH_SETTINGS"], "utf-8")
+    settings = load_settings(file)
+    assert settings.driver == "proxmox"
+    assert settings.nodes_in_force() == ("pve1", "pve2")
+    assert settings.proxmox is not None
+    assert settings.proxmox.version == 8
+    assert {name: one.id for name, one in settings.proxmox.storages.items()} == {
+        "local": "", "fast": "nvme-thin",
+    }  # fmt: skip
+    assert str(settings.proxmox.token_file) == "/run/secrets/proxmox_token"
+    assert all((ROOT / "scenarios" / pack.name).is_file() for pack in settings.packs)
+
+
+def test_the_container_hands_its_settings_and_arguments_to_pvebench(tmp_path: Path) -> None:
+    service = compose("compose.proxmox.yaml")["services"]["exporter"]
+    config, packs, program = tmp_path / "s" / "settings.yaml", tmp_path / "packs", tmp_path / "p"
+    packs.mkdir()
+    (packs / "quick.yaml").write_text("pack: quick\n", "utf-8")
+    program.write_text('#!/bin/sh\ncat "$PVEBENCH_CONFIG"; echo "$@"\n', "utf-8")
+    program.chmod(0o755)
+    shell, option, script, name = (part.replace("$$", "$") for part in service["entrypoint"])
+    script = script.replace("/tmp/settings", str(config.parent))
+    script = script.replace("/etc/pvebench/scenarios", str(packs))
+    script = script.replace("/opt/pvebench/bin/pvebench", str(program))
+    done = subprocess.run(
+        [shell, option, script, name, "check", "--json"], capture_output=True, text=True,
+        check=True, env={"PVEBENCH_CONFIG": str(config), "PVEBENCH_SETTINGS": "driver: proxmox"},
+        timeout=10,
+    )  # fmt: skip
+    assert done.stdout == "driver: proxmox\ncheck --json\n"
+    assert (config.parent / "quick.yaml").is_file()
+
+
 def test_kvm_is_added_by_a_file_of_its_own() -> None:
     assert "devices" not in SERVICES["exporter"]
     assert compose("compose.kvm.yaml")["services"]["exporter"]["devices"] == ["/dev/kvm:/dev/kvm"]
+
+
+def test_the_demo_asks_its_own_exporter_only() -> None:
+    places = ROOT / "prometheus" / "targets" / "demo"
+    targets = {path.name: YAML(typ="safe").load(path) for path in places.glob("*.yml")}
+    assert set(targets) == {path.name for path in (places.parent / "compose").glob("*.yml")}
+    assert [one for some in targets.values() for one in some] == [
+        {"targets": ["demo-exporter:9620"]}
+    ]
 
 
 def test_every_receiver_of_the_alertmanager_example_is_used_and_there() -> None:

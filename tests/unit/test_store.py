@@ -111,6 +111,20 @@ def test_migrations_and_tables_say_the_same(tmp_path: Path) -> None:
     engine.dispose()
 
 
+def test_a_database_from_before_passes_were_counted_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "pvebench.db"
+    store = Store(path, simulated=False)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    store.add_run(run("a"))
+    store.close()
+    with sqlite3.connect(path) as older:  # as that version had left it
+        older.execute("ALTER TABLE runs DROP COLUMN pass_number")
+        older.execute("UPDATE alembic_version SET version_num = '0002'")
+    older.close()
+    (found,) = Store(path).recent()
+    assert (found.uid, found.pass_number) == ("a", 0)
+
+
 def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(
     store: Store,
 ) -> None:

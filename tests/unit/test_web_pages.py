@@ -309,6 +309,7 @@ def test_a_run_shows_the_effective_configuration_first_and_every_other_evidence(
     assert len(titles) == len(measured.store.evidence(1))
     assert "[job]" in text or "rw=" in text
     assert "accel simulated" in said(text)
+    assert "Pass 1 of this case in its cycle." in said(text)
 
 
 def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ LEAST_SHARE: Final = 0.5
 STARVED: Final = 0.8
 """Share of the time in which the guest's CPUs were ready but had no CPU of the host."""
 FASTER_THAN_HOST: Final = 1.10
+FASTER_THAN_LINK: Final = 1.02
+"""Over what the link carries: the ends of the window are not sharp."""
 LEAST_SECONDS: Final = 3.0
 """In a shorter window the moments at its ends, seen late from outside, weigh too much."""
 LEAST_BYTES: Final = 1 << 20
@@ -37,6 +39,7 @@ class Doubt(StrEnum):
     DEVICE_SHARE = "device_share"
     FLUSH_SHARE = "flush_share"
     BEATS_HOST = "beats_host"
+    BEATS_NETWORK = "beats_network"
     STARVED = "guest_starved"
     NOT_FILLED = "not_filled"
 
@@ -176,6 +179,19 @@ def doubt_sync_write(guest_iops: float, host_iops: float) -> list[Suspicion]:
             Doubt.BEATS_HOST,
             f"{guest_iops:.0f} synced writes a second at depth 1, where the host's own device "
             f"makes {host_iops:.0f}: the writes are not on the device when they are said to be",
+        )
+    ]
+
+
+def doubt_network(direction: str, share: float) -> list[Suspicion]:
+    """Return a doubt if more came over the network than its link carries."""
+    if share <= FASTER_THAN_LINK:
+        return []
+    return [
+        Suspicion(
+            Doubt.BEATS_NETWORK,
+            f"{direction}: {share:.0%} of what the network's link carries, although no cache is in "
+            f"the way; the data did not come from the server, or the link is another one",
         )
     ]
 

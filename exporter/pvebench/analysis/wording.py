@@ -107,13 +107,18 @@ def _fine(change: float) -> str:
 
 
 def _verb(move: Move) -> str:
-    figure, amount = move.figure, percent(move.effect, move.figure)
-    word = figure.worse if move.effect < 0 else figure.better
+    between = " got " if move.figure.name == "throughput" else ": "
+    return between + change_text(move.effect, move.figure)
+
+
+def change_text(effect: float, figure: Figure) -> str:
+    """Return a change in words: `18 % slower`, `p99 latency 40 % longer`."""
+    amount, word = percent(effect, figure), figure.worse if effect < 0 else figure.better
     if figure.name == "throughput":
-        return f" got {amount} {word}"
+        return f"{amount} {word}"
     if amount.endswith("times"):
         word = f"as {'long' if word == 'longer' else 'high' if word == 'higher' else 'large'}"
-    return f": {figure.noun} {amount} {word}"
+    return f"{figure.noun} {amount} {word}"
 
 
 def _since(finding: Finding) -> str:

@@ -10,9 +10,12 @@ from pvebench.config import Settings
 from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.host.load import LoadGuard, LoadLimits
-from pvebench.drivers.proxmox.connection import Connection, Server, read_token
+from pvebench.drivers.host.network import ServerLink
+from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
+from pvebench.drivers.proxmox.keeping import KEPT
+from pvebench.drivers.proxmox.login import read_token
 from pvebench.drivers.proxmox.manners import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.probe import NodeProbe
@@ -74,15 +77,23 @@ def cluster_site(
     hypervisor = ProxmoxNode(
         connect(settings, node, clock), place=place_of(settings, node),
         options=VmOptions(
-            iso_storage=given.iso_storage, cpu=given.cpu, machine=given.machine, kvm=given.kvm
+            iso_storage=given.iso_storage, cpu=given.cpu, machine=given.machine, kvm=given.kvm,
+            keep=given.keep_volumes,
         ),
         image=image, journal=journal, clock=clock, storages=storages_of(given, node),
     )  # fmt: skip
     url = probe_of(settings, node)
     probe = NodeProbe(hypervisor, NodeExporterProbe(url) if url else None)
+    # Round trips go from the node, where pvebench is not: only what is declared is known.
+    networks = {
+        name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
+        for name, entry in given.storages.items()
+        if entry.link_bits_per_second
+    }
     return Site(
-        node=node, hypervisor=hypervisor, probe=probe, clock=clock, poll_seconds=_POLL_SECONDS
-    )
+        node=node, hypervisor=hypervisor, probe=probe, clock=clock, poll_seconds=_POLL_SECONDS,
+        networks=networks, keeper=hypervisor if given.keep_volumes else None,
+    )  # fmt: skip
 
 
 def cluster_guards(
@@ -103,23 +114,40 @@ def cluster_guards(
 
 def strays(settings: Settings, journal: Journal, clock: Clock) -> list[Stray]:
     """Return the VMs in our pool that some pvebench made, and this one's journal does not know."""
-    known = {details["mark"] for _, kind, details in journal.pending() if kind == KIND}
+    pending = journal.pending()
+    known = {details["mark"] for _, kind, details in pending if kind == KIND}
+    kept = {details["mark"] for _, kind, details in pending if kind == KEPT}
     api = connect(settings, settings.nodes_in_force()[0], clock)
-    return find_strays(api, pool=section(settings).pool, known=known)
+    return find_strays(api, pool=section(settings).pool, known=known, kept=kept)
 
 
-def remove_stray(settings: Settings, found: list[Stray], vmid: int, clock: Clock) -> str:
+def remove_stray(
+    settings: Settings, journal: Journal, found: list[Stray], vmid: int, clock: Clock
+) -> str:
     """Remove one of those that were found; return a line about it."""
     api = connect(settings, settings.nodes_in_force()[0], clock)
-    return remove_found(api, choose(found, vmid), pool=section(settings).pool, clock=clock)
+    pool = section(settings).pool
+    return remove_found(api, choose(found, vmid), pool=pool, clock=clock, journal=journal)
+
+
+def kept_lines(journal: Journal) -> list[str]:
+    """Return a line about each VM that was set aside with its volumes."""
+    return [
+        f"VM {details['vmid']} on {details['node']} is kept by choice, with its filled volumes; "
+        "pvebench sweep shows and removes it"
+        for _, kind, details in journal.pending()
+        if kind == KEPT
+    ]
 
 
 def undo_on_cluster(settings: Settings, journal: Journal, clock: Clock) -> list[str]:
     """Undo what is open in the journal, on whatever node; only those nodes are asked."""
     nodes = {details["node"] for _, kind, details in journal.pending() if kind == KIND}
+    keep = section(settings).keep_volumes
     lines: list[str] = []
     for node in sorted(nodes):
-        lines += undo_pending(journal, connect(settings, node, clock), clock, node=node)
+        api = connect(settings, node, clock)
+        lines += undo_pending(journal, api, clock, node=node, keep=keep)
     return lines
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 import click
 
 from pvebench.cli.choice import intervals_of
+from pvebench.cli.demo_past import DAY, TOLD_DAYS, told_in_the_past
 from pvebench.cli.export import first_moment, histories, write_past
 from pvebench.cli.options import PATH
 from pvebench.cli.planned import planned_cases
@@ -57,7 +60,14 @@ def demo() -> None:
 @click.option("--state", type=PATH, required=True, help="Directory for the simulated results.")
 @click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the invented numbers.")
-def fill(state: Path, pack: Path, seed: int) -> None:
+@click.option(
+    "--days",
+    type=click.FloatRange(min=1, max=YEAR.days),
+    default=YEAR.days,
+    show_default=True,
+    help="Only the last ones of the year.",
+)
+def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     """Fill an empty state directory with a year of simulated runs that ends now."""
     given = demo_assignments(load_pack(pack))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
@@ -68,7 +78,8 @@ def fill(state: Path, pack: Path, seed: int) -> None:
                     f"{directory.database} has results already",
                     next_step="name an empty state directory",
                 )
-            count = fill_store(store, given, end=datetime.now(UTC), seed=seed)
+            story = replace(YEAR, days=days)
+            count = fill_store(store, given, end=datetime.now(UTC), seed=seed, story=story)
         finally:
             store.close()
     click.echo(f"{count} simulated runs of {sum(len(one.matrix.cases) for one in given)} cases")
@@ -87,26 +98,38 @@ def fill(state: Path, pack: Path, seed: int) -> None:
 )  # fmt: skip
 def export(state: Path, pack: Path, directory: Path, instance: str, step: float) -> None:
     """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks."""
-    given = demo_assignments(load_pack(pack))
+    intervals = intervals_of(demo_assignments(load_pack(pack)))
     directory.mkdir(parents=True, exist_ok=True)
-    store = Store(state / "pvebench.db", simulated=True)
-    try:
-        now = datetime.now(UTC).timestamp()
-        start = first_moment(store)
-        cases = list(histories(store))
-        while start < now:
-            end = min(now, start - start % BLOCK_SECONDS + BLOCK_SECONDS)
-            window = Window(
-                start=start, end=end, step=step, labels={"job": "pvebench", "instance": instance}
-            )
-            # A name that promtool's caller can see only when the file is complete.
-            part = directory / "part"
-            with part.open("w", encoding="utf-8") as file:
-                write_past(store, intervals_of(given), Settings(), window, file, cases=cases)
-            part.rename(directory / f"{start:.0f}.om")
-            start = end
-    finally:
-        store.close()
+    database, now = state / "pvebench.db", datetime.now(UTC).timestamp()
+    store = Store(database, simulated=True)
+    # Judging takes as long as writing; the oldest files need nothing of it.
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        told = pool.submit(told_in_the_past, database, now)
+        try:
+            cases = list(histories(store))
+            for start, end in blocks(first_moment(store), now):
+                window = Window(
+                    start=start, end=end, step=step,
+                    labels={"job": "pvebench", "instance": instance},
+                )  # fmt: skip
+                verdicts = told.result() if end > now - TOLD_DAYS * DAY else ()
+                # A name that promtool's caller can see only when the file is complete.
+                part = directory / "part"
+                with part.open("w", encoding="utf-8") as file:
+                    write_past(
+                        store, intervals, Settings(), window, file, cases=cases, told=verdicts
+                    )
+                part.rename(directory / f"{start:.0f}.om")
+        finally:
+            store.close()
+
+
+def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
+    """Yield (start, end) of the blocks that Prometheus itself would make; UNIX seconds."""
+    while start < end:
+        until = min(end, start - start % BLOCK_SECONDS + BLOCK_SECONDS)
+        yield start, until
+        start = until
 
 
 @demo.command()
@@ -122,7 +145,7 @@ def show(state: Path, pack: Path, listen: str) -> None:
         page = demo_page(store, intervals_of(given))
         keeper = Keeper(Feed(store), load_known_issues(), told=page.judged)
         app = make_app(
-            page=page, statuses=demo_statuses, ready=lambda: True,
+            page=page, statuses=demo_statuses,
             board=Board(store, planned_cases(given)), verdicts=lambda: keeper.current,
         )  # fmt: skip
         # Judging a year takes half a minute; everything else is there at once.

@@ -16,7 +16,7 @@ from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.config import Settings
 from pvebench.errors import StoreError
 from pvebench.metrics import Snapshot
-from pvebench.metrics.history import STEP_SECONDS, Window, past_text
+from pvebench.metrics.history import STEP_SECONDS, Told, Window, past_text
 from pvebench.store import Store, StoredRun
 
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -71,19 +71,20 @@ def openmetrics(
 
 def write_past(
     store: Store, intervals: Mapping[str, float], settings: Settings, window: Window, file: TextIO,
-    *, cases: Iterable[Sequence[StoredRun]] | None = None,
+    *, cases: Iterable[Sequence[StoredRun]] | None = None, told: Sequence[Told] = (),
 ) -> None:  # fmt: skip
     """Write a window of the store's past as OpenMetrics text.
 
     Args:
         cases: what `histories` gives, where it has been read already.
+        told: verdicts of the past.
     """
     snapshot = Snapshot(
         now=datetime.now(UTC), records=[], environments=[], intervals=intervals,
         max_age_seconds=settings.max_age, simulated=store.simulated,
     )  # fmt: skip
     known = histories(store) if cases is None else cases
-    file.writelines(past_text(known, store.environments(), snapshot, window))
+    file.writelines(past_text(known, store.environments(), snapshot, window, told=told))
 
 
 def histories(store: Store) -> Iterator[list[StoredRun]]:

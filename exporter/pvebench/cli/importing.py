@@ -13,7 +13,9 @@ from rich.table import Table
 from pvebench.cli.console import make_console
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.errors import ConfigError, Problem
+from pvebench.report.columns import Mapped
 from pvebench.report.library import Library
+from pvebench.report.numerals import Decimal
 from pvebench.report.reading import PUBLISHED, published, read_file
 from pvebench.report.series import Series
 
@@ -23,6 +25,25 @@ from pvebench.report.series import Series
 @click.argument("what", nargs=-1)
 @click.option("--name", help="Name of the series; default: the file's.")
 @click.option("--date", help="When it was measured; default: when the file was changed.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="FIELD=HEADER",
+    help="What a column of the table means; may be repeated.",
+)
+@click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    metavar="FIELD=UNIT",
+    help="Unit of a column whose header does not name it.",
+)
+@click.option(
+    "--decimal",
+    type=click.Choice([str(mark) for mark in Decimal]),
+    help="Decimal mark of the table's numbers; default: as they show.",
+)
 @json_option
 def import_series(
     what: tuple[str, ...], name: str | None, date: str | None, as_json: bool, scale: float,
@@ -32,12 +53,19 @@ def import_series(
 
     WHAT is a CSV table, fio's JSON, or the name of a published table that comes with pvebench
     (default: all of them). A series is never mixed into results or baselines.
+
+    A CSV table of any form is read with --column, such as --column iops=IOPS --column rw=Pattern
+    --column "bandwidth=Throughput (MB/s)".
     """
     del scale  # an option of every command with settings
+    mapped = _mapped(options.pop("columns"), options.pop("units"), options.pop("decimal"))
+    if mapped is not None and not what:
+        raise click.UsageError("--column says what the columns of a file mean; name the file")
     library = Library(read_settings(**options).state / "references")
     if name is not None and len(what) != 1:
         raise click.UsageError("--name names one file; give exactly one")
-    found = [_read(library, text, name=name, date=date) for text in what or sorted(PUBLISHED)]
+    wanted = what or sorted(PUBLISHED)
+    found = [_read(library, text, name=name, date=date, mapped=mapped) for text in wanted]
     contradictions = [row for series in found for row in series.contradictions()]
     if as_json:
         click.echo(json.dumps(contradictions, indent=2))
@@ -46,7 +74,33 @@ def import_series(
         _print(series)
 
 
-def _read(library: Library, text: str, *, name: str | None, date: str | None) -> Series:
+def _mapped(columns: tuple[str, ...], units: tuple[str, ...], decimal: str | None) -> Mapped | None:
+    """Return what the options say of the columns; None if they say nothing."""
+    if not columns and (units or decimal):
+        raise click.UsageError("--unit and --decimal go with --column")
+    if not columns:
+        return None
+    return Mapped(
+        columns=_pairs("--column", columns), units=_pairs("--unit", units),
+        decimal=Decimal(decimal) if decimal else None,
+    )  # fmt: skip
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        field, mark, value = (part.strip() for part in text.partition("="))
+        if not (field and mark and value):
+            raise click.UsageError(f"{option} {text!r}: write it as FIELD=…")
+        if field in found:
+            raise click.UsageError(f"{option} names {field} twice")
+        found[field] = value
+    return found
+
+
+def _read(
+    library: Library, text: str, *, name: str | None, date: str | None, mapped: Mapped | None
+) -> Series:
     path = Path(text)
     if text in PUBLISHED and not path.exists():
         return published(text)
@@ -55,9 +109,9 @@ def _read(library: Library, text: str, *, name: str | None, date: str | None) ->
         raise ConfigError([Problem(text, 0, 0, message)])
     changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
     known = PUBLISHED.get(path.stem)
-    if known is not None and name is None:
+    if known is not None and name is None and mapped is None:
         return read_file(path, name=path.stem, date=date or known[0])
-    series = read_file(path, name=name or path.stem, date=date or changed)
+    series = read_file(path, name=name or path.stem, date=date or changed, mapped=mapped)
     library.keep(series)
     return series
 

@@ -15,6 +15,9 @@ from pvebench.drivers.host import ProcProbe, SystemClock
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.disk import KIND as SCRATCH_KIND
 from pvebench.drivers.host.disk import HostDisk, undo_scratch
+from pvebench.drivers.host.network import ServerLink
+from pvebench.drivers.host.tuning import KIND as SETTING_KIND
+from pvebench.drivers.host.tuning import undo_setting
 from pvebench.drivers.qemu import QemuLab, choose_accelerator, undo_pending
 from pvebench.drivers.qemu.accel import PROOF_SECONDS
 from pvebench.drivers.qemu.proof import prove_kvm
@@ -89,7 +92,15 @@ def undo_everything(settings: Settings, journal: Journal) -> list[str]:
         cluster = import_module("pvebench.cli.cluster")
         lines: list[str] = cluster.undo_on_cluster(settings, journal, SystemClock())
         return lines
-    return undo_pending(journal, {SCRATCH_KIND: undo_scratch})
+    return undo_pending(journal, {SCRATCH_KIND: undo_scratch, SETTING_KIND: undo_setting})
+
+
+def kept(settings: Settings, journal: Journal) -> list[str]:
+    """Return a line about each thing that stays by choice when pvebench ends."""
+    if settings.driver != "proxmox":
+        return []
+    lines: list[str] = import_module("pvebench.cli.cluster").kept_lines(journal)
+    return lines
 
 
 def make_sites(
@@ -107,7 +118,12 @@ def make_sites(
             node=settings.node, storages=storages, runtime=state.runtime, journal=journal
         )
         probe = ProcProbe(lambda: None, lambda: host.volume_path)
-        return [Site(node=settings.node, hypervisor=host, probe=probe, clock=clock)]
+        networks = networks_of(settings)
+        return [
+            Site(
+                node=settings.node, hypervisor=host, probe=probe, clock=clock, networks=networks
+            )
+        ]  # fmt: skip
     image = build_image(settings.guest_image or default_directory(), say=say)
     if settings.driver == "proxmox":
         cluster = import_module("pvebench.cli.cluster")
@@ -138,7 +154,29 @@ def _lab_site(
         lambda: None if both.on_host else lab.pid,
         lambda: (host if both.on_host else lab).volume_path,
     )
-    return Site(node=settings.node, hypervisor=both, probe=probe, clock=clock)
+    return Site(
+        node=settings.node,
+        hypervisor=both,
+        probe=probe,
+        clock=clock,
+        networks=networks_of(settings),
+    )
+
+
+_PORTS = {"nbd": 10809, "nfs": 2049}
+"""Kind of storage -> where its server listens, unless the settings say otherwise."""
+
+
+def networks_of(settings: Settings) -> dict[str, ServerLink]:
+    """Return the network to each storage that is a server's."""
+    return {
+        name: ServerLink(
+            server=entry.server, port=entry.port or _PORTS.get(entry.kind, 0),
+            link_bits_per_second=entry.link_bits_per_second,
+        )
+        for name, entry in settings.storages_in_force().items()
+        if entry.server or entry.link_bits_per_second
+    }  # fmt: skip
 
 
 def _storages(settings: Settings, state: StateDirectory, journal: Journal) -> dict[str, Storage]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import click
+
 from pvebench.config import Settings, load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.report.library import Library
@@ -27,12 +29,14 @@ class Chosen:
 
     Attributes:
         published: name of the table that its file says it reproduces.
+        relative_to: slug of the scenario that its results are shown relative to.
     """
 
     name: str = ""
     title: str = ""
     source: str = ""
     published: str = ""
+    relative_to: str = ""
 
 
 def chosen_pack(packs: tuple[Path, ...]) -> Chosen:
@@ -50,7 +54,7 @@ def chosen_pack(packs: tuple[Path, ...]) -> Chosen:
     for path in (given, SCENARIOS / f"{given.name}.yaml"):
         if path.is_file():
             pack = load_pack(path)
-            return Chosen(pack.name, pack.title, pack.source, pack.published)
+            return Chosen(pack.name, pack.title, pack.source, pack.published, pack.relative_to)
     name = given.name
     return Chosen(name, published=name if name in PUBLISHED else "")
 
@@ -70,6 +74,12 @@ def series_beside(settings: Settings, pack: Chosen, name: str | None) -> Series 
             message = "--beside published needs --pack with a pack that reproduces a table"
             raise ConfigError([Problem("command line", 0, 0, message)])
     return Library(settings.state / "references").get(name)
+
+
+relative_option = click.option(
+    "--relative-to", metavar="SCENARIO",
+    help="Divide by the results of this scenario; default: the one that the pack names.",
+)  # fmt: skip
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from pvebench.cli.cluster import server_of
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.host import SystemClock
-from pvebench.drivers.proxmox.connection import Connection, Password
+from pvebench.drivers.proxmox.connection import Connection
 from pvebench.drivers.proxmox.environment import version_number
-from pvebench.drivers.proxmox.granting import apply_steps, grant_steps
-from pvebench.errors import NotWritable
+from pvebench.drivers.proxmox.granting import apply_steps, grant_steps, is_ours
+from pvebench.drivers.proxmox.login import Password, read_token
+from pvebench.errors import AccessDenied, NotWritable
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret
 
@@ -28,8 +29,14 @@ def proxmox() -> None:
 @proxmox.command()
 @click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", required=True, help="Settings file.")
 @click.option("--apply", "apply_now", is_flag=True, help="Make it all, with an admin's login.")
+@click.option(
+    "--with-scrub-guard",
+    "scrub_guard",
+    is_flag=True,
+    help="Also let the token see that a ZFS pool is being scrubbed.",
+)
 @click.option("--user", default="root@pam", show_default=True, help="Admin for --apply.")
-def init(config: Path, apply_now: bool, user: str) -> None:
+def init(config: Path, apply_now: bool, scrub_guard: bool, user: str) -> None:
     """Print the commands that make role, user, token, pool and ACLs; with --apply, make them."""
     settings = load_settings(config)
     given = section(settings)
@@ -37,9 +44,13 @@ def init(config: Path, apply_now: bool, user: str) -> None:
     storages = [*names, given.iso_storage]
     if not apply_now:
         click.echo("# as root on any node of the cluster; the token's secret is shown once:")
-        click.echo(f"# put PVEBENCH's token into {given.token_file or 'the token_file'} "
-                   "as USER@REALM!NAME=SECRET")  # fmt: skip
-        for step in grant_steps(major=given.version, pool=given.pool, storages=storages):
+        click.echo(
+            f"# put it into {given.token_file or 'the token_file'} as USER@REALM!NAME=SECRET"
+        )
+        click.echo("# (where a role is there already: role modify in place of role add)")
+        for step in grant_steps(
+            major=given.version, pool=given.pool, storages=storages, scrub_guard=scrub_guard
+        ):
             click.echo(step.text)
         return
     password = os.environ.get(PASSWORD_VARIABLE) or click.prompt(
@@ -47,11 +58,20 @@ def init(config: Path, apply_now: bool, user: str) -> None:
     )
     node = settings.nodes_in_force()[0]
     api = Connection(server_of(given, node), Password(user, password), SystemClock())
-    steps = grant_steps(major=version_number(api)[0], pool=given.pool, storages=storages)
-    for step, done, token in apply_steps(api, steps):
+    steps = grant_steps(
+        major=version_number(api)[0], pool=given.pool, storages=storages, scrub_guard=scrub_guard
+    )
+    for step, done, token in apply_steps(api, steps, has_token=_has_token(given.token_file)):
         click.echo(f"{done}: {step.text}")
         if token:
             _keep(token, given.token_file)
+
+
+def _has_token(path: Path | None) -> bool:
+    try:
+        return is_ours(read_token(path))
+    except AccessDenied:
+        return False
 
 
 def _keep(token: str, path: Path | None) -> None:

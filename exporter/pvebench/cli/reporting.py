@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from pvebench.cli.looking import ALL_RUNS, chosen_pack, results_of, series_beside
+from pvebench.cli.looking import (
+    ALL_RUNS,
+    chosen_pack,
+    relative_option,
+    results_of,
+    series_beside,
+)
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.errors import NotWritable
 from pvebench.report.page import Subject, report_html
@@ -24,7 +30,10 @@ from pvebench.report.page import Subject, report_html
     "--beside", metavar="SERIES",
     help="Show a reference series beside: 'published', or the name of an imported one.",
 )  # fmt: skip
-def report(output: Path, beside: str | None, scale: float, **options: Any) -> None:
+@relative_option
+def report(
+    output: Path, beside: str | None, relative_to: str | None, scale: float, **options: Any
+) -> None:
     """Write all results, or those of one --pack, as one self-contained HTML file."""
     del scale  # of the packs, which results do not depend on
     settings = read_settings(**options)
@@ -38,7 +47,8 @@ def report(output: Path, beside: str | None, scale: float, **options: Any) -> No
             simulated=store.simulated, environments=tuple(store.environments()),
         )  # fmt: skip
     try:
-        output.write_text(report_html(subject, runs, series), "utf-8")
+        over = relative_to or pack.relative_to
+        output.write_text(report_html(subject, runs, series, over), "utf-8")
     except OSError as error:
         raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
     click.echo(f"wrote {output}: {len(runs)} runs")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.table import Table
 
 from pvebench.cli.console import make_console
-from pvebench.cli.looking import ALL_RUNS, chosen_pack, results_of, series_beside
+from pvebench.cli.looking import (
+    ALL_RUNS,
+    chosen_pack,
+    relative_option,
+    results_of,
+    series_beside,
+)
 from pvebench.cli.options import PATH, json_option, read_settings, settings_options
 from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
+from pvebench.report.several import of_pass
 from pvebench.report.sheets import csv_text, write_xlsx
 from pvebench.report.table import ResultRow, result_rows
 from pvebench.store import Store, StoredRun
@@ -27,6 +35,9 @@ from pvebench.web.api import run_data
 @settings_options
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--not-ok", is_flag=True, help="Only runs that are not ok.")
+@click.option(
+    "--pass", "pass_number", type=click.IntRange(min=1), help="Only that pass of a cycle."
+)
 @click.option("--run", "number", type=int, help="One run with its raw evidence.")
 @click.option("--csv", "as_csv", type=PATH, help="Write a table of all cases; - for stdout.")
 @click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
@@ -34,6 +45,7 @@ from pvebench.web.api import run_data
     "--beside", metavar="SERIES",
     help="Show a reference series beside: 'published', or the name of an imported one.",
 )  # fmt: skip
+@relative_option
 @json_option
 def results(number: int | None, as_json: bool, scale: float, **options: Any) -> None:
     """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
@@ -47,11 +59,12 @@ def results(number: int | None, as_json: bool, scale: float, **options: Any) -> 
             return
         if view.as_table:
             series = series_beside(settings, pack, view.beside)
-            runs = store.history.of_pack(pack.name or None, limit=ALL_RUNS)
-            _show_table(result_rows(runs, series), view, as_json=as_json)
+            runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
+            rows = result_rows(runs, series, view.relative_to or pack.relative_to)
+            _show_table(rows, view, as_json=as_json)
             return
-        if pack.name:
-            runs = store.history.of_pack(pack.name, limit=ALL_RUNS)
+        if pack.name or view.pass_number:
+            runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
             found = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
             found = found[: view.limit]
         else:
@@ -71,10 +84,16 @@ class _View:
     as_csv: Path | None
     xlsx: Path | None
     beside: str | None
+    pass_number: int | None
+    relative_to: str | None
 
     @property
     def as_table(self) -> bool:
-        return bool(self.as_csv or self.xlsx or self.beside)
+        return bool(self.as_csv or self.xlsx or self.beside or self.relative_to)
+
+    def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
+        """Return the runs of the pass that is asked for; of every pass if none is."""
+        return runs if self.pass_number is None else of_pass(runs, self.pass_number)
 
 
 def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
@@ -101,31 +120,72 @@ def _write_csv(rows: list[ResultRow], path: Path) -> None:
 
 
 def _print_results(found: list[StoredRun]) -> None:
-    table = Table("run", "finished (UTC)", "scenario", "workload", "outcome", "result", box=None)
+    columns = ["run", "finished (UTC)", "scenario", "workload", "outcome", "result"]
+    # Mostly there is one pass only, and a column of ones tells nobody anything.
+    passes = any(run.pass_number > 1 for run in found)
+    table = Table(*columns[:4], *(["pass"] if passes else []), *columns[4:], box=None)
     for run in found:
         table.add_row(
             str(run.number), f"{run.finished:%Y-%m-%d %H:%M:%S}", run.scenario, run.workload,
+            *([str(run.pass_number or "-")] if passes else []),
             str(run.outcome), numbers(run.samples) if run.samples else run.reason,
         )  # fmt: skip
     make_console().print(table)
 
 
 def _print_beside(rows: list[ResultRow]) -> None:
-    """Print own and published values side by side; what nobody published has a dash."""
+    """Print own values, and those that they are to be seen beside or over; a dash: there is none.
+
+    A column of which no row has anything is left out.
+    """
+    further = [
+        (title, [show(row) for row in rows])
+        for title, column, show in _FURTHER
+        if any(row[column] is not None for row in rows)
+    ]
     table = Table(
-        "workload", "", "scenario", "outcome", "own", "published", "own ÷ published", box=None,
-    )  # fmt: skip
-    for row in rows:
-        metric = row["published_metric"] or row["best_metric"]
+        "workload", "", "scenario", "outcome", "own", *(title for title, _ in further), box=None
+    )
+    for place, row in enumerate(rows):
+        metric = str(row["published_metric"] or row["best_metric"])
         column = "iops" if metric == "iops" else "bandwidth_bytes_per_second"
-        ratio = row["ratio_to_published"]
-        doubt = " (contradicts itself)" if row["published_doubt"] else ""
         table.add_row(
             *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
-            _show(row[column], str(metric)), _show(row["published"], str(metric)) + doubt,
-            f"{ratio:.2f}" if isinstance(ratio, float) else "-",
+            _show(row[column], metric), *(texts[place] for _, texts in further),
         )  # fmt: skip
-    make_console().print(table)
+    console = make_console()
+    console.print(table)
+    over = {str(row["relative_to"]) for row in rows if row["ratio_to_relative"] is not None}
+    for scenario in sorted(over):
+        console.print(f"relative: over {scenario} with the same workload")
+
+
+def _published(row: ResultRow) -> str:
+    doubt = " (contradicts itself)" if row["published_doubt"] else ""
+    return _show(row["published"], str(row["published_metric"])) + doubt
+
+
+def _ratio(column: str) -> Callable[[ResultRow], str]:
+    def show(row: ResultRow) -> str:
+        value = row[column]
+        return f"{value:.2f}" if isinstance(value, float) else "-"
+
+    return show
+
+
+def _trip(row: ResultRow) -> str:
+    value = row["network_round_trip_seconds"]
+    return f"{value * 1e3:.3f} ms" if isinstance(value, float) else "-"
+
+
+_FURTHER: Final = (
+    ("published", "published", _published),
+    ("own ÷ published", "ratio_to_published", _ratio("ratio_to_published")),
+    ("relative", "ratio_to_relative", _ratio("ratio_to_relative")),
+    ("÷ link", "network_share_ratio", _ratio("network_share_ratio")),
+    ("round trip", "network_round_trip_seconds", _trip),
+)
+"""Title, column that must have something, what is printed of a row."""
 
 
 def _show(value: str | float | None, metric: str) -> str:

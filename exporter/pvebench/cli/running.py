@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
-import structlog
 
 from pvebench.cli.choice import assignments, intervals_of
 from pvebench.cli.console import make_console
@@ -26,8 +22,10 @@ from pvebench.cli.instance import (
 )
 from pvebench.cli.options import read_settings, selection_options, settings_options
 from pvebench.cli.planned import planned_cases
-from pvebench.cli.progress import ProgressLines, make_progress
+from pvebench.cli.progress import make_progress
+from pvebench.cli.relay import Relay
 from pvebench.cli.reload import Configuration, Reloader
+from pvebench.cli.signals import reloading, stopping
 from pvebench.cli.tidying import Tidier
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import CycleIncomplete
@@ -41,18 +39,13 @@ from pvebench.metrics.live import (
 )
 from pvebench.metrics.storages import collect_storages
 from pvebench.model.ports import Site
-from pvebench.model.run import Run
-from pvebench.model.status import Phase
-from pvebench.model.workload import Case
 from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
 from pvebench.store import Store
-from pvebench.web import Board, WebServer
+from pvebench.web import Board, Doorway, WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
-
-log = structlog.get_logger()
 
 
 @click.command()
@@ -98,27 +91,30 @@ def _measure(
     first = load()
     settings = first.settings
     console = make_console()
+    doorway = Doorway()
+
+    def say(line: str) -> None:
+        console.print(line)
+        doorway.say(line)
+
     with ExitStack() as stack:
         # The port first: a name that is taken must not cost a guest's boot.
         opened = open_socket(settings.listen) if web else None
         if opened is not None:
             stack.callback(opened.close)
         state, store = stack.enter_context(opened_store(settings))
+        if opened is not None:
+            # Answers from now on: the first start builds the guest's image, for minutes.
+            stack.enter_context(WebServer(doorway, opened))
         clock = make_clock(settings, endless=cycles is None)
-        stack.enter_context(_stopping(clock))
-        relay = _Relay()
+        stack.enter_context(stopping(clock.stop))
+        relay = Relay()
         board = Board(store, planned_cases(first.given))
         reloader = Reloader(config, first, load=load, apply=relay.reload)
         # A counted cycle is what was asked for when it was started, to its end.
-        tidier = Tidier(store, lambda: reloader.current.settings, clock.now)
-
-        def look_after() -> None:
-            reloader.check()
-            tidier.check()
-
-        between = look_after if cycles is None else _nothing
-        stack.enter_context(_reloading(reloader.ask if cycles is None else _nothing))
-        sites = make_sites(settings, state, store.journal, clock, console.print)
+        between = _nothing if cycles else _look_after(reloader, store, clock)
+        stack.enter_context(reloading(_nothing if cycles else reloader.ask))
+        sites = make_sites(settings, state, store.journal, clock, say)
         manners = Manners(settings, state, store, clock, Turns(clock.monotonic))
 
         def make(site: Site, mine: list[Assignment], look: Callable[[Worker], None]) -> Worker:
@@ -132,54 +128,36 @@ def _measure(
         keeper = Keeper(Feed(store), load_known_issues(*settings.known_issues), told=page.judged)
         progress = make_progress(console, crew.statuses)
         relay.connect(progress, page, crew, board, keeper)
-        if opened is not None:
+        if web:
             # Read all of it once now, before anything is measured.
             board.content()
-            app = make_app(
-                page=page, statuses=crew.statuses, ready=lambda: True, board=board, now=clock.now,
-                verdicts=lambda: keeper.current,
-            )  # fmt: skip
             stack.enter_context(keeper)
-            stack.enter_context(WebServer(app, opened))
-            console.print(f"results on http://{settings.listen}/")
-            console.print(f"metrics on http://{settings.listen}/metrics")
+            doorway.open_to(
+                make_app(
+                    page=page, statuses=crew.statuses, board=board, now=clock.now,
+                    verdicts=lambda: keeper.current,
+                )
+            )  # fmt: skip
+            say(f"results on http://{settings.listen}/")
+            say(f"metrics on http://{settings.listen}/metrics")
         stack.enter_context(progress)
         crew.run()
     _conclude(crew)
 
 
+def _look_after(reloader: Reloader, store: Store, clock: StopClock) -> Callable[[], None]:
+    """Return what is done between two runs of an endless service."""
+    tidier = Tidier(store, lambda: reloader.current.settings, clock.now)
+
+    def look_after() -> None:
+        reloader.check()
+        tidier.check()
+
+    return look_after
+
+
 def _nothing() -> None:
     pass
-
-
-class _Relay:
-    """What is told of a finished run, and of new settings: progress, page, crew, board, judging."""
-
-    def __init__(self) -> None:
-        self._parts: tuple[ProgressLines, Page, Crew, Board, Keeper] | None = None
-
-    def connect(
-        self, progress: ProgressLines, page: Page, crew: Crew, board: Board, keeper: Keeper
-    ) -> None:
-        self._parts = progress, page, crew, board, keeper
-
-    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        if self._parts is not None:
-            self._parts[0].phase(case, phase, seconds)
-
-    def finished(self, run: Run) -> None:
-        if self._parts is not None:
-            progress, page, _, _, keeper = self._parts
-            progress.finished(run)
-            page.refresh(run.case.key)
-            keeper.nudge()
-
-    def reload(self, configuration: Configuration) -> None:
-        if self._parts is not None:
-            _, page, crew, board, _ = self._parts
-            crew.assign(configuration.given)
-            board.plan(planned_cases(configuration.given))
-            page.refresh()
 
 
 def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manners: Manners) -> Page:
@@ -200,38 +178,6 @@ def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manner
     )
     page.refresh()
     return page
-
-
-@contextmanager
-def _reloading(ask: Callable[[], None]) -> Iterator[None]:
-    """While inside, SIGHUP asks for a reload."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, lambda *_: ask())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-@contextmanager
-def _stopping(clock: StopClock) -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM stop the clock, and so every wait."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        log.info("stopping", signal=signal.Signals(number).name)
-        clock.stop()
-
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _conclude(crew: Crew) -> None:

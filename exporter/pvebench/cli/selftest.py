@@ -8,33 +8,44 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import click
 
-from pvebench.errors import ChainBroken
+from pvebench.cli.options import PATH
+from pvebench.errors import ChainBroken, ConfigError, Problem
 from pvebench.metrics import catalog
 
 POINT: Final = catalog.PAGE_TIMESTAMP.exposed
 DATASOURCE: Final = "pvebench-prometheus"
 """Uid of Grafana's data source, as grafana/provisioning sets it."""
 PAUSE_SECONDS: Final = 1.0
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @click.command()
 @click.option("--exporter", default="http://127.0.0.1:9620", show_default=True)
 @click.option("--prometheus", default="http://127.0.0.1:9690", show_default=True)
 @click.option("--grafana", default="http://127.0.0.1:9692", show_default=True)
+@click.option(
+    "--grafana-password-file",
+    type=PATH,
+    help="File with its admin's password, where looking needs a login.",
+)
 @click.option("--without-grafana", is_flag=True, help="End at Prometheus.")
 @click.option(
     "--timeout", type=click.FloatRange(min=1), default=60.0, show_default=True,
     help="Seconds to wait at each place: longer than the scrape interval.",
 )  # fmt: skip
 def selftest(
-    exporter: str, prometheus: str, grafana: str, without_grafana: bool, timeout: float
-) -> None:
+    exporter: str, prometheus: str, grafana: str, grafana_password_file: Path | None,
+    without_grafana: bool, timeout: float,
+) -> None:  # fmt: skip
     """Send a point from the exporter through Prometheus to Grafana; say where it stopped.
 
     The exporter puts the time into every page that it makes. A page made after this command
@@ -52,7 +63,8 @@ def selftest(
         )
     click.echo(f"Prometheus  ok: it scraped a page of {_clock(arrived)}")
     if not without_grafana:
-        shown = _wait(lambda: _in_grafana(grafana, begun), timeout)
+        login = _login(grafana_password_file)
+        shown = _wait(lambda: _in_grafana(grafana, begun, login), timeout)
         if shown is None:
             raise ChainBroken(
                 f"Grafana at {grafana} does not get the point from its data source {DATASOURCE}",
@@ -94,7 +106,25 @@ def _in_prometheus(server: str, begun: float) -> float | None:
         return float(found[0]["value"][1]) if found else None
 
 
-def _in_grafana(server: str, begun: float) -> float | None:
+def _login(password: Path | None) -> Mapping[str, str]:
+    """Return the header that logs Grafana's admin in; none without a password.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if password is None:
+        return {}
+    try:
+        text = f"admin:{password.read_text('utf-8').strip()}"
+    except OSError as error:
+        problem = Problem(str(password), 0, 0, f"cannot be read: {error.strerror}")
+        raise ConfigError(
+            [problem], next_step="name the file of Grafana's admin password"
+        ) from error
+    return {"Authorization": f"Basic {b64encode(text.encode()).decode()}"}
+
+
+def _in_grafana(server: str, begun: float, login: Mapping[str, str]) -> float | None:
     """Return the same as Grafana's panels get it: by its own query interface."""
     source = {"type": "prometheus", "uid": DATASOURCE}
     query = {
@@ -102,8 +132,9 @@ def _in_grafana(server: str, begun: float) -> float | None:
         "range": False, "intervalMs": 15000, "maxDataPoints": 100,
     }  # fmt: skip
     body = json.dumps({"from": "now-5m", "to": "now", "queries": [query]}).encode()
-    next_step = "start it, or name its address: --grafana"
-    text = _fetch(f"{server}/api/ds/query", "Grafana", next_step, body=body)
+    next_step = "start it, or name its address: --grafana; a login: --grafana-password-file"
+    address = f"{server}/api/ds/query"
+    text = _fetch(address, "Grafana", next_step, body=body, headers=login)
     with _understood(server, "Grafana", text):
         frames = json.loads(text)["results"]["A"]["frames"]
         values = [frame["data"]["values"] for frame in frames]
@@ -125,9 +156,12 @@ def _understood(server: str, what: str, text: str) -> Iterator[None]:
         ) from error
 
 
-def _fetch(address: str, what: str, next_step: str, *, body: bytes | None = None) -> str:
-    headers = {"Content-Type": "application/json"} if body else {}
-    request = urllib.request.Request(address, body, headers)  # noqa: S310 # the user names the servers
+def _fetch(
+    address: str, what: str, next_step: str, *,
+    body: bytes | None = None, headers: Mapping[str, str] = NO_HEADERS,
+) -> str:  # fmt: skip
+    sent = {"Content-Type": "application/json", **headers} if body else headers
+    request = urllib.request.Request(address, body, dict(sent))  # noqa: S310 # the user names the servers
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 # likewise
             text: str = answer.read().decode()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from pvebench.cli.instance import opened_store, undo_everything
+from pvebench.cli.instance import kept, opened_store, undo_everything
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.drivers.host import SystemClock
 from pvebench.errors import AlreadyRunning, MachineError
@@ -57,7 +57,7 @@ def abort(scale: float, **options: Any) -> None:
         click.echo(f"process {who} was told to end")
         _wait_for_end(state, who)
     with opened_store(settings) as (_, store):
-        lines = undo_everything(settings, store.journal)
+        lines = [*undo_everything(settings, store.journal), *kept(settings, store.journal)]
     for line in lines or ["nothing is left"]:
         click.echo(line)
 
@@ -101,7 +101,8 @@ def sweep(vmids: tuple[int, ...], as_json: bool, scale: float, **options: Any) -
         if not found and not as_json:
             click.echo("nothing is left on the cluster")
         for vmid in vmids:
-            click.echo(cluster.remove_stray(settings, found, vmid, SystemClock()), err=as_json)
+            line = cluster.remove_stray(settings, store.journal, found, vmid, SystemClock())
+            click.echo(line, err=as_json)
     if found and not vmids and not as_json:
         click.echo("to remove one: pvebench sweep --remove NUMBER (another instance's VM looks "
                    "the same: be sure that none uses it)")  # fmt: skip

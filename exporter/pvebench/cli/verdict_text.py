@@ -10,13 +10,13 @@ import click
 from rich.table import Table
 
 from pvebench.analysis.findings import Finding
-from pvebench.analysis.verdict import Verdict, as_ratio
 from pvebench.analysis.wording import sentence
 from pvebench.cli.console import make_console
 from pvebench.judging import Verdicts
-from pvebench.judging.headline import WORDS, counts_text
+from pvebench.judging.headline import counts_text
+from pvebench.judging.rows import COLUMNS, verdict_row
 
-HEAD: Final = ("case", "direction", "metric", "verdict", "change", "95 % interval", "runs")
+HEAD: Final = ("case", *COLUMNS)
 SIGNS: Final = {True: "×", False: "+"}
 
 
@@ -66,18 +66,4 @@ def _summary(verdicts: Verdicts) -> Iterator[str]:
 def _rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple[str, ...]]:
     for verdict in verdicts.verdicts:
         if verdict.state.code != 0 or not only_significant:
-            yield _row(verdict)
-
-
-def _row(verdict: Verdict) -> tuple[str, ...]:
-    history = verdict.history
-    change = interval = ""
-    if verdict.state.judged:
-        change = f"{verdict.ratio:+.1%}"
-        interval = f"{as_ratio(verdict.low):+.1%} … {as_ratio(verdict.high):+.1%}"
-    word = WORDS[verdict.state]
-    return (
-        history.name, history.direction, history.figure.name,
-        f"{word} ({verdict.reason})" if verdict.reason else word,
-        change, interval, str(verdict.runs or verdict.baseline_runs),
-    )  # fmt: skip
+            yield (verdict.history.name, *verdict_row(verdict))

@@ -18,10 +18,11 @@ from pydantic import (
 from pvebench.config.fields import Size, Slug, Strict
 from pvebench.model.disk import Aio, Bus, Cache, Format, Preallocation, ScsiHw
 from pvebench.model.layout import Filesystem
-from pvebench.model.units import KIB, MIB
+from pvebench.model.units import GIB, KIB, MIB
 
 OptionValue = Bus | Format | Cache | Aio | ScsiHw | Preallocation | Filesystem | bool | int | str
 _MOUNT_OPTIONS: Final = re.compile(r"[a-z0-9_=,-]+\Z")
+_SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 
 def _cluster(size: int) -> int:
@@ -39,6 +40,20 @@ def _queues(count: int) -> int:
 def _mount_options(text: str) -> str:
     if text and not _MOUNT_OPTIONS.match(text):
         raise ValueError(f"{text!r}: write mount options as mount -o takes them: noatime,commit=30")
+    return text
+
+
+def _read_ahead(size: int) -> int:
+    if not 0 <= size <= GIB or size % SECTOR:
+        raise ValueError(f"{size} bytes of read-ahead: use whole sectors of 512, up to 1G")
+    return size
+
+
+def _scheduler(text: str) -> str:
+    if not _SCHEDULER.match(text):
+        raise ValueError(
+            f"{text!r} is no I/O scheduler: write it as in /sys/block/*/queue/scheduler"
+        )
     return text
 
 
@@ -61,12 +76,17 @@ _OPTIONS: Final[dict[str, Any]] = {
     "preallocation": Preallocation,
     "extended_l2": StrictBool,
     "backing": StrictBool,
+    "drive_cache": StrictBool,
+    "read_ahead": Annotated[Size, AfterValidator(_read_ahead)],
+    "scheduler": Annotated[StrictStr, AfterValidator(_scheduler)],
     "filesystem": Filesystem,
     "mount_options": Annotated[StrictStr, AfterValidator(_mount_options)],
 }
 LAYOUT_OPTIONS: Final = ("filesystem", "mount_options")
 """Those that concern the guest's use of the disk; all others but `storage` are the disk's."""
 DEFAULT_CLUSTER: Final = 64 * KIB
+SECTOR: Final = 512
+"""Bytes; what the kernel counts read-ahead in."""
 
 
 class OptionsBase(Strict):

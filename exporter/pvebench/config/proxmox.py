@@ -58,6 +58,7 @@ class ClusterStorageSettings(Strict):
             default so for the types that are a server's.
         write_budget: bytes that may be written to it in a calendar month.
         free_floor: bytes that must stay free on it.
+        link_bits_per_second: what the network between node and server carries; 0: not declared.
     """
 
     type: Literal[
@@ -68,6 +69,7 @@ class ClusterStorageSettings(Strict):
     shared: StrictBool | None = None
     write_budget: Size | None = None
     free_floor: Size | None = None
+    link_bits_per_second: StrictInt = Field(default=0, ge=1)
 
     @property
     def is_shared(self) -> bool:
@@ -106,6 +108,7 @@ class ProxmoxSettings(Strict):
         iso_storage: where the guest's image is uploaded to.
         cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
         kvm: false only where the node has no hardware virtualisation.
+        keep_volumes: filled volumes stay, with the VM that owns them, from one start to the next.
         limits: when to wait for the node's own work; wants node_exporter.
         node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
     """
@@ -123,6 +126,7 @@ class ProxmoxSettings(Strict):
     cpu: StrictStr = "host"
     machine: StrictStr = ""
     kvm: StrictBool = True
+    keep_volumes: StrictBool = False
     limits: LimitSettings = LimitSettings()
     node_exporter: StrictStr = "http://{node}:9100/metrics"
 

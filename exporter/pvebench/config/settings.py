@@ -45,6 +45,8 @@ class StorageSettings(Strict):
         path: the directory or the device.
         server, port: of the server; `socket`: its UNIX socket instead.
         export: the NBD export, or the directory on the NFS server.
+        link_bits_per_second: what the network to the server carries. A `dir` or `block` that is a
+            server's (CIFS, NFS mounted here, iSCSI) names server and port for round trips.
     """
 
     kind: Literal["dir", "loop", "block", "nbd", "nfs"] = "dir"
@@ -53,6 +55,7 @@ class StorageSettings(Strict):
     port: int = Field(default=0, ge=0, le=65535)
     socket: FilePath | None = None
     export: StrictStr = ""
+    link_bits_per_second: StrictInt = Field(default=0, ge=1)
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> StorageSettings:
@@ -64,6 +67,8 @@ class StorageSettings(Strict):
             raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
         if self.kind == "nbd" and bool(self.server) == bool(self.socket):
             raise ValueError("a storage of kind nbd wants either server or socket")
+        if self.kind in ("dir", "block") and bool(self.server) != bool(self.port):
+            raise ValueError("server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
         return self
 
     def below(self, base: Path) -> StorageSettings:
@@ -75,12 +80,14 @@ class StorageSettings(Strict):
 
 
 _STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
-    "dir": (frozenset({"path"}), frozenset()),
+    "dir": (frozenset({"path"}), frozenset({"server", "port", "link_bits_per_second"})),
     "loop": (frozenset({"path"}), frozenset()),
-    "block": (frozenset({"path"}), frozenset()),
-    "nbd": (frozenset({"export"}), frozenset({"server", "port", "socket"})),
-    "nfs": (frozenset({"server", "export"}), frozenset()),
-}
+    "block": (frozenset({"path"}), frozenset({"server", "port", "link_bits_per_second"})),
+    "nbd": (
+        frozenset({"export"}), frozenset({"server", "port", "socket", "link_bits_per_second"})
+    ),
+    "nfs": (frozenset({"server", "export"}), frozenset({"link_bits_per_second"})),
+}  # fmt: skip
 """Kind -> keys that it must have, keys that it may have."""
 
 

@@ -5,6 +5,7 @@ Judging takes its time: it is done in its own thread, never in a scrape or betwe
 
 from pvebench.judging.feed import Feed
 from pvebench.judging.keeper import Keeper
+from pvebench.judging.past import past_verdicts
 from pvebench.judging.verdicts import Verdicts
 
-__all__ = ["Feed", "Keeper", "Verdicts"]
+__all__ = ["Feed", "Keeper", "Verdicts", "past_verdicts"]

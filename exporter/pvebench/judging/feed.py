@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,17 +62,26 @@ class Feed:
 
     def read(self) -> bool:
         """Read what is new; tell whether there was anything."""
-        new = self._store.numbers.good_runs(METRICS, after=self.newest_run)
+        return self.take(self._store.numbers.good_runs(METRICS, after=self.newest_run))
+
+    def take(self, new: Sequence[RunNumbers], *, until: float = math.inf) -> bool:
+        """Take over runs; tell whether there was anything, runs or decisions.
+
+        Args:
+            until: what was decided after that moment is not known yet.
+        """
         unknown = {run.case_key for run in new} - self._cases.keys()
         for key, last in self._store.history.newest(unknown, good=True).items():
             self._cases[key] = _Case(last.definition)
         for run in new:
             if self._environments is None or run.environment in self._environments:
                 self._add(run)
-            self.newest_run = run.run
+            self.newest_run = max(self.newest_run, run.run)
         decided = self._store.decisions.count() != len(self._decisions)
         if decided:
-            self._decisions = self._store.decisions.all()
+            self._decisions = [
+                one for one in self._store.decisions.all() if one.made.timestamp() <= until
+            ]
         if new:
             known = self._store.environments()
             self._facts = {one["digest"]: one["facts"] for one in known}

@@ -24,6 +24,16 @@ END_SECONDS: Final = 5.0
 """How long the end of the process waits for a judging that is under way."""
 
 
+def judged(feed: Feed, judge: Judge) -> Verdicts:
+    """Return what is said of all that the feed has read."""
+    reports = tuple(judge.judge(feed.material(node)) for node in feed.nodes)
+    keys = {one.history.of for report in reports for one in report.verdicts}
+    return Verdicts(
+        version=feed.newest_run, reports=reports, decisions=feed.decisions,
+        labels={key: feed.labels(key) for key in keys}, environments=feed.environments,
+    )  # fmt: skip
+
+
 class Keeper:
     """Judges when there is something new, in its own thread.
 
@@ -52,13 +62,7 @@ class Keeper:
     def judge(self) -> Verdicts:
         """Judge what is known now, in this thread, and return what is said."""
         if self._feed.read():
-            feed = self._feed
-            reports = tuple(self._judge.judge(feed.material(node)) for node in feed.nodes)
-            keys = {one.history.of for report in reports for one in report.verdicts}
-            self._current = Verdicts(
-                version=feed.newest_run, reports=reports, decisions=feed.decisions,
-                labels={key: feed.labels(key) for key in keys}, environments=feed.environments,
-            )  # fmt: skip
+            self._current = judged(self._feed, self._judge)
             self._told(self._current)
         return self._current
 

@@ -70,6 +70,22 @@ class Verdicts:
         found = [verdict for report in self.reports for verdict in report.verdicts]
         return tuple(sorted(found, key=lambda one: (ORDER.index(one.state), -abs(one.effect))))
 
+    def of_case(self, key: str) -> tuple[Verdict, ...]:
+        """Return the verdicts on one case's figures, what wants a look first."""
+        return tuple(one for one in self.verdicts if one.history.of == key)
+
+    def standing(self) -> dict[str, Verdict]:
+        """Return case key -> what is confirmed of it and wants a look first, where anything is.
+
+        Of several figures in the same state the throughput stands for the case.
+        """
+        confirmed = [one for one in self.verdicts if one.state.confirmed]
+        confirmed.sort(
+            key=lambda one: (ORDER.index(one.state), one.history.figure.name != "throughput")
+        )
+        # The first of each case wins, so the others go in before it.
+        return {one.history.of: one for one in reversed(confirmed)}
+
     def since(self, time: float) -> Verdicts:
         """Return the same without the changes before a moment; every level stays compared."""
         reports = tuple(

@@ -51,8 +51,9 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
 SCENARIO_INFO = _gauge(
     "scenario_info",
     (*SCENARIO, "aio", "iothread", "detect_zeroes", "scsihw", "discard", "ssd", "queues", "iops",
-     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "filesystem",
-     "mount_options", "cpus", "memory_bytes", "volume_bytes"),
+     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "drive_cache",
+     "read_ahead", "scheduler", "filesystem", "mount_options", "cpus", "memory_bytes",
+     "volume_bytes"),
     "Settings of a scenario, always 1; an option that older results did not know is empty.",
 )  # fmt: skip
 WORKLOAD_INFO = _gauge(
@@ -177,6 +178,23 @@ GUEST_TO_HOST = _gauge(
     "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
     "that virtualisation costs nothing.",
 )
+NETWORK_SHARE = _gauge(
+    "network_share_ratio",
+    RESULT,
+    "Bandwidth over what the link to the storage's server carries, where the settings declare it.",
+)
+NETWORK_ROUND_TRIP = _gauge(
+    "network_round_trip_seconds",
+    CASE,
+    "Time to open a TCP connection from the host to the storage's server just before the run: the "
+    "part of a latency that is the network's.",
+)
+PASS_TO_FIRST = _gauge(
+    "pass_to_first_ratio",
+    RESULT,
+    "Rate of the last good run over that of the first run in its cycle, where the pack repeats "
+    "its cases: above 1 where a cache of the storage has warmed up.",
+)
 GUEST_CPU_WAIT = _gauge(
     "guest_cpu_wait_cores",
     CASE,
@@ -197,7 +215,7 @@ RUN_SUSPICION = _gauge(
     "run_suspicion",
     (*CASE, "reason"),
     "1 for each reason why the last attempt is suspicious: rate, size, cpu, device_share, "
-    "flush_share, beats_host, guest_starved, not_filled.",
+    "flush_share, beats_host, beats_network, guest_starved, not_filled.",
 )
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(

@@ -14,12 +14,9 @@ from typing import Any, Final
 
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import (
-    CASE_COLLECTORS,
-    collect_environments,
-    collect_info,
-)
+from pvebench.metrics.results import CASE_COLLECTORS, collect_info
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF
 from pvebench.metrics.wall import collect_wall
@@ -31,6 +28,9 @@ STEP_SECONDS: Final = 240.0
 
 Key = tuple[str, str]
 """Name of the sample as exposed, and its labels as text."""
+
+Told = tuple[float, Sequence[Family]]
+"""When verdicts were made, UNIX seconds, and what the page showed of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class _Past:
             known = self.series.setdefault(family.name, {})
             for sample in family.samples:
                 key = (sample.name, _labels({**sample.labels, **self.labels}))
-                known.setdefault(key, _Series()).changes.append((moment, sample.value))
+                known.setdefault(key, _Series()).changes.append((moment, float(sample.value)))
                 now.add(key)
         self.end(moment, shown - now)
         return now
@@ -93,6 +93,8 @@ def past_text(
     environments: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     window: Window,
+    *,
+    told: Sequence[Told] = (),
 ) -> Iterator[str]:
     """Yield the text of everything that the page showed in a window of the past.
 
@@ -100,10 +102,12 @@ def past_text(
         cases: the runs of each case with samples, oldest first.
         environments: as `Store.environments` gives them.
         snapshot: the present, for intervals, greatest age and whether it is simulated.
+        told: what was shown of verdicts since when, oldest first.
     """
     past = _Past(window.labels)
     records = [_note_case(past, runs, snapshot, window) for runs in cases if runs]
     _note_summary(past, records, environments, snapshot, window)
+    _note_told(past, told, window)
     for name, head in past.heads.items():
         lines = [
             line
@@ -187,6 +191,15 @@ def _note_summary(
     collect_wall(present, families)
     oldest = min((record.last.started.timestamp() for record in records), default=window.end)
     past.note(max(window.start, min(oldest, window.end)), families.families(), set())
+
+
+def _note_told(past: _Past, told: Sequence[Told], window: Window) -> None:
+    """Add what was said of the cases, each time until something else was said."""
+    shown: set[Key] = set()
+    for number, (moment, families) in enumerate(told):
+        until = told[number + 1][0] if number + 1 < len(told) else math.inf
+        if moment < window.end and until > window.start:
+            shown = past.note(moment, families, shown)
 
 
 def _lines(

@@ -99,6 +99,9 @@ class Disk:
         cluster_size: of qcow2, in bytes; 0: qcow2's own default, 64 KiB.
         extended_l2: whether qcow2 tracks 32 subclusters in each cluster.
         backing: whether the volume is an overlay on a full base image, as in a linked clone.
+        drive_cache: the write cache in the drive below the volume; None: as it is.
+        read_ahead: of the device below the volume, in bytes; None: as it is.
+        scheduler: I/O scheduler of the device below the volume; None: as it is.
     """
 
     bus: Bus
@@ -117,6 +120,9 @@ class Disk:
     preallocation: Preallocation = Preallocation.METADATA
     extended_l2: bool = False
     backing: bool = False
+    drive_cache: bool | None = None
+    read_ahead: int | None = None
+    scheduler: str | None = None
 
     @property
     def on_host(self) -> bool:
@@ -139,17 +145,25 @@ class Disk:
         for name, default in _DEFAULTS:
             value = getattr(self, name)
             if value != default and (not wanted or name in wanted):
-                pairs.append((name, option_text(value, size=name == "cluster_size")))
+                pairs.append((name, option_text(value, size=name in _SIZES)))
         return pairs
 
 
 _DEFAULTS: Final = tuple((field.name, field.default) for field in fields(Disk)[3:])
 VOLUME_OPTIONS: Final = ("cluster_size", "preallocation", "extended_l2", "backing")
 """Options that are the volume's own: another value needs another volume."""
+DEVICE_OPTIONS: Final = ("drive_cache", "read_ahead", "scheduler")
+"""Settings of the host's device below the volume, put back after the runs that want them."""
+_SIZES: Final = ("cluster_size", "read_ahead")
 
 
 def option_text(value: object, *, size: bool = False) -> str:
-    """Return an option's value as labels and slugs spell it: booleans are 1 and 0, sizes short."""
+    """Return an option's value as labels and slugs spell it: booleans are 1 and 0, sizes short.
+
+    None, an option that is left as it is, is empty.
+    """
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(int(value))
     return format_size(value) if size and isinstance(value, int) else str(value)

@@ -249,6 +249,20 @@ class HostProbe(Protocol):
         """Return the counters now. What cannot be read is absent, never zero."""
 
 
+class StorageNetwork(Protocol):
+    """The network between the machine that measures and a storage's server."""
+
+    @property
+    def link_bits_per_second(self) -> int:
+        """What the link carries in each direction; 0: nobody said."""
+
+    def round_trip(self) -> float | None:
+        """Return how long a packet and its answer take now, in seconds. Never raises.
+
+        None: it cannot be known from here.
+        """
+
+
 class Journal(Protocol):
     """Undo book: a change is written here, durably, before it is made."""
 
@@ -262,12 +276,28 @@ class Journal(Protocol):
         """Return (number, kind, details) of all open changes, newest first."""
 
 
+class Keeper(Protocol):
+    """Remembers, beside the volumes themselves, which of them are filled: for the next start."""
+
+    def content(self, volume: Volume) -> str:
+        """Return what the volume was filled with (`Layout.content`); empty: nothing is known."""
+
+    def note(self, volume: Volume, content: str) -> None:
+        """Remember what the volume holds; empty: no longer what it did. Durable on return.
+
+        Raises:
+            DriverError: it could not be noted.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """Everything one worker needs of one node.
 
     Attributes:
+        keeper: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
+        networks: storage id -> the network to it, for storages that are a server's.
     """
 
     node: str
@@ -276,3 +306,5 @@ class Site:
     clock: Clock
     simulated: bool = False
     poll_seconds: float = 0.1
+    networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
+    keeper: Keeper | None = None

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
+from pvebench.model.disk import (
+    DEVICE_OPTIONS,
+    Aio,
+    Bus,
+    Cache,
+    Disk,
+    Format,
+    Preallocation,
+    ScsiHw,
+)
 from pvebench.model.layout import Filesystem
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, format_size
@@ -28,6 +37,8 @@ class StorageKind:
         files: whether volumes are files here: only those can be preallocated, or overlay another.
         network: whether QEMU itself speaks the storage's protocol; then there is no aio.
         tuned: whether we make the volumes ourselves, and so decide on qcow2's own options.
+        own_device: whether a volume has a whole block device of this machine for itself, so that
+            changing the device's settings concerns nobody else.
     """
 
     name: str
@@ -35,14 +46,15 @@ class StorageKind:
     files: bool = False
     network: bool = False
     tuned: bool = True
+    own_device: bool = False
 
 
 STORAGE_KINDS: dict[str, StorageKind] = {
     kind.name: kind
     for kind in (
         StorageKind(name="dir", formats=frozenset(Format), files=True),
-        StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2})),
-        StorageKind(name="block", formats=frozenset({Format.RAW})),
+        StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2}), own_device=True),
+        StorageKind(name="block", formats=frozenset({Format.RAW}), own_device=True),
         StorageKind(name="nbd", formats=frozenset({Format.RAW}), network=True),
         StorageKind(name="nfs", formats=frozenset({Format.RAW, Format.QCOW2}), network=True),
     )
@@ -55,6 +67,10 @@ def _single_scsi(disk: Disk) -> bool:
 
 def _of_qcow2(disk: Disk) -> bool:
     return bool(disk.cluster_size or disk.extended_l2 or disk.backing)
+
+
+def _of_device(disk: Disk) -> bool:
+    return bool(disk.differences(DEVICE_OPTIONS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +140,15 @@ RULES: tuple[Rule, ...] = (
         "aio concerns local files and devices; QEMU itself speaks to this storage",
         lambda disk, storage: storage.network and disk.aio is not Aio.IO_URING,
     ),
+    Rule(
+        "drive_cache, read_ahead and scheduler need a device that is pvebench's alone: a storage "
+        "of kind loop or block",
+        lambda disk, storage: _of_device(disk) and not storage.own_device,
+    ),
+    Rule(
+        "a loop device has no drive with a cache",
+        lambda disk, storage: disk.drive_cache is not None and storage.name == "loop",
+    ),
 )
 
 
@@ -140,7 +165,8 @@ def _on_host(scenario: Scenario, storage: StorageKind) -> str | None:
     disk = scenario.disk
     if storage.network:
         return "QEMU itself speaks to this storage, so the host has no row of its own"
-    plain = disk.format is Format.RAW and disk.cache is Cache.NONE and not disk.differences()
+    of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
+    plain = disk.format is Format.RAW and disk.cache is Cache.NONE and not of_vm
     if not plain or scenario.layout.on_filesystem:
         return "the host's own row has no disk options: raw, cache none, no filesystem"
     return None

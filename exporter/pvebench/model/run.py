@@ -71,6 +71,8 @@ class Run:
         evidence: name -> text: the job, raw output, effective configuration, host figures, log.
         written_bytes: to the test disk, by everything that the run did: fill, ramp and job.
         retryable: of a failed run: whether the same attempt may work when made again. Not stored.
+        pass_number: which run of its case in its cycle, from 1; 0: not counted, as of a run that
+            was skipped.
     """
 
     uid: str
@@ -85,6 +87,7 @@ class Run:
     evidence: Mapping[str, str] = field(default_factory=dict)
     written_bytes: int = 0
     retryable: bool = False
+    pass_number: int = 0
 
     @property
     def duration_seconds(self) -> float:

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from pvebench.model.disk import VOLUME_OPTIONS, Disk, option_text
+from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, option_text
 from pvebench.model.layout import Layout
 
 
@@ -47,6 +47,12 @@ class Scenario:
         different = [*disk.differences(), *self.layout.differences()]
         tail = [f"{key}-{value}" for key, value in different]
         return ".".join([*head, *tail])
+
+    @cached_property
+    def host_slug(self) -> str:
+        """Slug of the host's own row on this storage: the same settings of the device below."""
+        tail = [f".{key}-{value}" for key, value in self.disk.differences(DEVICE_OPTIONS)]
+        return "".join([f"{self.storage}.host.raw.none", *tail])
 
     @cached_property
     def volume(self) -> str:

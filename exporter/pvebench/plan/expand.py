@@ -12,7 +12,7 @@ from typing import Any, Final
 from pvebench.config import Pack
 from pvebench.config.options import LAYOUT_OPTIONS
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.disk import Bus, Cache, Disk, Format, option_text
+from pvebench.model.disk import DEVICE_OPTIONS, Bus, Cache, Disk, Format, option_text
 from pvebench.model.layout import Layout
 from pvebench.model.rules import StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
@@ -119,8 +119,14 @@ def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
     ]
     first = {name: values[0] for name, values in pack.axes.items()}
     seen = set()
-    own = [{**HOST_ROW, "storage": name} for name in pack.axes["storage"]] if host else []
-    for options in [*own, *combined, *({**first, **variant} for variant in pack.variants)]:
+    variants = [{**first, **variant} for variant in pack.variants]
+    # Guests are compared with the host on the same storage, with the same settings below it.
+    kept = ("storage", *DEVICE_OPTIONS)
+    own = [
+        {**HOST_ROW, **{key: options[key] for key in kept if key in options}}
+        for options in (*combined, *variants)
+    ]
+    for options in [*(own if host else ()), *combined, *variants]:
         scenario = _scenario(pack, node, options)
         if scenario.slug not in seen:
             seen.add(scenario.slug)

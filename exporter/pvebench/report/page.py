@@ -14,8 +14,8 @@ from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
 from pvebench.report.drawing import Curve, bars, curves
 from pvebench.report.profile import ProfileLine, profile
-from pvebench.report.series import Series
-from pvebench.report.table import Cell, ResultRow, result_rows
+from pvebench.report.series import Cell, Series
+from pvebench.report.table import ResultRow, result_rows
 from pvebench.store import StoredRun
 
 FACTS = (
@@ -53,9 +53,16 @@ class Block:
     drawing: Any
 
 
-def report_html(subject: Subject, runs: Sequence[StoredRun], series: Series | None = None) -> str:
-    """Return the report as the text of an HTML file; everything in it is escaped."""
-    rows = result_rows(runs, series)
+def report_html(
+    subject: Subject, runs: Sequence[StoredRun], series: Series | None = None,
+    relative_to: str = "",
+) -> str:  # fmt: skip
+    """Return the report as the text of an HTML file; everything in it is escaped.
+
+    Args:
+        relative_to: slug of the scenario that the others are divided by; empty: none.
+    """
+    rows = result_rows(runs, series, relative_to)
     blocks = _blocks(rows)
     used = {run.environment for run in runs}
     known = [entry for entry in subject.environments if entry["digest"] in used]
@@ -64,6 +71,9 @@ def report_html(subject: Subject, runs: Sequence[StoredRun], series: Series | No
         environments=known, facts=FACTS, doubtful=[row for row in rows if _doubtful(row)],
         profile=_profile(rows), sweeps=_sweeps(rows), cases=len({row["scenario"] for row in rows}),
         runs=len(runs), repeated=any(_number(row["good_runs"]) > 1 for row in rows),
+        passes=any(row["passes"] for row in rows), relative_to=relative_to,
+        network=any(row["network_share_ratio"] is not None for row in rows),
+        trips=any(row["network_round_trip_seconds"] is not None for row in rows),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from pvebench.analysis.honesty import Figures
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, ToolFailed
+from pvebench.report.columns import Mapped, read_columns
 from pvebench.report.series import ReferenceRow, Series
 from pvebench.report.shapes import SHAPES, columns_text
 from pvebench.workloads.fio_json import number, read_report
@@ -31,19 +32,33 @@ def published(name: str) -> Series:
     return _series(name, date, source, name + ".csv", file.read_text("utf-8"))
 
 
-def read_file(path: Path, *, name: str, date: str) -> Series:
+def read_file(path: Path, *, name: str, date: str, mapped: Mapped | None = None) -> Series:
     """Return the series in a file of the user's: fio's JSON, or a CSV table.
+
+    Args:
+        mapped: what its columns mean; None: it is fio's JSON, or has one of the known forms.
 
     Raises:
         ConfigError: it cannot be read, or has no form that is known here.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem(str(path), 0, 0, f"cannot be read: {error}")]) from error
+    text = _text(path)
+    if mapped is not None:
+        rows = read_columns(str(path), text, mapped)
+        return Series(name=name, date=date, source=str(path), rows=rows)
     if text.lstrip().startswith("{") or path.suffix == ".json":
         return Series(name=name, date=date, source=str(path), rows=_fio_rows(path, text))
     return _series(name, date, str(path), str(path), text)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")  # spreadsheets put a mark in front
+    except OSError as error:
+        raise ConfigError([Problem(str(path), 0, 0, f"cannot be read: {error}")]) from error
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start + 1} is not UTF-8"
+        step = f"iconv -f WINDOWS-1252 -t UTF-8 {path} > new.csv, if a spreadsheet wrote it"
+        raise ConfigError([Problem(str(path), 0, 0, message)], next_step=step) from error
 
 
 def _series(name: str, date: str, source: str, file: str, text: str) -> Series:
@@ -52,7 +67,8 @@ def _series(name: str, date: str, source: str, file: str, text: str) -> Series:
     shape = next((read for wanted, read in SHAPES if wanted <= columns), None)
     if shape is None:
         message = f"no table that is known here; its columns must include {columns_text()}"
-        raise ConfigError([Problem(file, 1, 1, message)])
+        step = "or say what its columns mean: --column iops=HEADER --column rw=HEADER …"
+        raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
     rows = []
     for record in reader:
         line = reader.line_num

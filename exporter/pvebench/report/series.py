@@ -13,6 +13,8 @@ from typing import Any
 from pvebench.analysis.honesty import Figures, Suspicion, contradictions, cpu_out_of_range
 
 Values = Mapping[tuple[str, str], float]
+Cell = str | int | float | None
+"""What a field of a table holds; None: nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

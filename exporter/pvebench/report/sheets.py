@@ -8,15 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pvebench.report.table import BESIDE_COLUMNS, COLUMNS, Cell, ResultRow
+from pvebench.report.series import Cell
+from pvebench.report.table import BESIDE_COLUMNS, COLUMNS, RELATIVE_COLUMNS, ResultRow
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def columns_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
-    """Return the columns; those of a published table only if one is beside."""
+    """Return the columns; those of a published table or of ratios only if there are any."""
     beside = any(row["published"] is not None for row in rows)
-    return (*COLUMNS, *(BESIDE_COLUMNS if beside else ()))
+    relative = any(row["relative_to"] for row in rows)
+    return (
+        *COLUMNS, *(BESIDE_COLUMNS if beside else ()), *(RELATIVE_COLUMNS if relative else ())
+    )  # fmt: skip
 
 
 def csv_text(rows: Sequence[ResultRow]) -> str:

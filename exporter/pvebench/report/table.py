@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pvebench.model.run import Sample
-from pvebench.report.series import Series
+from pvebench.model.run import Outcome, Sample
+from pvebench.report.series import Cell, Series
+from pvebench.report.several import OVER_RUNS, PASSES, over_runs, passes
 from pvebench.store import StoredRun
 
-Cell = str | int | float | None
 _NUMBERS: Final = {
     "iops": ("iops", ""),
     "bandwidth_bytes_per_second": ("bandwidth", ""),
@@ -19,13 +18,16 @@ _NUMBERS: Final = {
     "latency_p99_seconds": ("clat_percentile", "99"),
     "device_share_ratio": ("device_share", ""),
     "guest_to_host_ratio": ("guest_to_host", ""),
+    "network_share_ratio": ("network_share", ""),
 }
 COLUMNS: Final = (
     "node", "storage", "bus", "format", "cache", "scenario", "workload", "title", "tool", "rw",
     "block_size_bytes", "io_depth", "jobs", "direction", "outcome", "reason", "caveats", "run",
-    "finished", *_NUMBERS, "good_runs", "first", "best", "median", "best_metric",
+    "finished", *_NUMBERS,
+    "network_round_trip_seconds", *OVER_RUNS, *PASSES,
 )  # fmt: skip
 BESIDE_COLUMNS: Final = ("published_metric", "published", "ratio_to_published", "published_doubt")
+RELATIVE_COLUMNS: Final = ("relative_to", "ratio_to_relative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,14 @@ class ResultRow:
         return self.cells.get(column)
 
 
-def result_rows(runs: Iterable[StoredRun], series: Series | None = None) -> list[ResultRow]:
-    """Return the rows of the cases that `runs` (newest first) belong to, in a readable order."""
+def result_rows(
+    runs: Iterable[StoredRun], series: Series | None = None, relative_to: str = ""
+) -> list[ResultRow]:
+    """Return the rows of the cases that `runs` (newest first) belong to, in a readable order.
+
+    Args:
+        relative_to: slug of the scenario whose rows the others are divided by; empty: none.
+    """
     by_case: dict[str, list[StoredRun]] = {}
     for run in runs:
         by_case.setdefault(run.case_key, []).append(run)
@@ -52,7 +60,31 @@ def result_rows(runs: Iterable[StoredRun], series: Series | None = None) -> list
         for history in by_case.values()
         for row in _rows_of_case(history, series)
     ]  # fmt: skip
+    rows = relative(rows, relative_to) if relative_to else rows
     return sorted(rows, key=_order)
+
+
+def relative(rows: Sequence[ResultRow], scenario: str) -> list[ResultRow]:
+    """Return the rows with their speed over that of `scenario` with the same workload.
+
+    A row whose outcome is not good is no measure for others, and has no ratio itself.
+    """
+
+    def speed(row: ResultRow) -> float | None:
+        value = row["iops"] if row["iops"] is not None else row["bandwidth_bytes_per_second"]
+        good = Outcome(str(row["outcome"])).good
+        return float(value) if good and isinstance(value, int | float) else None
+
+    keys = ("node", "workload", "direction")
+    base = {
+        tuple(row[key] for key in keys): speed(row) for row in rows if row["scenario"] == scenario
+    }
+    found = []
+    for row in rows:
+        own, theirs = speed(row), base.get(tuple(row[key] for key in keys))
+        ratio = own / theirs if own is not None and theirs else None
+        found.append(ResultRow({**row.cells, "relative_to": scenario, "ratio_to_relative": ratio}))
+    return found
 
 
 def _order(row: ResultRow) -> tuple[str, ...]:
@@ -63,7 +95,7 @@ def _order(row: ResultRow) -> tuple[str, ...]:
 
 
 def _rows_of_case(history: Sequence[StoredRun], series: Series | None) -> list[ResultRow]:
-    last, good = history[0], [run for run in history if run.outcome.good]
+    last = history[0]
     definition = last.definition
     workload = definition["workload"]
     parameters = workload["parameters"]
@@ -74,14 +106,16 @@ def _rows_of_case(history: Sequence[StoredRun], series: Series | None) -> list[R
         "io_depth": parameters.get("iodepth"), "jobs": parameters.get("numjobs"),
         "outcome": str(last.outcome), "reason": last.reason,
         "caveats": ", ".join(workload.get("caveats", ())), "run": last.number,
-        "finished": last.finished.isoformat(timespec="seconds"), "good_runs": len(good),
+        "finished": last.finished.isoformat(timespec="seconds"),
     }  # fmt: skip
+    trip = _values(last.samples, "").get(("network_round_trip", ""))
+    common["network_round_trip_seconds"] = trip
     rows = []
     for direction in workload["directions"] or ("",):
         values = _values(last.samples, direction)
         cells: dict[str, Cell] = {**common, "direction": direction}
         cells |= {column: values.get(key) for column, key in _NUMBERS.items()}
-        cells |= _over_runs(good, direction)
+        cells |= over_runs(history, direction) | passes(history, direction)
         if series is not None:
             cells |= _beside(series, definition, direction, cells)
         rows.append(ResultRow(cells))
@@ -94,22 +128,6 @@ def _values(samples: Iterable[Sample], direction: str) -> dict[tuple[str, str], 
         for sample in samples
         if str(sample.direction or "") == direction
     }
-
-
-def _over_runs(good: Sequence[StoredRun], direction: str) -> dict[str, Cell]:
-    """Return the first, the best and the median of all good runs, newest first as given."""
-    for metric in ("iops", "bandwidth"):
-        reached = [
-            values[metric, ""]
-            for run in good
-            if (metric, "") in (values := _values(run.samples, direction))
-        ]
-        if reached:
-            return {
-                "first": reached[-1], "best": max(reached), "median": statistics.median(reached),
-                "best_metric": metric,
-            }  # fmt: skip
-    return {}
 
 
 def _beside(

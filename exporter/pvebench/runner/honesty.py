@@ -58,6 +58,8 @@ def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judge
         figures, doubts = figures + made, doubts + found
         made, found = _against_host(case, direction, values, around.host)
         figures, doubts = figures + made, doubts + found
+        made, found = _against_network(case, direction, values)
+        figures, doubts = figures + made, doubts + found
     made, found = _flush_share(case, values)
     figures, doubts = figures + made, doubts + found + _cpu(case, values, around)
     reads = Direction.READ in case.workload.directions
@@ -152,6 +154,18 @@ def _against_host(
     if direction is not Direction.WRITE or not _synced(case):
         return [ratio], []
     return [ratio], honesty.doubt_sync_write(guest, own)
+
+
+def _against_network(
+    case: Case, direction: Direction, values: _Values
+) -> tuple[list[Sample], list[Suspicion]]:
+    limit, speed = values.get(("network_limit", None, "")), values.get(("bandwidth", direction, ""))
+    if not limit or speed is None or direction is Direction.TRIM:
+        return [], []
+    share = speed / limit
+    judged = case.scenario.disk.cache.direct and Caveat.CACHE not in case.workload.caveats
+    doubts = honesty.doubt_network(str(direction), share) if judged else []
+    return [Sample("network_share", direction, share, Unit.RATIO)], doubts
 
 
 def _synced(case: Case) -> bool:

@@ -11,47 +11,27 @@ from typing import Final
 
 import structlog
 
-from pvebench.analysis.steady import steadiness
 from pvebench.errors import DriverError, Interrupted, PvebenchError
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Attachment, Site, Volume
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
-from pvebench.model.workload import Case, Direction
+from pvebench.model.workload import Case
 from pvebench.runner.honesty import Circumstances, HostRates, judge
 from pvebench.runner.measure import Measured, run_job
 from pvebench.runner.observer import Observer
+from pvebench.runner.result import Result, slopes
 from pvebench.runner.setup import Evidence, Ready, Setup
-from pvebench.runner.steady import Settled, settle
+from pvebench.runner.steady import settle
 from pvebench.runner.verify import Invalid
-from pvebench.runner.window import window_samples
+from pvebench.runner.window import network_samples, window_samples
 from pvebench.workloads import ROOMS, Parsed
 
 log = structlog.get_logger()
 
 CACHED_LIMIT: Final = 0.01
 """Share of the volume that may stay in the host's page cache before a run."""
-NOISY_INTERVALS: Final = 5
-"""Fewer intervals say too little to call a run noisy."""
-
-
-@dataclasses.dataclass(slots=True)
-class _Result:
-    """What comes of a run, filled as it goes."""
-
-    outcome: Outcome = Outcome.OK
-    reason: str = ""
-    retryable: bool = False
-    filled: bool = True
-    samples: list[Sample] = dataclasses.field(default_factory=list)
-    evidence: Evidence = dataclasses.field(default_factory=dict)
-    written_bytes: int = 0
-
-    def demote(self, outcome: Outcome, reason: str) -> None:
-        """Lower a good outcome; the first reason stays, unless the new one ends being good."""
-        if self.outcome is Outcome.OK or (self.outcome.good and not outcome.good):
-            self.outcome, self.reason = outcome, reason
 
 
 def _no_host_rates(case: Case) -> HostRates:
@@ -84,7 +64,7 @@ class Runner:
             Interrupted: a stop was requested; the case has no run then.
         """
         started = self._site.clock.now()
-        result = _Result()
+        result = Result()
         try:
             try:
                 self._measure(case, conduct, result)
@@ -93,23 +73,23 @@ class Runner:
         except Interrupted:
             raise
         except Invalid as error:
-            self._fail(result, Outcome.INVALID, str(error))
+            result.fail(Outcome.INVALID, str(error))
         except PvebenchError as error:
-            self._fail(result, Outcome.FAILED, error.reason)
+            result.fail(Outcome.FAILED, error.reason)
             result.retryable = error.retryable
             result.evidence["error"] = f"{error}\n\n{error.evidence}".strip()
             if isinstance(error, DriverError):
                 self._setup.distrust()
         except OSError as error:
             # A failing disk under the volume is a result, not a reason to end the service.
-            self._fail(result, Outcome.FAILED, f"{type(error).__name__}: {error}")
+            result.fail(Outcome.FAILED, f"{type(error).__name__}: {error}")
             result.evidence["error"] = result.reason
             self._setup.distrust()
         except Exception as error:
             # Our own mistake, such as an output that no parser expected: one case pays for it,
             # with all that is needed to mend it, and the others go on.
             log.exception("a run failed by a fault of pvebench", case=case.slug)
-            self._fail(result, Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
+            result.fail(Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
             result.evidence["error"] = traceback.format_exc()
             self._setup.distrust()
         return Run(
@@ -158,16 +138,11 @@ class Runner:
         self._counted = attached, total
         return max(0, total - before)
 
-    @staticmethod
-    def _fail(result: _Result, outcome: Outcome, reason: str) -> None:
-        result.outcome, result.reason = outcome, reason
-        result.samples.clear()
-
     def close(self) -> None:
         """End the VM and remove the volumes."""
         self._setup.close()
 
-    def _measure(self, case: Case, conduct: Conduct, result: _Result) -> None:
+    def _measure(self, case: Case, conduct: Conduct, result: Result) -> None:
         def tell(phase: Phase, seconds: float = 0.0) -> None:
             self._observer.phase(case, phase, seconds)
 
@@ -183,10 +158,10 @@ class Runner:
             tell(Phase.SETTLE, case.workload.steady.limit_seconds)
             rule = case.workload.steady
             settled = settle(self._site, ready.guest, case.workload, ready.target, rule)
-            _note_settled(settled, result)
+            result.settled(settled)
         if ready.boot_seconds:
             result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
-        _judge_noise(conduct, self._run_workload(case, ready, result), result)
+        result.judge_noise(conduct, self._run_workload(case, ready, result))
 
     def _check_cache(self, volume: Volume, evidence: Evidence) -> None:
         cached = self._site.hypervisor.drop_caches(volume)
@@ -197,8 +172,10 @@ class Runner:
                 f"another process seems to use it"
             )
 
-    def _run_workload(self, case: Case, ready: Ready, result: _Result) -> Parsed:
+    def _run_workload(self, case: Case, ready: Ready, result: Result) -> Parsed:
         workload, room = case.workload, ROOMS[case.workload.tool]
+        if workload.directions:
+            result.samples += network_samples(self._site.networks.get(case.scenario.storage))
         job = room.job(workload, ready.target)
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
@@ -214,7 +191,7 @@ class Runner:
         if notes := (*measured.notes, *parsed.notes):
             result.evidence["notes"] = "\n".join(notes)
         result.samples += parsed.samples
-        result.samples += _slopes(parsed)
+        result.samples += slopes(parsed)
         if workload.runtime_seconds or not job.timed:
             found = window_samples(measured.start, measured.end)
             on_host = case.scenario.disk.on_host  # no QEMU there that could count
@@ -222,7 +199,7 @@ class Runner:
         self._judge_honesty(case, ready, measured, result)
         return parsed
 
-    def _judge_honesty(self, case: Case, ready: Ready, measured: Measured, result: _Result) -> None:
+    def _judge_honesty(self, case: Case, ready: Ready, measured: Measured, result: Result) -> None:
         around = Circumstances(
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,
@@ -236,34 +213,6 @@ class Runner:
 
     def _known_environment(self) -> Environment:
         return self._setup.environment or self._site.hypervisor.host_environment()
-
-
-def _note_settled(settled: Settled, result: _Result) -> None:
-    result.samples += settled.samples()
-    result.evidence["steady_rates"] = "\n".join(f"{rate:.1f}" for rate in settled.rates)
-    if not settled.steady:
-        result.demote(Outcome.NOT_STEADY, settled.reason())
-
-
-def _slopes(parsed: Parsed) -> list[Sample]:
-    """Return how much the rate still moved within the measured window, for each direction."""
-    found = {name: steadiness(values) for name, values in parsed.intervals.items()}
-    return [
-        Sample("iops_slope", Direction(name), one.slope_ratio, Unit.RATIO)
-        for name, one in found.items()
-        if one is not None
-    ]
-
-
-def _judge_noise(conduct: Conduct, parsed: Parsed, result: _Result) -> None:
-    enough = [len(values) >= NOISY_INTERVALS for values in parsed.intervals.values()]
-    variations = [one.value for one in parsed.samples if one.metric == "iops_variation"]
-    worst = max(variations, default=0.0)
-    if all(enough) and worst > conduct.noisy_ratio:
-        result.demote(
-            Outcome.NOISY,
-            f"the intervals vary by {worst:.0%} of their mean, more than {conduct.noisy_ratio:.0%}",
-        )
 
 
 def _host(measured: Measured) -> str:

@@ -12,6 +12,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.ports import Attachment, Guest, Plug, Site, Volume
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
+from pvebench.runner.contents import Contents
 from pvebench.runner.measure import finish_job, start_job, wait_for_end
 from pvebench.runner.verify import Invalid, mismatch
 from pvebench.workloads import Target
@@ -51,7 +52,7 @@ class Setup:
         self._guest: Guest | None = None
         self._ready: Ready | None = None
         self._mounted = False
-        self._content: dict[str, str] = {}
+        self._contents = Contents(site.keeper)
         self._suspect = False
         self.environment: Environment | None = None
 
@@ -108,7 +109,7 @@ class Setup:
         hypervisor.detach()
         volume, new = hypervisor.volume(scenario)
         if new:
-            self._content.pop(volume.volid, None)
+            self._contents.renewed(volume)
         tell(Phase.BOOT)
         guest = hypervisor.boot(
             scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
@@ -130,11 +131,10 @@ class Setup:
     def _prepare(self, ready: Ready, tell: Tell) -> None:
         """Put on the volume what the scenario wants: data everywhere, or a file full of it."""
         layout, volume = ready.scenario.layout, ready.volume
+        self._contents.meet(volume, layout, ready.guest, ready.target)
         there = self.filled(ready)
         if not there:
-            self._content.pop(
-                volume.volid, None
-            )  # from here on it is neither the one nor the other
+            self._contents.lost(volume)  # from here on it is neither the one nor the other
         if layout.on_filesystem and not self._mounted:
             device = ready.attachment.device
             if not there:
@@ -146,7 +146,7 @@ class Setup:
             return
         tell(Phase.FILL)
         self._fill(ready)
-        self._content[volume.volid] = layout.content
+        self._contents.wrote(volume, layout)
 
     def _fill(self, ready: Ready) -> None:
         """Write random data everywhere: holes and zeros read too fast."""
@@ -181,12 +181,11 @@ class Setup:
 
     def filled(self, ready: Ready) -> bool:
         """Return whether everything that the case may read was written before."""
-        volume, content = ready.volume, ready.scenario.layout.content
-        return volume.complete or self._content.get(volume.volid) == content
+        return self._contents.holds(ready.volume, ready.scenario.layout)
 
     def spoil(self, volume: Volume) -> None:
         """Note that what is on the volume is no longer what it was: the next case prepares it."""
-        self._content.pop(volume.volid, None)
+        self._contents.lost(volume)
 
     def distrust(self) -> None:
         """Note that whatever is plugged in now may not be what it should be."""
@@ -216,10 +215,10 @@ class Setup:
         self._site.hypervisor.power_off()
 
     def close(self) -> None:
-        """End the VM and remove the volumes."""
+        """End the VM and remove the volumes, or set them aside."""
         self._guest = self._ready = None
         self._mounted = False
-        self._content.clear()
+        self._contents.clear()
         self._site.hypervisor.shutdown()
 
 

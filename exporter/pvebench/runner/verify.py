@@ -15,12 +15,13 @@ def mismatch(scenario: Scenario, attachment: Attachment) -> str:
     """Return what differs between the scenario and the read-back, or an empty string.
 
     An option that was not read back counts as a difference unless the driver says that
-    nothing outside can confirm it.
+    nothing outside can confirm it. An option that is left as it is may be anything.
     """
+    disk = scenario.disk
     asked = {
-        key: option_text(getattr(scenario.disk, key))
-        for key in scenario.disk.__dataclass_fields__
-        if key not in attachment.unverified
+        key: option_text(getattr(disk, key))
+        for key in disk.__dataclass_fields__
+        if key not in attachment.unverified and getattr(disk, key) is not None
     }
     asked["size_bytes"] = str(scenario.volume_bytes)
     differences = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.model.ports import BlockCounters, HostSnapshot, StorageNetwork
 from pvebench.model.run import Sample, Unit
 
 
@@ -41,6 +41,23 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
     samples += _pressures(start.host, end.host, seconds)
     return samples + _block_samples(start.block, end.block)
+
+
+def network_samples(network: StorageNetwork | None) -> list[Sample]:
+    """Return what the link to the storage's server carries, and a round trip before the run.
+
+    Before it, since a link full of data would measure its own queues.
+    """
+    if network is None:
+        return []
+    samples = []
+    if network.link_bits_per_second:
+        limit = network.link_bits_per_second / 8
+        samples.append(Sample("network_limit", None, limit, Unit.BYTES_PER_SECOND))
+    seconds = network.round_trip()
+    if seconds is not None:
+        samples.append(Sample("network_round_trip", None, seconds, Unit.SECONDS))
+    return samples
 
 
 def _pressures(start: HostSnapshot, end: HostSnapshot, seconds: float) -> list[Sample]:

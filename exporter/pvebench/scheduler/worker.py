@@ -22,6 +22,7 @@ from pvebench.plan import Assignment, Plan
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.agenda import Agenda
 from pvebench.scheduler.gate import Gate
+from pvebench.scheduler.passes import Passes
 from pvebench.scheduler.present import Present
 from pvebench.store import Store
 
@@ -60,6 +61,7 @@ class Worker:
         self._runner = Runner(
             site, observers, lambda case: store.history.host_rates(case, site.clock.now())
         )
+        self._passes = Passes()
         self._queue: list[Case] = []
         self._conduct = Conduct()
         self._cycles_done = 0
@@ -158,6 +160,7 @@ class Worker:
 
     def _open_cycle(self, uid: str, pack: Pack, plan: Plan, now: datetime) -> None:
         planned = len(plan.cases)
+        self._passes.begin()
         self._store.begin_cycle(
             uid, node=self._site.node, pack=pack.name, tier=pack.tier, planned=planned
         )
@@ -189,7 +192,7 @@ class Worker:
             disturbed = self._gate.leave(case)
         if disturbed and run.outcome is Outcome.OK:
             run = replace(run, outcome=Outcome.NOISY, reason=disturbed)
-        self._finish(run)
+        self._finish(self._passes.counted(run))
         return 0.0
 
     def _look_after(self) -> None:

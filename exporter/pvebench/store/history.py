@@ -89,7 +89,7 @@ class History:
         second where the tool gives no other rate. Empty if there is none.
         """
         scenario = case.scenario
-        first = f"{scenario.node}/{scenario.storage}.host.raw.none/{case.workload.slug}/"
+        first = f"{scenario.node}/{scenario.host_slug}/{case.workload.slug}/"
         week_ago = (now - HOST_ROW_AGE).timestamp()
         query = (
             select(runs)

@@ -22,6 +22,7 @@ class StoredRun:
         number: the store's own number, for links.
         definition: labels, meaning and workload of the case when it ran (see `define`).
         environment: digest of the environment it ran in.
+        pass_number: which run of its case in its cycle, from 1; 0: not known.
         samples: empty where the caller did not ask for them.
     """
 
@@ -38,6 +39,7 @@ class StoredRun:
     finished: datetime
     outcome: Outcome
     reason: str
+    pass_number: int = 0
     samples: tuple[Sample, ...] = ()
 
 

@@ -49,6 +49,7 @@ def stored_run(row: Row[Any], found: Iterable[Sample] = ()) -> StoredRun:
         finished=datetime.fromtimestamp(row.finished, UTC),
         outcome=Outcome(row.outcome),
         reason=row.reason,
+        pass_number=row.pass_number,
         samples=tuple(found),
     )
 
@@ -68,6 +69,7 @@ def run_row(run: Run) -> dict[str, Any]:
         "finished": run.finished.timestamp(),
         "outcome": str(run.outcome),
         "reason": run.reason,
+        "pass_number": run.pass_number,
     }
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -72,6 +72,8 @@ runs = Table(
     Column("finished", Float, nullable=False),
     Column("outcome", String, nullable=False),
     Column("reason", Text, nullable=False),
+    # 0: stored before passes were counted, or a run that was not made.
+    Column("pass_number", Integer, nullable=False, server_default="0"),
     Index("runs_of_case", "case_key", "finished"),
     Index("runs_by_time", "finished"),
 )

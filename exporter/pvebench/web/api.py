@@ -140,8 +140,8 @@ def run_data(run: StoredRun) -> Data:
     """Return a run as plain data."""
     return {
         "run": run.number, "uid": run.uid, "case_key": run.case_key, "cycle": run.cycle,
-        "environment": run.environment, "node": run.node, "scenario": run.scenario,
-        "workload": run.workload, "started": run.started.isoformat(),
+        "pass": run.pass_number, "environment": run.environment, "node": run.node,
+        "scenario": run.scenario, "workload": run.workload, "started": run.started.isoformat(),
         "finished": run.finished.isoformat(), "outcome": str(run.outcome),
         "reason": without_secrets(run.reason), "samples": _samples_data(run),
     }  # fmt: skip

@@ -38,6 +38,7 @@ class RunRow:
     """A run in the list of a case."""
 
     number: int
+    pass_number: int
     outcome: str
     good: bool
     reason: str
@@ -75,10 +76,12 @@ class RunView:
     """The page of one run.
 
     Attributes:
+        pass_number: which run of its case in its cycle; 0: not known.
         evidence: (name, text), the effective configuration first.
     """
 
     number: int
+    pass_number: int
     uid: str
     case_slug: str
     case_url: str
@@ -140,6 +143,7 @@ def run_view(store: Store, number: int) -> RunView | None:
         return None
     return RunView(
         number=run.number,
+        pass_number=run.pass_number,
         uid=run.uid,
         case_slug=f"{run.scenario}/{run.workload}",
         case_url=case_url(run.case_key),
@@ -159,9 +163,9 @@ def run_view(store: Store, number: int) -> RunView | None:
 def run_row(run: StoredRun, now: datetime, *, values: str, environment: str) -> RunRow:
     """Return a run as a row of a list."""
     return RunRow(
-        number=run.number, outcome=outcome_text(run.outcome), good=run.outcome.value == "ok",
-        reason=without_secrets(run.reason), values=values, environment=environment,
-        finished=iso(run.finished), moment=show_moment(run.finished),
+        number=run.number, pass_number=run.pass_number, outcome=outcome_text(run.outcome),
+        good=run.outcome.value == "ok", reason=without_secrets(run.reason), values=values,
+        environment=environment, finished=iso(run.finished), moment=show_moment(run.finished),
         age=show_age((now - run.finished).total_seconds()),
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from pvebench.judging import Verdicts
 from pvebench.judging.data import verdicts_data
+from pvebench.judging.rows import COLUMNS, verdict_row, verdict_sign
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
 from pvebench.web import api
@@ -94,7 +95,13 @@ class Pages:
         page = case_view(self._board.store, key, self._now(), planned=definition)
         if page is None:
             raise _no_case(key)
-        values = {"url": case_url(key), "simulated": content.simulated, "here": ""}
+        judged = [
+            (verdict_sign(one.state), verdict_row(one)) for one in self._verdicts().of_case(key)
+        ]
+        values = {
+            "url": case_url(key), "simulated": content.simulated, "here": "",
+            "judged": judged, "columns": COLUMNS,
+        }  # fmt: skip
         return _html(render("case.html", page=page, **values))
 
     def run(self, request: Request) -> Response:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from pvebench.errors import PortInUse
 
@@ -41,7 +41,7 @@ def listen(address: str) -> socket.socket:
 class WebServer:
     """Serves an application on an open socket from its own thread, until closed."""
 
-    def __init__(self, app: Starlette, opened: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, opened: socket.socket) -> None:
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
         self._server = uvicorn.Server(config)
         self._socket = opened

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from pvebench.analysis.verdict import Verdict
+from pvebench.analysis.wording import change_text
+from pvebench.judging.rows import verdict_sign
 from pvebench.model.run import Outcome
 from pvebench.web.board import CaseState, Content, Number, PlannedCase
 from pvebench.web.present import case_url
@@ -25,6 +28,7 @@ class Note:
     sign: str
     word: str
     url: str = ""
+    good: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +84,14 @@ def is_stale(planned: PlannedCase | None, state: CaseState, now: datetime) -> bo
 
 
 def tables_view(
-    content: Content, shown: Mapping[str, Mapping[str, Any]], now: datetime
-) -> tuple[Table, ...]:
-    """Return the tables of the shown cases, in a stable order."""
+    content: Content, shown: Mapping[str, Mapping[str, Any]], now: datetime,
+    changed: Mapping[str, Verdict],
+) -> tuple[Table, ...]:  # fmt: skip
+    """Return the tables of the shown cases, in a stable order.
+
+    Args:
+        changed: case key -> what is confirmed of it.
+    """
     groups: dict[tuple[str, str, str, str], dict[str, Mapping[str, Any]]] = {}
     for key, definition in shown.items():
         labels = definition["labels"]
@@ -90,13 +99,14 @@ def tables_view(
         groups.setdefault(group, {})[key] = definition
     several = len({node for node, *_ in groups}) > 1
     return tuple(
-        _table(content, group, groups[group], now, name_node=several) for group in sorted(groups)
+        _table(content, group, groups[group], now, changed, name_node=several)
+        for group in sorted(groups)
     )
 
 
 def _table(
     content: Content, group: tuple[str, str, str, str], cases: Mapping[str, Mapping[str, Any]],
-    now: datetime, *, name_node: bool,
+    now: datetime, changed: Mapping[str, Verdict], *, name_node: bool,
 ) -> Table:  # fmt: skip
     node, storage, _, form = group
     grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
@@ -104,7 +114,9 @@ def _table(
     for key, definition in cases.items():
         labels = definition["labels"]
         title = str(definition["workload"]["title"])
-        cell = _cell(key, content.planned.get(key), content.states.get(key), now)
+        cell = _cell(
+            key, content.planned.get(key), content.states.get(key), now, changed.get(key)
+        )  # fmt: skip
         row = grid.setdefault((labels["bus"], other_options(labels)), {})
         # Two cases in one cell are two definitions of one slug: the younger result counts.
         if labels["cache"] not in row or cell.finished > row[labels["cache"]].finished:
@@ -137,12 +149,15 @@ def other_options(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(part for part in tail.split(".") if part)
 
 
-def _cell(key: str, planned: PlannedCase | None, state: CaseState | None, now: datetime) -> Cell:
+def _cell(
+    key: str, planned: PlannedCase | None, state: CaseState | None, now: datetime,
+    changed: Verdict | None,
+) -> Cell:  # fmt: skip
     if state is None:
         return Cell(
             url=case_url(key), numbers=(), absent="not measured yet", age="", finished="", notes=()
         )
-    notes = []
+    notes = [] if changed is None else [_change(changed)]
     if state.last.outcome is not Outcome.OK:
         word = outcome_text(state.last.outcome)
         notes.append(Note("×", word, f"/runs/{state.last.number}"))
@@ -157,3 +172,9 @@ def _cell(key: str, planned: PlannedCase | None, state: CaseState | None, now: d
         finished="" if good is None else iso(good.finished),
         notes=tuple(notes),
     )
+
+
+def _change(verdict: Verdict) -> Note:
+    sign = verdict_sign(verdict.state)
+    text = change_text(verdict.effect, verdict.history.figure)
+    return Note(sign, f"suspicious: {text}" if sign == "!" else text, good=sign == "▲")

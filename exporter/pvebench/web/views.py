@@ -79,7 +79,7 @@ def index_view(
         simulated=content.simulated,
         workers=workers,
         counts=_counts(content, list(shown), now),
-        tables=tables_view(content, shown, now),
+        tables=tables_view(content, shown, now, verdicts.standing()),
         failures=tuple(failure_view(run, now) for run in content.failures),
         elsewhere=len(content.states.keys() - shown.keys()),
         verdict=headline(verdicts) if content.states else "",

@@ -51,7 +51,11 @@ class Beside:
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         """Plug the disk in, or look at it from here. See the port."""
-        return (self._host if disk.on_host else self._vm).attach(volume, disk)
+        if disk.on_host:
+            return self._host.attach(volume, disk)
+        attachment = self._vm.attach(volume, disk)
+        tuned = self._host.tune(volume, disk)
+        return replace(attachment, effective={**attachment.effective, **tuned})
 
     def detach(self) -> None:
         """Take the disk out. See the port."""

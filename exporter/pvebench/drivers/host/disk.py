@@ -2,7 +2,8 @@
 
 The volume is the one that VMs get too: a file of ours in a directory, or the room behind our
 mark on a device (`pvebench storage claim`). So a host row and a guest row differ in nothing but
-the virtualisation. Nothing else on the machine is touched.
+the virtualisation. Nothing else on the machine is touched; settings of the device below the
+volume (`drivers.host.tuning`) are put back.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from typing import Final
 from pvebench.drivers.host.facts import host_facts
 from pvebench.drivers.host.procfs import device_counters
 from pvebench.drivers.host.tools import HostTools
+from pvebench.drivers.host.tuning import Tuner
 from pvebench.drivers.qemu.storages import MARK, Storage
 from pvebench.errors import SwitchFailed
-from pvebench.model.disk import Disk
+from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.ports import Attachment, BlockCounters, Guest, Journal, Plug, Volume
 from pvebench.model.scenario import Machine, Scenario
 
 KIND: Final = "scratch"
 """Kind of the journal entries made here: a directory for tools' own files."""
-_READ_BACK: Final = ("bus",)
+_READ_BACK: Final = ("bus", *DEVICE_OPTIONS)
 
 
 class HostDisk:
@@ -44,6 +46,7 @@ class HostDisk:
         self._work = runtime / "host-work"
         self._journal = journal
         self._tools = HostTools()
+        self._tuner = Tuner(journal)
         self._volumes: dict[str, Volume] = {}
         self._attached: Volume | None = None
         self._counted = BlockCounters(
@@ -93,14 +96,22 @@ class HostDisk:
         # A device may be larger than the volume; beyond it nothing is touched.
         size = min(size, volume.size_bytes) if path.is_block_device() else size
         self.detach()
+        tuned = self.tune(volume, disk)
         self._attached, self._counted = volume, device_counters(path)
         scratch = self._make_scratch(path) if path.is_file() else ""
         return Attachment(
-            device=str(path), effective={"size_bytes": str(size), "bus": str(disk.bus)},
+            device=str(path), effective={"size_bytes": str(size), "bus": str(disk.bus), **tuned},
             unverified=tuple(set(Disk.__dataclass_fields__) - set(_READ_BACK)),
             raw=f"{path}: {size} bytes from {volume.offset_bytes}",
             offset_bytes=volume.offset_bytes, scratch=scratch, work=str(self._work),
         )  # fmt: skip
+
+    def tune(self, volume: Volume, disk: Disk) -> dict[str, str]:
+        """Give the device below `volume` the settings of `disk`; return them as read back.
+
+        They are put back when the disk is detached. Raises SwitchFailed.
+        """
+        return self._tuner.apply(Path(self._storages[volume.storage].opened(volume)), disk)
 
     def _make_scratch(self, volume: Path) -> str:
         path = volume.with_name(f"{volume.name}-scratch")
@@ -110,8 +121,9 @@ class HostDisk:
         return str(path)
 
     def detach(self) -> None:
-        """Remove the tools' own files. See the port."""
+        """Remove the tools' own files, put the device's settings back. See the port."""
         self._tools.close()
+        self._tuner.undo()
         self._attached = None
         if self._scratch is not None:
             path, entry = self._scratch

@@ -30,6 +30,10 @@ _COMMON: Final = frozenset(
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
 """On /nodes: running kernel, versions, what else is busy there."""
 
+SCRUB_PATH: Final = "/"
+"""Where NODE_PRIVILEGES let ZFS pools be looked at: /nodes/*/disks/zfs asks on the root itself.
+Not inherited, they open nothing below it, only what is the whole cluster's."""
+
 _TOO_MUCH: Final = frozenset({"Permissions.Modify", "Sys.Modify", "Datastore.Allocate"})
 """Rights that nothing here needs and that reach beyond the benchmark's pool."""
 
@@ -48,11 +52,23 @@ def missing_rights(table: Mapping[str, Mapping[str, int]], *, pool: str, major: 
     wanted = {f"/pool/{pool}": vm_privileges(major), "/nodes": set(NODE_PRIVILEGES)}
     found = []
     for path, privileges in wanted.items():
-        have = {name for at in _upwards(path) for name in table.get(at, {})}
-        lacking = sorted(privileges - have)
+        lacking = sorted(privileges - _rights_on(table, path))
         if lacking:
             found.append(f"{path}: {' '.join(lacking)}")
     return found
+
+
+def sees_scrubs(table: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return whether ZFS pools may be looked at, from an answer of /access/permissions."""
+    return _rights_on(table, SCRUB_PATH) >= NODE_PRIVILEGES
+
+
+def _rights_on(table: Mapping[str, Mapping[str, int]], path: str) -> set[str]:
+    """Return the rights in force on a path: told of it, or inherited from the nearest one told."""
+    for at in reversed(_upwards(path)):
+        if at in table:
+            return {name for name, inherited in table[at].items() if inherited or at == path}
+    return set()
 
 
 def excess_rights(table: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -141,6 +141,11 @@ class AgentGuest:
             raise GuestSilent(f"how {name} ended in the guest is lost: {error.reason}") from error
         if not status["exited"]:
             return None
+        if status.get("out-truncated") or status.get("err-truncated"):
+            raise OutputUnreadable(
+                f"the output of {name} was cut off by the guest's agent",
+                next_step="have it write into a file: those are read in slices",
+            )
         return Completed(
             exit_code=int(status.get("exitcode", 128 + int(status.get("signal", 0)))),
             stdout=_bytes(status.get("out-data", "")),

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-from pvebench.drivers.proxmox.access import VM_ROLE, excess_rights, missing_rights
+from pvebench.drivers.proxmox.access import (
+    VM_ROLE,
+    excess_rights,
+    missing_rights,
+    sees_scrubs,
+)
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.environment import version_number
-from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
-from pvebench.drivers.proxmox.vm import Place, is_free
+from pvebench.drivers.proxmox.making import is_free
+from pvebench.drivers.proxmox.manners import HASTATE_SINCE
+from pvebench.drivers.proxmox.storages import MARK, STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.vm import Place
 from pvebench.drivers.proxmox.volumes import RESERVE_BYTES
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.units import show_bytes
+
+_SCRUBS_SEEN: Final = "runs wait for scrubs of the node's ZFS pools"
+_SCRUBS_UNSEEN: Final = (
+    "off: a scrub of a ZFS pool is not noticed, its load only by limits.io_pressure; to see it: "
+    "pvebench proxmox init --with-scrub-guard (Sys.Audit on / alone, not below)"
+)
 
 Finding = tuple[str, bool, str]
 """What was checked, whether it is fine, what was found and the command that mends it."""
@@ -33,16 +46,23 @@ def inspect(
     except DriverError as error:
         yield "server", False, str(error)
         return  # nothing else can be asked
-    found = f"Proxmox VE {'.'.join(map(str, version))}"
-    if version[0] != major:
-        found += f": write version: {version[0]} in the settings"
-    yield "server", version[0] == major, found
+    yield _server(version, major)
     yield from _guarded("rights", lambda: _rights(api, place.pool, version[0]))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
     yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
     yield from _guarded("VM numbers", lambda: _numbers(api, place))
+
+
+def _server(version: tuple[int, ...], major: int) -> Finding:
+    found = f"Proxmox VE {'.'.join(map(str, version))}"
+    if version[0] != major:
+        found += f": write version: {version[0]} in the settings"
+    elif version < HASTATE_SINCE:
+        since = ".".join(map(str, HASTATE_SINCE))
+        found += f"; maintenance of a node is told only from {since} on: pause pvebench by hand"
+    return "server", version[0] == major, found
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -58,6 +78,7 @@ def _rights(api: Api, pool: str, major: int) -> Iterator[Finding]:
     mend = "make them: pvebench proxmox init (user and token both need each right)"
     found = f"missing: {'; '.join(missing)}; {mend}" if missing else "all that is needed"
     yield "rights", not missing, found
+    yield "scrub guard", True, _SCRUBS_SEEN if sees_scrubs(table) else _SCRUBS_UNSEEN
     excess = excess_rights(table)
     if excess:
         yield (
@@ -94,9 +115,22 @@ def _storages(
                 f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
             )  # fmt: skip
             continue
-        wrong = _wrong_storage(row, wanted) or _too_small(row, needs.get(name, 0))
+        need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id))
+        wrong = _wrong_storage(row, wanted) or _too_small(row, need)
         free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         yield f"storage {name}", not wrong, wrong or free
+
+
+def _held_already(api: Api, place: Place, storage: str) -> int:
+    """Return the bytes of our volumes there: of an instance that runs, or kept from the last."""
+    members = api.get(f"/pools/{place.pool}")["members"]
+    here = {str(member.get("vmid")) for member in members if member.get("node") == place.node}
+    entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
+    return sum(
+        int(entry.get("size", 0))
+        for entry in entries
+        if MARK in str(entry["volid"]) and str(entry.get("vmid")) in here
+    )
 
 
 def _rows(api: Api, place: Place) -> dict[str, Mapping[str, Any]]:
@@ -128,15 +162,22 @@ def _raw_only(row: Mapping[str, Any]) -> str:
 
 def _image_storage(api: Api, place: Place, iso_storage: str) -> Iterator[Finding]:
     row = _rows(api, place).get(iso_storage)
-    add = f"pveum pool modify {place.pool} --storage"
-    if row is None or "iso" not in str(row.get("content")).split(","):
-        yield (
-            "image storage", False,
-            f"{iso_storage} cannot be seen or holds no ISO images: {add} {iso_storage}; "
-            f"pvesm set {iso_storage} --content iso,images",
-        )  # fmt: skip
+    if row is None:
+        found = (
+            f"{iso_storage} is not on {place.node}, or not in the pool: "
+            f"pveum pool modify {place.pool} --storage {iso_storage}"
+        )
+    elif "iso" not in str(row.get("content")).split(","):
+        found = f"{iso_storage} holds no ISO images: {_allow(row, 'iso')}"
     else:
-        yield "image storage", True, iso_storage
+        found = ""
+    yield "image storage", not found, found or iso_storage
+
+
+def _allow(row: Mapping[str, Any], kind: str) -> str:
+    """Return the command that lets a storage hold `kind` as well: it replaces the whole list."""
+    kinds = [one for one in str(row.get("content", "")).split(",") if one not in ("", "none")]
+    return f"pvesm set {row['storage']} --content {','.join([*kinds, kind])}"
 
 
 def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
@@ -145,7 +186,7 @@ def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
     if row["type"] != wanted.type:
         return f"{wanted.id} is of type {row['type']}: write type: {row['type']} in the settings"
     if "images" not in str(row["content"]).split(","):
-        return f"{wanted.id} holds no disk images: pvesm set {wanted.id} --content images"
+        return f"{wanted.id} holds no disk images: {_allow(row, 'images')}"
     if row["type"] not in STORAGE_TYPES:
         return f"{wanted.id}: no test volumes can be made on type {row['type']}"
     return ""

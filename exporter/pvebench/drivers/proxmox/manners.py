@@ -29,6 +29,15 @@ _HEAVY: Final = {
 """Type of a task -> what it is. They move much data, or stop and start guests."""
 
 
+_MAINTENANCE: Final = "maintenance"
+"""State of a node, as the cluster's HA manager keeps it: `ha-manager crm-command node-maintenance`.
+
+/cluster/resources shows the manager's node_status as a node's `hastate` from pve-manager
+`HASTATE_SINCE` on, to everybody; on a cluster whose HA manager never ran a node has none.
+"""
+HASTATE_SINCE: Final = (8, 2, 9)
+
+
 class NodeGuard:
     """`model.guard.Guard` of one node. Keeps nothing but what was seen last.
 
@@ -73,7 +82,7 @@ class NodeGuard:
             why = "is not in the cluster"
         elif mine.get("status") != "online":
             why = f"is {mine.get('status', 'in an unknown state')}"
-        elif mine.get("hastate") == "maintenance":
+        elif mine.get("hastate") == _MAINTENANCE:
             why = "is in maintenance"
         if not why:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pvebench.drivers.host import SystemClock
 from pvebench.drivers.proxmox import switching
@@ -13,13 +13,15 @@ from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
 from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.iso import upload_iso
+from pvebench.drivers.proxmox.keeping import find_kept, fit
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
+from pvebench.drivers.proxmox.making import make_vm
 from pvebench.drivers.proxmox.probe import coarse_cpu, vm_pressure
 from pvebench.drivers.proxmox.shape import VmOptions, vm_options
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.versions import Versions
-from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
+from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, refuse_lock
 from pvebench.drivers.proxmox.volumes import Volumes
 from pvebench.errors import (
     DriverError,
@@ -110,12 +112,28 @@ class ProxmoxNode:
         self._version = version_number(self._api)
         node, storage = self._place.node, self._options.iso_storage
         iso = upload_iso(self._api, node, storage, self._image, self._clock)
+        options = vm_options(node, self._options, machine)
+        kept = self._take_up(options, iso) if self._options.keep else None
+        if kept is not None:
+            return kept
         self._vm, _ = make_vm(
-            self._api, self._clock, self._place, self._journal,
-            options=vm_options(node, self._options, machine), iso=iso,
-        )  # fmt: skip
+            self._api, self._clock, self._place, self._journal, options=options, iso=iso
+        )
         self._volumes = Volumes(self._api, node, self._vm, self._storages)
         return self._vm
+
+    def _take_up(self, options: Mapping[str, Any], iso: str) -> BenchVm | None:
+        """Return the VM that was kept with filled volumes; None: there is none."""
+        found = find_kept(self._api, self._clock, self._place, self._journal)
+        if found is None:
+            return None
+        vm, in_use = found
+        fit(vm, options, iso)
+        volumes = Volumes(self._api, self._place.node, vm, self._storages)
+        volumes.take_over()
+        in_use()
+        self._vm, self._volumes = vm, volumes
+        return vm
 
     def _forget(self) -> None:
         """The VM is gone, and its volumes with it."""
@@ -232,6 +250,14 @@ class ProxmoxNode:
             raise SwitchFailed(str(error), evidence=error.evidence) from error
         self._plugged = None
 
+    def content(self, volume: Volume) -> str:
+        """Return what the volume was filled with. See `model.ports.Keeper`."""
+        return self._the_volumes.content(volume)
+
+    def note(self, volume: Volume, content: str) -> None:
+        """Remember what the volume holds. See `model.ports.Keeper`."""
+        self._the_volumes.note(volume, content)
+
     def drop_caches(self, volume: Volume) -> int | None:
         """Return None: the page cache is another machine's. See the port."""
         return None
@@ -265,10 +291,12 @@ class ProxmoxNode:
         return found
 
     def shutdown(self) -> None:
-        """Remove the VM with its volumes. See the port."""
+        """Remove the VM with its volumes, or set it aside with them. See the port."""
         # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
         node = self._place.node
-        lines = undo_pending(self._journal, self._api, SystemClock(), node=node)
+        lines = undo_pending(
+            self._journal, self._api, SystemClock(), node=node, keep=self._options.keep, clean=True
+        )
         self._forget()
         if any(
             kind == KIND and details["node"] == node for _, kind, details in self._journal.pending()

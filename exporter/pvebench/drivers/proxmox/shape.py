@@ -18,6 +18,7 @@ class VmOptions:
         iso_storage: where the guest's image is kept; its content must allow `iso`.
         cpu: CPU type; `host` hides nothing from the guest.
         machine: machine type; empty: the newest that the node has.
+        keep: it stays, switched off, with its filled volumes from one start to the next.
         kvm: False only where nested virtualisation is missing; results carry accel=tcg.
     """
 
@@ -25,6 +26,7 @@ class VmOptions:
     cpu: str = "host"
     machine: str = ""
     kvm: bool = True
+    keep: bool = False
 
 
 def vm_options(node: str, given: VmOptions, machine: Machine) -> dict[str, Any]:

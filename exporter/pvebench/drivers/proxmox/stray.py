@@ -8,10 +8,12 @@ from typing import Any
 
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.keeping import KEPT
+from pvebench.drivers.proxmox.marks import mark_of
 from pvebench.drivers.proxmox.storages import MARK
-from pvebench.drivers.proxmox.vm import BenchVm, Place, mark_of
+from pvebench.drivers.proxmox.vm import BenchVm, Place
 from pvebench.errors import AccessDenied, NotOurs
-from pvebench.model.ports import Clock
+from pvebench.model.ports import Clock, Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,7 @@ class Stray:
 
     Attributes:
         volumes: of that VM, with our mark in their names.
+        kept: it was set aside by this instance, by choice.
     """
 
     node: str
@@ -27,20 +30,28 @@ class Stray:
     status: str
     mark: str
     volumes: tuple[str, ...]
+    kept: bool = False
 
     @property
     def text(self) -> str:
         """One line about it."""
         held = ", ".join(self.volumes) or "no volumes"
-        return f"VM {self.vmid} on {self.node}, {self.status}, with {held}"
+        why = ", kept by choice" if self.kept else ""
+        return f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}"
 
     def as_data(self) -> dict[str, Any]:
         """Return it for JSON."""
         return asdict(self)
 
 
-def find_strays(api: Api, *, pool: str, known: Collection[str]) -> list[Stray]:
-    """Return the VMs of `pool` that carry a mark of pvebench which is not in `known`."""
+def find_strays(
+    api: Api, *, pool: str, known: Collection[str], kept: Collection[str] = ()
+) -> list[Stray]:
+    """Return the VMs of `pool` that carry a mark of pvebench which is not in `known`.
+
+    Args:
+        kept: marks of VMs that were set aside.
+    """
     found = []
     for member in api.get(f"/pools/{pool}")["members"]:
         if member.get("type") != "qemu":
@@ -54,7 +65,10 @@ def find_strays(api: Api, *, pool: str, known: Collection[str]) -> list[Stray]:
         mark = mark_of(config)
         if mark and mark not in known:
             volumes = _volumes(api, node, vmid)
-            found.append(Stray(node=node, vmid=vmid, status=status, mark=mark, volumes=volumes))
+            found.append(
+                Stray(node=node, vmid=vmid, status=status, mark=mark, volumes=volumes,
+                      kept=mark in kept)
+            )  # fmt: skip
     return found
 
 
@@ -67,8 +81,8 @@ def _volumes(api: Api, node: str, vmid: int) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def remove_stray(api: Api, stray: Stray, *, pool: str, clock: Clock) -> str:
-    """Remove it with its volumes; return a line about it.
+def remove_stray(api: Api, stray: Stray, *, pool: str, clock: Clock, journal: Journal) -> str:
+    """Remove it with its volumes, forget that it was kept; return a line about it.
 
     Raises:
         NotOurs: it changed since it was found. Others as `BenchVm.destroy`.
@@ -77,6 +91,9 @@ def remove_stray(api: Api, stray: Stray, *, pool: str, clock: Clock) -> str:
     vm = BenchVm(api, clock, place, stray.vmid, stray.mark)
     vm.learn()
     vm.destroy()
+    for number, kind, details in journal.pending():
+        if kind == KEPT and details["mark"] == stray.mark:
+            journal.close(number)
     return f"removed VM {stray.vmid} on {stray.node} with its volumes"
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import test_slots, unused_volumes
 from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.marks import Filled, filled_of
 from pvebench.drivers.proxmox.storages import (
     MARK,
     STORAGE_TYPES,
@@ -47,6 +48,8 @@ class Volumes:
         self._node = node
         self._vm = vm
         self._known: dict[str, Volume] = {}
+        self._filled: dict[str, Filled] = {}
+        """volid -> what the VM's description says of it."""
 
     def find(self, scenario: Scenario) -> Volume | None:
         """Return the volume that is there for `scenario`, of whatever size."""
@@ -116,10 +119,9 @@ class Volumes:
 
     def _look_for(self, storage: str, name: str) -> str:
         """Return the volid of a volume whose making was not answered; nobody else names so."""
-        path = f"/nodes/{self._node}/storage/{storage}/content"
-        for entry in self._api.get(path, content="images", vmid=self._vm.vmid):
-            if str(entry["volid"]).endswith(name):
-                return str(entry["volid"])
+        for volid in self._listed(storage):
+            if volid.endswith(name):
+                return volid
         raise VolumeError(
             f"volume {name} on {storage}: the server did not answer, and it is not there",
             next_step="nothing to do: the next run makes one",
@@ -134,6 +136,7 @@ class Volumes:
         volume = self._known.pop(scenario.volume, None)
         if volume is None:
             return
+        self.note(volume, "")
         if MARK not in volume.volid:
             raise NotOurs(f"volume {volume.volid} is left alone: its name is not one of ours")
         config = self._vm.config()
@@ -145,11 +148,67 @@ class Volumes:
 
     def resolve(self, volume: Volume) -> str:
         """Return the volume's format as the storage tells it; empty where it may not be asked."""
-        storage = self._storages[volume.storage].id
-        path = f"/nodes/{self._node}/storage/{storage}/content"
         try:
-            entries = self._api.get(path, content="images", vmid=self._vm.vmid)
+            entries = self._listed(self._storages[volume.storage].id)
         except DriverError:
             return ""
-        return next((str(entry["format"]) for entry in entries if entry["volid"] == volume.volid),
-                    "")  # fmt: skip
+        return str(entries.get(volume.volid, {}).get("format", ""))
+
+    def _listed(self, storage: str) -> dict[str, Mapping[str, Any]]:
+        """Return volid -> what the storage tells of it, for the volumes of our VM."""
+        path = f"/nodes/{self._node}/storage/{storage}/content"
+        entries = self._api.get(path, content="images", vmid=self._vm.vmid)
+        return {str(entry["volid"]): entry for entry in entries}
+
+    def take_over(self) -> None:
+        """Know the filled volumes that the VM was kept for; free what else of ours it has.
+
+        Raises:
+            As `BenchVm.change`.
+        """
+        config = self._vm.prove_ours()
+        claimed = filled_of(config)
+        self._filled = {one.volid: one for one in claimed if self._holds(one)}
+        self._known |= {
+            one.key: Volume(
+                storage=one.storage, volid=one.volid, format=one.format, size_bytes=one.size_bytes
+            )
+            for one in self._filled.values()
+        }
+        if len(claimed) > len(self._filled):
+            self._vm.note_filled(self._filled.values())
+        useless = [
+            key for volid, key in unused_volumes(config).items()
+            if MARK in volid and volid not in self._filled
+        ]  # fmt: skip
+        if useless:
+            self._vm.change("free what is not filled", delete=",".join(useless))
+
+    def _holds(self, one: Filled) -> bool:
+        """Whether a volume is where and what it was when it was filled."""
+        storage = self._storages.get(one.storage)
+        if storage is None or MARK not in one.volid or not one.volid.startswith(f"{storage.id}:"):
+            return False
+        entry = self._listed(storage.id).get(one.volid, {})
+        told = (str(entry.get("format")), entry.get("size"))
+        return told == (one.format, one.listed_bytes)
+
+    def content(self, volume: Volume) -> str:
+        """Return what the volume was filled with. See `model.ports.Keeper`."""
+        one = self._filled.get(volume.volid)
+        return one.content if one else ""
+
+    def note(self, volume: Volume, content: str) -> None:
+        """Write into the VM's description what a volume holds. See `model.ports.Keeper`."""
+        filled = {volid: one for volid, one in self._filled.items() if volid != volume.volid}
+        if content:
+            entry = self._listed(self._storages[volume.storage].id).get(volume.volid, {})
+            key = next(key for key, known in self._known.items() if known.volid == volume.volid)
+            filled[volume.volid] = Filled(
+                key=key, storage=volume.storage, volid=volume.volid, content=content,
+                format=str(entry.get("format")), size_bytes=volume.size_bytes,
+                listed_bytes=int(entry.get("size", 0)),
+            )  # fmt: skip
+        if filled != self._filled:
+            self._vm.note_filled(filled.values())
+            self._filled = filled

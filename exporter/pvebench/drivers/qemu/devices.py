@@ -102,16 +102,18 @@ def claim(device: Path, *, destroy: bool) -> None:
 
 def check_claimed(device: Path) -> None:
     """Raise VolumeError unless the device carries our mark and nobody else uses it."""
-    fd = _open_unused(device, os.O_RDONLY)
-    try:
-        marked = os.pread(fd, len(DEVICE_MARK), 0) == DEVICE_MARK
-    finally:
-        os.close(fd)
-    if not marked:
+    os.close(_open_unused(device, os.O_RDONLY))
+    if not carries_mark(device):
         raise VolumeError(
             f"{device} does not carry pvebench's mark; it is left alone",
             next_step=f"if its content may be destroyed: pvebench storage claim {device}",
         )
+
+
+def carries_mark(device: Path) -> bool:
+    """Return whether the device begins with our mark, whoever uses it."""
+    with device.open("rb") as opened:
+        return opened.read(len(DEVICE_MARK)) == DEVICE_MARK
 
 
 def device_bytes(device: Path) -> int:

@@ -1,0 +1,33 @@
+"""What would have been said in the past, had anybody asked then."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from pvebench.analysis.judge import Judge
+from pvebench.judging.feed import Feed
+from pvebench.judging.figures import METRICS
+from pvebench.judging.keeper import judged
+from pvebench.judging.verdicts import Verdicts
+from pvebench.model.known_issue import KnownIssue
+from pvebench.store import Store
+
+
+def past_verdicts(
+    store: Store, issues: Sequence[KnownIssue], moments: Sequence[float]
+) -> Iterator[tuple[float, Verdicts]]:
+    """Yield (moment, what was said then), from the runs that had ended by then.
+
+    Args:
+        issues: known ones.
+        moments: UNIX seconds, oldest first. Each takes about as long as judging all there was.
+    """
+    runs = sorted(store.numbers.good_runs(METRICS), key=lambda run: run.finished)
+    ends = [run.finished for run in runs]
+    feed, judge, begun = Feed(store), Judge(issues), 0
+    for moment in moments:
+        ended = bisect_right(ends, moment)
+        feed.take(runs[begun:ended], until=moment)
+        begun = ended
+        yield moment, judged(feed, judge)

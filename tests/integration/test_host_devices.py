@@ -1,0 +1,310 @@
+"""The host measures on block devices for real, and changes and restores their settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration.conftest import Lab, scenario
+from pvebench.cli.main import run_cli
+from pvebench.drivers.host import ProcProbe, SystemClock
+from pvebench.drivers.host.beside import Beside
+from pvebench.drivers.host.disk import HostDisk
+from pvebench.drivers.host.knobs import KNOBS
+from pvebench.drivers.host.tuning import KIND, undo_setting
+from pvebench.drivers.qemu import undo_pending
+from pvebench.drivers.qemu.devices import DEVICE_MARK, OFFSET_BYTES, claim
+from pvebench.drivers.qemu.registry import STORAGES
+from pvebench.drivers.qemu.storages import StorageOptions
+from pvebench.model.conduct import Conduct
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Site
+from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case
+from pvebench.runner import Runner
+from pvebench.store import Store
+from pvebench.workloads import ROOMS
+from support.devices import block_device
+from support.packs import Recorder
+
+GOOD = {Outcome.OK, Outcome.NOISY}
+ROW = Scenario(
+    node="lab", storage="disk", machine=Machine(memory_bytes=MIB, cpus=1), volume_bytes=64 * MIB,
+    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
+)  # fmt: skip
+
+
+def tuned(**options: object) -> Scenario:
+    return replace(ROW, disk=replace(ROW.disk, **options))  # type: ignore[arg-type] # options by name
+
+
+class Host:
+    """The host as an instance has it, with one storage `disk` of kind block."""
+
+    def __init__(self, folder: Path, device: Path) -> None:
+        self.store = Store(folder / "pvebench.db", simulated=False)
+        options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
+        storage = STORAGES["block"](options, self.store.journal)
+        self.disk = HostDisk(
+            node="lab", storages={"disk": storage}, runtime=folder / "run",
+            journal=self.store.journal,
+        )  # fmt: skip
+        probe = ProcProbe(lambda: None, lambda: self.disk.volume_path)
+        site = Site(node="lab", hypervisor=self.disk, probe=probe, clock=SystemClock())
+        self.runner = Runner(site, Recorder())
+
+    def run(self, scenario: Scenario, tool: str = "fio", **options: object) -> Run:
+        wanted = {"rw": "randread", "bs": "4k", "iodepth": 4, **options} if tool == "fio" else {}
+        workload = ROOMS[tool].resolve(wanted, ramp_seconds=0.2, runtime_seconds=1.0)
+        case = Case(scenario=scenario, workload=workload)
+        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Path]:
+    with block_device(tmp_path / "disk.img") as made:
+        yield made
+
+
+@pytest.fixture
+def host(tmp_path: Path, device: Path) -> Iterator[Host]:
+    made = Host(tmp_path, device)
+    yield made
+    made.runner.close()
+    made.store.close()
+
+
+def in_force(device: Path) -> dict[str, str]:
+    return {name: KNOBS[name].read(device) for name in ("read_ahead", "scheduler")}
+
+
+def another(device: Path) -> str:
+    """Return a scheduler that the device has but does not use; `none` is always there."""
+    path = Path("/sys/block") / device.name / "queue/scheduler"
+    known = path.read_text("ascii").split()
+    others = [name for name in known if not name.startswith("[")]
+    if not others:
+        pytest.skip("this kernel has one I/O scheduler only, so nothing can be changed")
+    return others[0]
+
+
+def test_fio_writes_and_reads_a_claimed_device_and_leaves_the_mark(
+    host: Host, device: Path
+) -> None:
+    claim(device, destroy=False)
+    for pattern in ("randwrite", "randread"):
+        run = host.run(ROW, rw=pattern)
+        assert run.outcome in GOOD, run.reason
+        assert next(one.value for one in run.samples if one.metric == "iops") > 10
+    job = run.evidence["job.fio"]
+    assert f"filename={device}" in job
+    assert f"offset={OFFSET_BYTES}" in job
+    with device.open("rb") as opened:
+        head = opened.read(OFFSET_BYTES)
+        assert head.rstrip(b"\0") == DEVICE_MARK
+        assert len(set(opened.read(MIB))) > 200  # full of random data behind the mark
+
+
+def test_hdparm_times_the_claimed_device_itself(host: Host, device: Path) -> None:
+    claim(device, destroy=False)
+    run = host.run(ROW, "hdparm")
+    assert run.outcome in {*GOOD, Outcome.SUSPICIOUS}, run.reason
+    assert next(one.value for one in run.samples if one.metric == "bandwidth") > MIB
+
+
+def test_without_the_mark_nothing_is_written(host: Host, device: Path) -> None:
+    before = device.read_bytes()
+    run = host.run(ROW, rw="randwrite")
+    assert run.outcome is Outcome.FAILED
+    assert "does not carry pvebench's mark; it is left alone" in run.reason
+    assert device.read_bytes() == before
+
+
+def test_a_device_with_data_gets_the_mark_only_with_the_destructive_flag(
+    host: Host, device: Path
+) -> None:
+    subprocess.run(["mkfs.ext4", "-q", str(device)], check=True)
+    assert run_cli(["storage", "claim", str(device)]) != 0
+    assert host.run(ROW).outcome is Outcome.FAILED
+    assert run_cli(["storage", "claim", str(device), "--destroy-data"]) == 0
+    run = host.run(ROW)
+    assert run.outcome in GOOD, run.reason
+
+
+def test_settings_of_the_device_are_made_read_back_and_put_back(host: Host, device: Path) -> None:
+    claim(device, destroy=False)
+    before, scheduler = in_force(device), another(device)
+    run = host.run(tuned(read_ahead=4 * MIB, scheduler=scheduler))
+    assert run.outcome in GOOD, run.reason
+    effective = json.loads(run.evidence["effective"])
+    assert (effective["read_ahead"], effective["scheduler"]) == (str(4 * MIB), scheduler)
+    assert run.case.scenario.slug == f"disk.host.raw.none.read_ahead-4M.scheduler-{scheduler}"
+    assert in_force(device) == {"read_ahead": str(4 * MIB), "scheduler": scheduler}
+    plain = host.run(ROW)  # the next case does not want them
+    assert plain.outcome in GOOD, plain.reason
+    assert in_force(device) == before
+    assert host.store.journal.pending() == []
+
+
+def test_a_setting_that_did_not_take_makes_the_run_invalid(host: Host, device: Path) -> None:
+    claim(device, destroy=False)
+    before = in_force(device)
+    run = host.run(tuned(read_ahead=512))  # less than a page: the kernel makes it 0
+    assert run.outcome is Outcome.INVALID
+    assert "read_ahead: asked 512, found 0" in run.reason
+    host.runner.close()
+    assert in_force(device) == before
+
+
+def test_a_scheduler_that_the_kernel_does_not_have_is_told_with_those_it_has(
+    host: Host, device: Path
+) -> None:
+    claim(device, destroy=False)
+    run = host.run(tuned(scheduler="elevator"))
+    assert run.outcome is Outcome.FAILED
+    assert "has no I/O scheduler elevator; it has " in run.reason
+    assert "none" in run.reason
+
+
+def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
+    host: Host, device: Path
+) -> None:
+    claim(device, destroy=False)
+    before = in_force(device)
+    volume, _ = host.disk.volume(ROW)
+    host.disk.attach(volume, tuned(read_ahead=4 * MIB, scheduler=another(device)).disk)
+    assert in_force(device) != before
+    host.disk._tuner._changed.clear()  # as if the process had died here
+    lines = undo_pending(host.store.journal, {KIND: undo_setting})
+    assert f"set read_ahead of {device} back to {before['read_ahead']}" in lines
+    assert in_force(device) == before
+    assert host.store.journal.pending() == []
+
+
+def test_a_journal_entry_about_another_device_of_that_name_changes_nothing(
+    host: Host, device: Path
+) -> None:
+    claim(device, destroy=False)
+    volume, _ = host.disk.volume(ROW)
+    host.disk.attach(volume, tuned(read_ahead=4 * MIB).disk)
+    ((_, _, details),) = host.store.journal.pending()
+    other = {**details, "identity": "a disk that was pulled out", "before": "0"}
+    assert "it is another device now" in undo_setting(other)
+    assert "the machine was started anew" in undo_setting({**details, "boot": "an earlier one"})
+    assert in_force(device)["read_ahead"] == str(4 * MIB)
+
+
+def test_settings_of_a_device_that_is_not_ours_are_left_alone(host: Host, device: Path) -> None:
+    before = in_force(device)
+    with pytest.raises(Exception, match="does not carry pvebench's mark; its settings are left"):
+        host.disk._tuner.apply(device, tuned(read_ahead=4 * MIB).disk)
+    assert in_force(device) == before
+    assert host.store.journal.pending() == []
+
+
+def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) -> None:
+    claim(device, destroy=False)
+    before = in_force(device)
+    options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
+    storages = {"disk": STORAGES["block"](options, own_lab.store.journal)}
+    own_lab.qemu._storages |= storages
+    host = HostDisk(
+        node="lab", storages=storages, runtime=own_lab.directory / "run",
+        journal=own_lab.store.journal,
+    )  # fmt: skip
+    both = Beside(own_lab.qemu, host)
+    probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
+    runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
+    wanted = replace(scenario(read_ahead=MIB), storage="disk")
+    workload = ROOMS["fio"].resolve(
+        {"rw": "read", "bs": "64k"}, ramp_seconds=0.2, runtime_seconds=1.0
+    )
+    run = runner.run(Case(scenario=wanted, workload=workload), cycle="", conduct=Conduct())
+    assert run.outcome in GOOD, run.reason
+    assert json.loads(run.evidence["effective"])["read_ahead"] == str(MIB)
+    assert in_force(device)["read_ahead"] == str(MIB)
+    runner.close()
+    assert in_force(device) == before
+
+
+FAKE_HDPARM = """\
+#!/bin/sh
+# Stands in for hdparm: no drive of the machines that run these tests has a cache to switch
+# (loop devices and virtual disks answer nothing). The answers are those of tests/golden/hdparm.
+state="$0.state"
+case "$1" in
+-W0) [ -n "$STUBBORN" ] || echo 0 > "$state" ;;
+-W1) [ -n "$STUBBORN" ] || echo 1 > "$state" ;;
+-W) ;;
+*) exit 22 ;;
+esac
+read -r now < "$state"
+[ "$now" = 1 ] && word=on || word=off
+printf '\\n%s:\\n write-caching =  %s (%s)\\n' "$2" "$now" "$word"
+"""
+
+
+@pytest.fixture
+def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file that holds what the stand-in drive's cache is."""
+    program = tmp_path / "bin" / "hdparm"
+    program.parent.mkdir()
+    program.write_text(FAKE_HDPARM, "ascii")
+    program.chmod(0o755)
+    state = program.with_name("hdparm.state")
+    state.write_text("1\n", "ascii")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return state
+
+
+def test_the_drives_cache_is_switched_off_for_the_run_and_on_again(
+    host: Host, device: Path, drive: Path
+) -> None:
+    claim(device, destroy=False)
+    run = host.run(tuned(drive_cache=False))
+    assert run.outcome in GOOD, run.reason
+    assert json.loads(run.evidence["effective"])["drive_cache"] == "0"
+    assert drive.read_text("ascii") == "0\n"
+    host.runner.close()
+    assert drive.read_text("ascii") == "1\n"
+    assert host.store.journal.pending() == []
+
+
+def test_a_drive_that_ignores_the_switch_makes_the_run_invalid(
+    host: Host, device: Path, drive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(device, destroy=False)
+    monkeypatch.setenv("STUBBORN", "1")
+    run = host.run(tuned(drive_cache=False))
+    assert run.outcome is Outcome.INVALID
+    assert "drive_cache: asked 0, found 1" in run.reason
+
+
+def test_a_cache_that_does_not_go_back_stays_in_the_journal(
+    host: Host, device: Path, drive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(device, destroy=False)
+    assert host.run(tuned(drive_cache=False)).outcome in GOOD
+    monkeypatch.setenv("STUBBORN", "1")
+    host.runner.close()
+    (line,) = undo_pending(host.store.journal, {KIND: undo_setting})
+    assert f"drive_cache of {device} is 0 and does not go back to 1" in line
+    monkeypatch.delenv("STUBBORN")
+    (line,) = undo_pending(host.store.journal, {KIND: undo_setting})
+    assert line == f"set drive_cache of {device} back to 1"
+    assert drive.read_text("ascii") == "1\n"
+
+
+def test_a_device_without_such_a_cache_is_told(host: Host, device: Path) -> None:
+    claim(device, destroy=False)
+    run = host.run(tuned(drive_cache=False))  # the real hdparm: a loop device answers nothing
+    assert run.outcome is Outcome.FAILED
+    assert "does not tell whether its write cache is on" in run.reason
