@@ -30,6 +30,8 @@ EMPTY: Final = (
     "where it stops."
 )
 NEW_CASES: Final = "no baseline yet"
+MOST_POINTS: Final = 400
+"""Of a line. Values are held until the next run, so a point for every pixel only costs time."""
 
 
 def intro(words: str, *, y: int = 0) -> text.Panel:
@@ -74,6 +76,8 @@ def number(
         .orientation(models.VizOrientation.AUTO)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     )
+    if graph:
+        built = built.max_data_points(MOST_POINTS)
     return built if decimals is None else built.decimals(decimals)
 
 
@@ -119,6 +123,7 @@ def lines(
     built = (
         timeseries.Panel()
         .datasource(DATASOURCE)
+        .max_data_points(MOST_POINTS)
         .targets(list(targets))
         .title(title)
         .description(description)
@@ -345,6 +350,7 @@ def timeline(
     return (
         statetimeline.Panel()
         .datasource(DATASOURCE)
+        .max_data_points(MOST_POINTS)
         .with_target(query(expression, legend=legend))
         .title(title)
         .description(description)

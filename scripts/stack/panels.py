@@ -40,8 +40,9 @@ class Prometheus:
 def print_empty(address: str, repository: Path) -> int:
     """Print the panels that show nothing; return 1 when a query is refused, else 0."""
     server = Prometheus(address)
-    # The last to come: judged, scraped, and recorded by a rule.
-    _wait(server, "node_storage:pvebench_change_state:count_regressed")
+    # The last to come: what was judged just now; what was said in the past is there at once.
+    _wait(server, "timestamp(pvebench_verdict_timestamp_seconds) > time() - 60")
+    _wait(server, "ALERTS")
     asked, refused, empty = 0, 0, []
     for path in sorted((repository / "grafana" / "dashboards").glob("*.json")):
         board = json.loads(path.read_text("utf-8"))

@@ -238,7 +238,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
 FAKE_HDPARM = """\
 #!/bin/sh
 # Stands in for hdparm: no drive of the machines that run these tests has a cache to switch
-# (loop devices and virtual disks answer nothing). The answers are spelled as hdparm 9.65 does.
+# (loop devices and virtual disks answer nothing). The answers are those of tests/golden/hdparm.
 state="$0.state"
 case "$1" in
 -W0) [ -n "$STUBBORN" ] || echo 0 > "$state" ;;

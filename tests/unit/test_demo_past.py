@@ -80,5 +80,9 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     end = START + timedelta(days=40)
     found = told_in_the_past(tmp_path / "pvebench.db", end.timestamp())
     assert len(found) > 2
-    names = {family.name for _, families in found for family in families}
-    assert catalog.CHANGE_STATE.exposed in names
+    window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
+    present = Snapshot(now=end, records=[], environments=[], intervals={})
+    text = "".join(past_text([], [], present, window, told=found))
+    read = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
+    assert read[catalog.CHANGE_STATE.exposed].samples

@@ -14,12 +14,9 @@ from typing import Any, Final
 
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import (
-    CASE_COLLECTORS,
-    collect_environments,
-    collect_info,
-)
+from pvebench.metrics.results import CASE_COLLECTORS, collect_info
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF
 from pvebench.metrics.wall import collect_wall
@@ -77,7 +74,7 @@ class _Past:
             known = self.series.setdefault(family.name, {})
             for sample in family.samples:
                 key = (sample.name, _labels({**sample.labels, **self.labels}))
-                known.setdefault(key, _Series()).changes.append((moment, sample.value))
+                known.setdefault(key, _Series()).changes.append((moment, float(sample.value)))
                 now.add(key)
         self.end(moment, shown - now)
         return now

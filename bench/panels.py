@@ -1,0 +1,277 @@
+"""How long Prometheus takes for every panel, on many series and on a long time.
+
+    bench/panels.py [SERIES] [DAYS] [STEP]     (default: 36000 1 60, then 300 365 240)
+
+The series are those of the demo's page, verdicts included, copied to more nodes or cut down; values
+are held for an hour and move by a percent, a sample every STEP seconds. Each query is asked as
+Grafana asks it, five times; a panel's time is that of its queries one after another. Prints the
+slowest panels and p95 over all, beside the time of the cheapest query there is; the CPU that
+Prometheus used tells what a busy machine made longer. Aim: p95 under 300 ms.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from pvebench.cli.choice import intervals_of
+from pvebench.cli.demo import demo_page
+from pvebench.judging import Feed, Keeper
+from pvebench.web import WebServer, listen
+from support.grafana import chosen, dashboards, panels, substitute
+from support.prometheus import Prometheus, backfill, free_port, prometheus
+from support.year import assignments, filled_store
+
+DAY = 86_400.0
+BLOCK_SECONDS = 7200.0
+LONGEST_BLOCK_SECONDS = 486 * 3600.0
+FILE_SAMPLES = 4_000_000
+"""So many samples at most go into one file on the way."""
+HELD_SECONDS = 3600.0
+SCREEN_PIXELS, COLUMNS = 1920, 24
+ROUNDS = 5
+SHOWN = 12
+DEFAULT = ((36_000, 1.0, 60.0), (300, 365.0, 240.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a page: name and labels as text, and its value now."""
+
+    name: str
+    labels: str
+    value: float
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure each size."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    sizes = DEFAULT
+    if arguments:
+        series, days, step = (float(one) for one in arguments)
+        sizes = ((int(series), days, step),)
+    page = demo_series()
+    for count, days, step in sizes:
+        some = sized(page, count)
+        print(f"\n{len(some)} series x {days:.0f} days, a sample every {step:.0f} s; load "
+              f"{os.getloadavg()[0]:.1f} at the start", flush=True)  # fmt: skip
+        with tempfile.TemporaryDirectory() as name, served(some, Path(name), days, step) as server:
+            report(server, days)
+
+
+def demo_series() -> list[Series]:
+    """Return what the demo's page shows after 40 days, with verdicts."""
+    with tempfile.TemporaryDirectory() as name:
+        store = filled_store(Path(name), days=40)
+        page = demo_page(store, intervals_of(assignments()))
+        Keeper(Feed(store), (), told=page.judged).judge()
+        text = page.render()[0].decode()
+        store.close()
+    found = re.findall(r"(?m)^(\w+)(?:\{(.*)\})? (\S+)$", text)
+    return [Series(name, labels, float(value)) for name, labels, value in found]
+
+
+def sized(page: list[Series], count: int) -> list[Series]:
+    """Return about `count` series: of more nodes, or of fewer cases."""
+    if count < len(page):
+        return cut(page, count)
+    copies = [
+        Series(one.name, re.sub(r'node="([^"]*)"', rf'node="\1-{copy}"', one.labels), one.value)
+        for copy in range(1, -(-count // len(page)))
+        for one in page if 'node="' in one.labels
+    ]  # fmt: skip
+    return (page + copies)[:count]
+
+
+def cut(page: list[Series], count: int) -> list[Series]:
+    """Return what is of no case, and of as many cases as there is room for."""
+
+    def case(one: Series) -> str:
+        parts = dict(re.findall(r'(\w+)="([^"]*)"', one.labels))
+        return f"{parts.get('node')} {parts.get('scenario')} {parts.get('workload')}"
+
+    found: list[Series] = []
+    cases: dict[str, list[Series]] = {}
+    for one in page:
+        if 'scenario="' in one.labels and 'workload="' in one.labels:
+            cases.setdefault(case(one), []).append(one)
+        else:
+            found.append(one)
+    # Workloads side by side, as the dashboards compare them.
+    for some in sorted(cases.values(), key=lambda some: case(some[0])):
+        if len(found) + len(some) > count:
+            break
+        found += some
+    return found
+
+
+@contextmanager
+def served(page: list[Series], directory: Path, days: float, step: float) -> Iterator[Prometheus]:
+    """Give a Prometheus that has the past of the series and scrapes their present."""
+    exporter = f"127.0.0.1:{free_port()}"
+    put(page, directory, exporter, days, step)
+    text = "".join(f"{one.name}{{{one.labels}}} {one.value}\n" for one in page)
+
+    async def metrics(_: Request) -> PlainTextResponse:
+        return PlainTextResponse(text)
+
+    app = Starlette(routes=[Route("/metrics", metrics)])
+    with WebServer(app, listen(exporter)), prometheus(directory, exporter, seconds=30) as server:
+        server.wait_for("node_storage:pvebench_change_state:count_compared", seconds=180)
+        yield server
+
+
+def put(page: list[Series], directory: Path, exporter: str, days: float, step: float) -> None:
+    """Write the past into Prometheus' data directory, block by block."""
+    end = datetime.now(UTC).timestamp() // step * step
+    start = end - days * DAY
+    rows = max(1, int(FILE_SAMPLES / len(page)))
+    length = min(
+        LONGEST_BLOCK_SECONDS, max(BLOCK_SECONDS, rows * step // BLOCK_SECONDS * BLOCK_SECONDS)
+    )
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        waiting = []
+        while start < end:
+            until = min(end, start - start % length + length)
+            path = directory / f"{start:.0f}.om"
+            write(page, path, exporter, (start, until, step))
+            waiting.append(pool.submit(load, path, directory / "data"))
+            while len([one for one in waiting if not one.done()]) > 2:
+                time.sleep(0.1)
+            start = until
+        for one in waiting:
+            one.result()
+
+
+def load(path: Path, data: Path) -> None:
+    """Make blocks of a file, and remove it."""
+    backfill(path, data)
+    path.unlink()
+
+
+def write(page: list[Series], path: Path, exporter: str, times: tuple[float, float, float]) -> None:
+    """Write a file of samples; those of a series are next to each other, as the format wants."""
+    start, end, step = times
+    moments = [start + step * number for number in range(int((end - start) / step))]
+    target = f'job="pvebench",instance="{exporter}"'
+    rng = random.Random(path.name)  # noqa: S311 # invented values, no secrets
+    with path.open("w", encoding="utf-8") as file:
+        named = ""
+        for one in sorted(page, key=lambda one: one.name):
+            if one.name != named:
+                named = one.name
+                file.write(f"# TYPE {named} unknown\n")
+            head = f"{one.name}{{{one.labels + ',' if one.labels else ''}{target}}} "
+            levels: dict[float, str] = {}
+            for moment in moments:
+                held = moment // HELD_SECONDS
+                if held not in levels:
+                    # What is a state, a count or a time is no figure that swings.
+                    moved = (
+                        one.value if one.value == int(one.value) else one.value * rng.gauss(1, 0.01)
+                    )
+                    levels[held] = f"{head}{moved!r} "
+                file.write(f"{levels[held]}{moment:.0f}\n")
+        file.write("# EOF\n")
+
+
+def report(server: Prometheus, days: float) -> None:
+    """Ask every panel of every dashboard, and print what it took."""
+    process = process_of(server)
+    floor = statistics.median(
+        asked(server, process, {"expr": "vector(1)"}, 1, 1.0)[0] for _ in range(20)
+    )
+    found: list[tuple[float, float, str]] = []
+    for board in dashboards():
+        for every in (False, True):
+            values = chosen(server, board, every=every)
+            for panel in panels(board):
+                name = f"{board['uid']}: {panel['title']} ({'All' if every else 'defaults'})"
+                if panel.get("targets"):
+                    found.append((*of_panel(server, process, panel, values, days), name))
+    found.sort(reverse=True)
+    for wall, cpu, name in found[:SHOWN]:
+        print(f"{wall * 1000:7.0f} ms, CPU {cpu * 1000:5.0f} ms  {name}")
+    for what, column in (("time", 0), ("CPU", 1)):
+        times = [float(one[column]) for one in found]
+        print(f"{len(times)} panels, {what}: p95 {quantile(times, 0.95) * 1000:.0f} ms, median "
+              f"{statistics.median(times) * 1000:.0f} ms")  # fmt: skip
+    print(f"vector(1) takes {floor * 1000:.1f} ms; load {os.getloadavg()[0]:.1f} at the end")
+
+
+def of_panel(
+    server: Prometheus, process: int, panel: dict[str, Any], values: dict[str, str], days: float
+) -> tuple[float, float]:
+    """Return p95 of a panel's time, and the mean CPU that Prometheus used for it, in seconds."""
+    targets = [{**one, "expr": substitute(one["expr"], values)} for one in panel["targets"]]
+    rounds = []
+    for _ in range(ROUNDS):
+        times = [asked(server, process, one, points_of(panel), days) for one in targets]
+        rounds.append((sum(one[0] for one in times), sum(one[1] for one in times)))
+    return quantile([one[0] for one in rounds], 0.95), statistics.mean(one[1] for one in rounds)
+
+
+def points_of(panel: dict[str, Any]) -> float:
+    """Return how many points Grafana asks for: what the panel says, else one for each pixel."""
+    pixels = panel["gridPos"]["w"] / COLUMNS * SCREEN_PIXELS
+    return float(panel.get("maxDataPoints") or pixels)
+
+
+def asked(
+    server: Prometheus, process: int, target: dict[str, Any], points: float, days: float
+) -> tuple[float, float]:
+    """Return the time and the CPU of a query with so many points at most; seconds."""
+    begun, used = time.perf_counter(), cpu_seconds(process)
+    if target.get("range"):
+        step = max(15.0, days * DAY / points)
+        server.query_range(target["expr"], days=days, step=step)
+    else:
+        server.query(target["expr"])
+    return time.perf_counter() - begun, cpu_seconds(process) - used
+
+
+def process_of(server: Prometheus) -> int:
+    """Return the number of the Prometheus that answers there."""
+    wanted = f"--web.listen-address={server.address.removeprefix('http://')}"
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if wanted in path.read_bytes().decode("utf-8", "replace").split("\0"):
+                return int(path.parent.name)
+    raise AssertionError(f"no process has {wanted}")
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time that all threads of a process have used, to the nanosecond."""
+    times = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(path.read_text("ascii").split()[0]) for path in times) / 1e9
+
+
+def quantile(values: list[float], share: float) -> float:
+    """Return the smallest of the values that at least this share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
