@@ -86,6 +86,11 @@ def in_force(device: Path) -> dict[str, str]:
     return {name: KNOBS[name].read(device) for name in ("read_ahead", "scheduler")}
 
 
+def other_size(device: Path) -> int:
+    """Return a read-ahead that the device does not have: its default is the kernel's choice."""
+    return next(size for size in (MIB, 2 * MIB) if str(size) != in_force(device)["read_ahead"])
+
+
 def another(device: Path) -> str:
     """Return a scheduler that the device has but does not use; `none` is always there."""
     path = Path("/sys/block") / device.name / "queue/scheduler"
@@ -141,13 +146,14 @@ def test_a_device_with_data_gets_the_mark_only_with_the_destructive_flag(
 
 def test_settings_of_the_device_are_made_read_back_and_put_back(host: Host, device: Path) -> None:
     claim(device, destroy=False)
-    before, scheduler = in_force(device), another(device)
-    run = host.run(tuned(read_ahead=4 * MIB, scheduler=scheduler))
+    before, scheduler, size = in_force(device), another(device), other_size(device)
+    run = host.run(tuned(read_ahead=size, scheduler=scheduler))
     assert run.outcome in GOOD, run.reason
     effective = json.loads(run.evidence["effective"])
-    assert (effective["read_ahead"], effective["scheduler"]) == (str(4 * MIB), scheduler)
-    assert run.case.scenario.slug == f"disk.host.raw.none.read_ahead-4M.scheduler-{scheduler}"
-    assert in_force(device) == {"read_ahead": str(4 * MIB), "scheduler": scheduler}
+    assert (effective["read_ahead"], effective["scheduler"]) == (str(size), scheduler)
+    options = f"read_ahead-{size // MIB}M.scheduler-{scheduler}"
+    assert run.case.scenario.slug == f"disk.host.raw.none.{options}"
+    assert in_force(device) == {"read_ahead": str(size), "scheduler": scheduler}
     plain = host.run(ROW)  # the next case does not want them
     assert plain.outcome in GOOD, plain.reason
     assert in_force(device) == before
@@ -180,7 +186,8 @@ def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
     claim(device, destroy=False)
     before = in_force(device)
     volume, _ = host.disk.volume(ROW)
-    host.disk.attach(volume, tuned(read_ahead=4 * MIB, scheduler=another(device)).disk)
+    wanted = tuned(read_ahead=other_size(device), scheduler=another(device))
+    host.disk.attach(volume, wanted.disk)
     assert in_force(device) != before
     host.disk._tuner._changed.clear()  # as if the process had died here
     lines = undo_pending(host.store.journal, {KIND: undo_setting})
@@ -194,18 +201,19 @@ def test_a_journal_entry_about_another_device_of_that_name_changes_nothing(
 ) -> None:
     claim(device, destroy=False)
     volume, _ = host.disk.volume(ROW)
-    host.disk.attach(volume, tuned(read_ahead=4 * MIB).disk)
+    size = other_size(device)
+    host.disk.attach(volume, tuned(read_ahead=size).disk)
     ((_, _, details),) = host.store.journal.pending()
     other = {**details, "identity": "a disk that was pulled out", "before": "0"}
     assert "it is another device now" in undo_setting(other)
     assert "the machine was started anew" in undo_setting({**details, "boot": "an earlier one"})
-    assert in_force(device)["read_ahead"] == str(4 * MIB)
+    assert in_force(device)["read_ahead"] == str(size)
 
 
 def test_settings_of_a_device_that_is_not_ours_are_left_alone(host: Host, device: Path) -> None:
     before = in_force(device)
     with pytest.raises(Exception, match="does not carry pvebench's mark; its settings are left"):
-        host.disk._tuner.apply(device, tuned(read_ahead=4 * MIB).disk)
+        host.disk._tuner.apply(device, tuned(read_ahead=other_size(device)).disk)
     assert in_force(device) == before
     assert host.store.journal.pending() == []
 
@@ -223,14 +231,15 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
     both = Beside(own_lab.qemu, host)
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
     runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
-    wanted = replace(scenario(read_ahead=MIB), storage="disk")
+    size = other_size(device)
+    wanted = replace(scenario(read_ahead=size), storage="disk")
     workload = ROOMS["fio"].resolve(
         {"rw": "read", "bs": "64k"}, ramp_seconds=0.2, runtime_seconds=1.0
     )
     run = runner.run(Case(scenario=wanted, workload=workload), cycle="", conduct=Conduct())
     assert run.outcome in GOOD, run.reason
-    assert json.loads(run.evidence["effective"])["read_ahead"] == str(MIB)
-    assert in_force(device)["read_ahead"] == str(MIB)
+    assert json.loads(run.evidence["effective"])["read_ahead"] == str(size)
+    assert in_force(device)["read_ahead"] == str(size)
     runner.close()
     assert in_force(device) == before
 
@@ -238,7 +247,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
 FAKE_HDPARM = """\
 #!/bin/sh
 # Stands in for hdparm: no drive of the machines that run these tests has a cache to switch
-# (loop devices and virtual disks answer nothing). The answers are spelled as hdparm 9.65 does.
+# (loop devices and virtual disks answer nothing). The answers are those of tests/golden/hdparm.
 state="$0.state"
 case "$1" in
 -W0) [ -n "$STUBBORN" ] || echo 0 > "$state" ;;

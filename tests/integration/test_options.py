@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.host import ProcProbe
+from pvebench.drivers.host.network import ServerLink
 from pvebench.drivers.qemu.devices import OFFSET_BYTES, claim, signatures
 from pvebench.drivers.qemu.loops import detach_loops
 from pvebench.drivers.qemu.registry import STORAGES
@@ -26,12 +28,12 @@ from pvebench.guest import GuestImage
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Format, Preallocation, ScsiHw
 from pvebench.model.layout import Filesystem, Layout
-from pvebench.model.ports import Site
+from pvebench.model.ports import Site, StorageNetwork
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Direction
 from pvebench.runner import Runner
 from pvebench.workloads import ROOMS
 from support.devices import block_device, need_loop_devices
@@ -66,9 +68,11 @@ class Quiet:
 class Bench:
     """Runs short fio jobs in a lab, as the product does."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, networks: Mapping[str, StorageNetwork] | None = None) -> None:
         probe = ProcProbe(lambda: lab.qemu.pid, lambda: lab.qemu.volume_path)
-        site = Site(node="lab", hypervisor=lab.qemu, probe=probe, clock=lab.clock)
+        site = Site(
+            node="lab", hypervisor=lab.qemu, probe=probe, clock=lab.clock, networks=networks or {}
+        )
         self.runner = Runner(site, Quiet())
 
     def run(self, wanted: Scenario, tool: str = "fio", seconds: float = 1.0, **job: object) -> Run:
@@ -266,8 +270,8 @@ def nbd_server(directory: Path, export: str) -> Iterator[Path]:
 
 def test_an_nbd_export_with_our_mark_is_a_storage(own_lab: Lab, tmp_path: Path) -> None:
     export = f"{MARK}disk"
-    with nbd_server(tmp_path, export) as socket:
-        add(own_lab, "nbd", socket=str(socket), export=export)
+    with nbd_server(tmp_path, export) as path:
+        add(own_lab, "nbd", socket=str(path), export=export)
         bench = Bench(own_lab)
         run = bench.run(on("nbd"))
         assert (run.outcome, run.reason) == (Outcome.OK, "")
@@ -275,9 +279,45 @@ def test_an_nbd_export_with_our_mark_is_a_storage(own_lab: Lab, tmp_path: Path) 
         bench.runner.close()
 
 
+@contextlib.contextmanager
+def nbd_over_tcp(directory: Path, export: str) -> Iterator[int]:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port: int = free.getsockname()[1]
+    disk = directory / "nbd.raw"
+    with disk.open("wb") as file:
+        file.truncate(96 * MIB)
+    command = ["qemu-nbd", "--persistent", "--shared", "8", "-f", "raw", "-x", export]
+    with subprocess.Popen([*command, "-b", "127.0.0.1", "-p", str(port), str(disk)]) as server:
+        while ServerLink(server="127.0.0.1", port=port).round_trip() is None:
+            assert server.poll() is None
+            time.sleep(0.05)
+        try:
+            yield port
+        finally:
+            server.terminate()
+
+
+def test_an_export_over_the_network_has_round_trip_and_share_of_the_link(
+    own_lab: Lab, tmp_path: Path
+) -> None:
+    export = f"{MARK}disk"
+    with nbd_over_tcp(tmp_path, export) as port:
+        add(own_lab, "nbd", server="127.0.0.1", port=port, export=export)
+        link = ServerLink(server="127.0.0.1", port=port, link_bits_per_second=10**12)
+        bench = Bench(own_lab, {"nbd": link})
+        run = bench.run(on("nbd"))
+        assert (run.outcome, run.reason) == (Outcome.OK, "")
+        found = {(one.metric, one.direction): one.value for one in run.samples}
+        assert 0 < found["network_round_trip", None] < 0.1
+        for direction in (Direction.READ, Direction.WRITE):
+            speed = found["bandwidth", direction]
+            assert found["network_share", direction] == pytest.approx(speed / 125e9)
+        bench.runner.close()
+
+
 def test_an_nbd_export_without_our_mark_is_left_alone(own_lab: Lab, tmp_path: Path) -> None:
-    with nbd_server(tmp_path, "precious") as socket:
-        add(own_lab, "nbd", socket=str(socket), export="precious")
+    with nbd_server(tmp_path, "precious") as path:
+        add(own_lab, "nbd", socket=str(path), export="precious")
         with pytest.raises(VolumeError, match="'precious' is left alone"):
             own_lab.qemu.volume(on("nbd"))
 

@@ -81,3 +81,42 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
         for row in volumes.listed(name, "", None)
     ]
     assert [volid for volid in left if ":iso/" not in volid] == []
+
+
+READS = """\
+pack: reads
+title: One volume, only read
+every: 1d
+axes: {bus: [scsi], format: [raw], cache: [none]}
+volume: {size: 64M}
+measure: {ramp: 500ms, runtime: 2s}
+workloads:
+  - fio: {rw: randread, bs: 4k, iodepth: 8}
+"""
+
+
+@pytest.mark.usefixtures("image")
+def test_a_volume_that_is_kept_is_filled_once_for_two_starts(
+    api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_settings(
+        tmp_path, api, packs=[write_pack(tmp_path, READS)], storages={"local": "{type: dir}"},
+        kvm="false", cpu="max", keep_volumes="true",
+    )  # fmt: skip
+    given = ["--config", str(config)]
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    assert run_cli(["proxmox", "init", *given, "--apply"]) == 0
+    written = []
+    for start in (1, 2):
+        assert run_cli(["run", *given]) in (0, 9)
+        assert [vm.running for vm in api.cluster.vms.values()] == [False], start
+        store = Store(tmp_path / "state" / "pvebench.db")
+        assert store.totals().runs == start
+        written.append(store.written_bytes("local", datetime.now(UTC), node="pve1"))
+        store.close()
+    assert written[0] >= 64 * MIB
+    assert written[1] == written[0]
+    (vmid,) = api.cluster.vms
+    assert run_cli(["sweep", *given, "--remove", str(vmid)]) == 0
+    assert api.cluster.vms == {}
+    assert api.cluster.volumes.owned(vmid) == []

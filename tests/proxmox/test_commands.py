@@ -95,13 +95,27 @@ def test_the_token_is_kept_where_only_its_owner_reads_it(
     assert secret not in capsys.readouterr().out
 
 
-def test_init_mends_a_role_that_is_there_and_says_that_the_token_is(
+def test_init_again_mends_what_is_there_and_keeps_the_token(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api.cluster.access.roles["PvebenchVm"] = {"VM.Audit"}
+    access = api.cluster.access
+    access.roles["PvebenchVm"] = {"VM.Audit"}
+    access.acl.clear()
+    token = (granted.parent / "token").read_text("ascii")
+    assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 0
+    assert "is there: pveum user token add" in capsys.readouterr().out
+    assert (granted.parent / "token").read_text("ascii") == token
+    assert findings(granted, capsys)["rights"] == (True, "all that is needed")
+
+
+def test_a_token_whose_secret_is_lost_is_told_after_all_else_was_made(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.access.acl.clear()
+    (granted.parent / "token").unlink()
     assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 6
-    assert "Token already exists" in capsys.readouterr().err
-    assert "VM.Allocate" in api.cluster.access.roles["PvebenchVm"]
+    assert "pveum user token remove pvebench@pve bench" in capsys.readouterr().err
+    assert len(api.cluster.access.acl) == 4
 
 
 def test_a_wrong_password_is_told(
@@ -147,9 +161,9 @@ def test_check_names_every_missing_thing_with_its_command(
         "missing: /pool/bench: VM.PowerMgmt; make them: pvebench proxmox init "
         "(user and token both need each right)",
     )
-    assert "pvesm set thin --content images" in found["storage fast"][1]
+    assert "pvesm set thin --content rootdir,images" in found["storage fast"][1]
     assert "write type: nfs" in found["storage local"][1]
-    assert "pvesm set local --content iso,images" in found["image storage"][1]
+    assert "pvesm set local --content images,iso" in found["image storage"][1]
 
 
 def test_check_tells_what_space_the_packs_need(

@@ -14,14 +14,9 @@ from pvebench.drivers.proxmox.access import (
     sees_scrubs,
     vm_privileges,
 )
-from pvebench.drivers.proxmox.connection import (
-    TOKEN_VARIABLE,
-    Connection,
-    Server,
-    Token,
-    read_token,
-)
+from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.faults import LostReply, Rejected
+from pvebench.drivers.proxmox.login import TOKEN_VARIABLE, Token, read_token
 from pvebench.errors import AccessDenied, Busy, ServerGone, ServerUntrusted
 
 SECRET = "0123-secret-4567"

@@ -37,6 +37,7 @@ class Access:
 
     roles: dict[str, set[str]]
     members: Callable[[str], str | None]
+    major: int = 9
     users: dict[str, User] = field(default_factory=dict)
     acl: list[tuple[str, str, str]] = field(default_factory=list)
     """(path, user or token, role)."""
@@ -48,20 +49,37 @@ class Access:
         """Return the user or token of a request; 401 with an empty body otherwise."""
         match = _HEADER.match(headers.get("Authorization", ""))
         if match:
-            user = self.users.get(match["user"])
-            token = user.tokens.get(match["name"]) if user else None
-            good = user and user.enabled and token and token.secret == match["secret"]
-            if not good or token is None or (token.expire and token.expire < time.time()):
-                raise Refused(401, "Authentication failed!", empty=True)
+            if why := self._wrong_token(match["user"], match["name"], match["secret"]):
+                raise self._no_login(why)
             return f"{match['user']}!{match['name']}"
         cookie = re.search(r"PVEAuthCookie=([^;]+)", headers.get("Cookie", ""))
         if cookie and cookie[1] in self.tickets:
             if method != "GET" and headers.get("CSRFPreventionToken") != f"csrf-{cookie[1]}":
                 raise Refused(401, "Permission denied - invalid csrf token", empty=True)
             return self.tickets[cookie[1]]
-        given = headers.get("Authorization", "")
-        token = given.startswith("PVEAPIToken=")
-        raise Refused(401, "Authentication failed!" if token else "No ticket", empty=True)
+        given = headers.get("Authorization", "").removeprefix("PVEAPIToken=")
+        if given == headers.get("Authorization", ""):
+            raise Refused(401, "No ticket", empty=True)
+        user, equals, _ = given.partition("=")
+        raise self._no_login(
+            f"'{user}' is not a valid token ID - not able to split into user and token parts"
+            if equals else "no tokenid specified"
+        )  # fmt: skip
+
+    def _wrong_token(self, name: str, token_name: str, secret: str) -> str:
+        user = self.users.get(name)
+        if user is None or not user.enabled:
+            return f"no such user ('{name}')" if user is None else f"user '{name}' is disabled"
+        token = user.tokens.get(token_name)
+        if token is None:
+            return f"no such token '{token_name}' for user '{name}'"
+        if token.expire and token.expire < time.time():
+            return f"token '{token_name}' access expired"
+        return "" if token.secret == secret else "invalid token value!"
+
+    def _no_login(self, why: str) -> Refused:
+        """Version 9 keeps the reason to itself."""
+        return Refused(401, why if self.major < 9 else "Authentication failed!", empty=True)
 
     def ticket(self, user: str, password: str) -> dict[str, Any]:
         if user not in self.users or not password or self.users[user].password != password:

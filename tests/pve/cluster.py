@@ -17,7 +17,7 @@ from pve.drives import NEW, SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, CheapMachine, Machine
 from pve.refusals import Refused, bad_parameter, failure
 from pve.schema import Schema
-from pve.storage import Book, Storage, Volumes, parse_size
+from pve.storage import FILES, Book, Storage, Volumes, parse_size
 from pve.vms import Vm
 from pve.work import Task, TaskFailure, Tasks
 
@@ -74,7 +74,9 @@ class Cluster:
     def __post_init__(self) -> None:
         self.schema = Schema(self.major)
         roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
-        self.access = Access(roles, self._pool_of, users={ROOT: User(password="rootpw")})
+        self.access = Access(
+            roles, self._pool_of, self.major, users={ROOT: User(password="rootpw")}
+        )
         self.all_nodes = {
             name: Node(name, dict(PACKAGES[self.major]), KERNELS[self.major]) for name in self.nodes
         }
@@ -374,6 +376,7 @@ class Cluster:
 
         if not filename.endswith((".iso", ".img")):
             raise bad_parameter({"filename": "wrong file extension"})
+        self.volumes_on[node].refuse_iso(storage)
         return self.tasks.run(node, "imgcopy", "", who, copy)
 
     # --- VMs -------------------------------------------------------------------------------
@@ -467,6 +470,9 @@ class Cluster:
                 self.access.need(who, f"/storage/{storage}", wanted, any_of=True)
             if storage not in self.volumes_on[node].storages:
                 raise failure(f"storage '{storage}' does not exist")
+            files = self.volumes_on[node].storages[storage].type in FILES
+            if files and not NEW.match(volid) and "/" not in name:
+                raise failure(f"unable to parse directory volume name '{name}'")
 
     def _need_options(
         self, who: str, path: str, options: Mapping[str, Any], *, creating: bool = False
@@ -511,9 +517,12 @@ class Cluster:
         options.pop("background_delay", None)
         drops = str(options.get("delete", "")).split(",")
         changed = {key: value for key, value in options.items() if key not in ("delete", "revert")}
-        unknown = [key for key in filter(None, drops) if not self._is_option(key)]
-        if unknown:
-            raise bad_parameter({"delete": f"unknown option '{unknown[0]}'"})
+        for key in filter(None, drops):
+            if not self._is_option(key):
+                raise bad_parameter({"delete": f"unknown option '{key}'"})
+            if key in changed:
+                text = f"you can't use '-{key}' and -delete {key}' at the same time"
+                raise bad_parameter({"delete": text})
         self._need_volumes(who, node, int(vmid), changed)
         self._need_options(who, f"/vms/{vmid}", {**dict.fromkeys(filter(None, drops)), **changed})
         vm.refuse_lock()
@@ -564,9 +573,12 @@ class Cluster:
         return self.tasks.run(node, "qmstart", vmid, who, start)
 
     def post_nodes_qemu_status_stop(self, who: str, node: str, vmid: str, **_: Any) -> str:
-        vm = self.vm(node, vmid)
-
         def stop(task: Task) -> None:
+            vm = self.vms.get(int(vmid))
+            if vm is None or vm.node != node:
+                raise TaskFailure(
+                    f"unable to find configuration file for VM {vmid} on node '{node}'"
+                )
             with vm.locked():
                 vm.stop()
 

@@ -74,6 +74,8 @@ class Schema:
         return complaint or self._format_complaint(str(rule.get("format", "")), text)
 
     def _format_complaint(self, name: str, text: str) -> str:
+        if complaint := _form_complaint(name, text):
+            return f"invalid format - {complaint}"
         form = self.data["formats"].get(name)
         if not isinstance(form, dict) or form.get("kind") != "property-string":
             return ""
@@ -94,6 +96,28 @@ class Schema:
             good = value in ("0", "1", "on", "off", "yes", "no", "true", "false")
             return "" if good else "type check ('boolean') failed"
         return _type_complaint(rule.get("type", "string"), value) or _limits_complaint(rule, value)
+
+
+def _form_complaint(name: str, text: str) -> str:
+    """Check the forms that no table of the schema tells, of what the driver sends."""
+    label = "[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?"
+    if name == "dns-name" and not re.fullmatch(rf"{label}(\.{label})*", text):
+        return "value does not look like a valid DNS name"
+    if name == "inline:memory" and (
+        wrong := _type_complaint("integer", text.partition("=")[2] or text)
+    ):
+        return f"format error\nmemory.current: {wrong}"
+    kind = text.partition(",")[0].removeprefix("cputype=")
+    if name == "pve-vm-cpu-conf" and not _CPU.match(kind):
+        return f"Built-in cputype '{kind}' is not defined (missing 'custom-' prefix?)"
+    return ""
+
+
+_CPU = re.compile(
+    r"(host|max|x86-64-v[2-4](-AES)?|kvm(32|64)|qemu(32|64)|custom-.+|[A-Z][\w-]*|486|athlon|phenom"
+    r"|core(2)?duo|pentium[23]?)\Z"
+)
+"""CPU types that the server has built in; those named after processors begin with a capital."""
 
 
 def _type_complaint(kind: str, text: str) -> str:

@@ -12,7 +12,8 @@ from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.access import vm_privileges
-from pvebench.drivers.proxmox.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.connection import Connection, Server
+from pvebench.drivers.proxmox.login import Token
 from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.shape import VmOptions
 from pvebench.drivers.proxmox.storages import ClusterStorage

@@ -120,7 +120,10 @@ class Volumes:
         if volid in self._found:
             raise failure(f"disk image '{path}' already exists")
         if size > place.avail:
-            raise failure(f"unable to create image: qemu-img: {path}: No space left on device")
+            raise failure(
+                f"unable to create image: qemu-img: {path}: Could not write zeros for "
+                f"preallocation: No space left on device"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         if form == "raw":
             with path.open("wb") as file:
@@ -132,15 +135,21 @@ class Volumes:
         return volid
 
     def free(self, volid: str) -> None:
+        """Remove a volume; one that is not there any more is no error, as in Proxmox."""
+        if volid not in self._found:
+            return
         self.path(volid).unlink(missing_ok=True)
         del self._book(volid)[volid]
+
+    def refuse_iso(self, storage: str) -> None:
+        if "iso" not in self.storage(storage).content:
+            raise failure(f"storage '{storage}' does not support 'iso' content")
 
     def upload(self, storage: str, name: str, content: bytes) -> str:
         place = self.storage(storage)
         if not name.endswith((".iso", ".img")):
             raise bad_parameter({"filename": "wrong file extension"})
-        if "iso" not in place.content:
-            raise failure(f"storage '{storage}' does not support 'iso' content")
+        self.refuse_iso(storage)
         path = self._directory(place) / "template/iso" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

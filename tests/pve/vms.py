@@ -101,9 +101,6 @@ class Vm:
             self._unwait(key)
             self.dropped.discard(key)
         for key in drops:
-            if key in wanted:
-                text = f"you can't use '-{key}' and -delete {key}' at the same time"
-                raise bad_parameter({"delete": text})
             if str(self.config.get("protection", "0")) == "1" and SLOT.match(key):
                 raise failure(f"can't remove drive '{key}' - protection mode enabled")
             self._unwait(key)
@@ -243,6 +240,7 @@ class Vm:
         if self.running:
             raise failure(f"VM {self.vmid} already running")
         self.apply()
+        self._need_volumes()
         warnings = self.machine.start(self.config)
         self.started = time.monotonic()
         hardware = self.config.get("scsihw", "lsi")
@@ -251,6 +249,14 @@ class Vm:
             if threaded and hardware != "virtio-scsi-single":
                 warnings.append("WARN: iothread is only valid with virtio-scsi-single")
         return warnings
+
+    def _need_volumes(self) -> None:
+        for key, value in self.config.items():
+            if SLOT.match(key) and (volid := parse(str(value))[0]) not in ("none", "cdrom"):
+                try:
+                    self.volumes.path(volid)
+                except RuntimeError as error:
+                    raise failure(str(error)) from error
 
     def stop(self) -> None:
         if not self.running:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pvebench.config import load_pack
 from pvebench.drivers.simulated import simulated_site
+from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
-from pvebench.metrics.results import collect_environments
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
 from pvebench.plan import Assignment, expand

@@ -39,7 +39,7 @@ def test_a_slower_history_ends_with_1_and_a_sentence(tmp_path: Path, capsys: Cap
     assert run_cli(["judge", str(path)]) == 1
     text = capsys.readouterr().out
     assert text.startswith("1 regression: 1 slower\n")
-    assert "× disk got 20 % slower with environment 9.2 (95 % interval" in text
+    assert ": disk got 20 % slower with environment 9.2 (95 % interval" in text
 
 
 def test_a_steady_history_ends_with_0(tmp_path: Path, capsys: Captured) -> None:

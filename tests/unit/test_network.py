@@ -166,6 +166,7 @@ def test_rows_are_shown_relative_to_the_scenario_that_the_pack_names(
     assert run_cli(["results", *over, *arguments]) == 0
     said = capsys.readouterr().out
     assert "relative" in said.splitlines()[0]
+    assert said.splitlines()[-1] == "relative: over local.scsi.raw.none with the same workload"
     assert next(line for line in said.splitlines() if ".scsi." in line).split()[-1] == "1.00"
 
 
@@ -187,3 +188,18 @@ def test_the_report_has_ratios_and_says_over_what(hosted: Simulation) -> None:
     assert "Relative: over local.host.raw.none with the same workload" in html
     assert '<th class="n" title="over local.host.raw.none">relative</th>' in html
     assert "relative</th>" not in report_html(subject, runs)
+
+
+def test_check_says_whether_each_server_answers(
+    tmp_path: Path, server: int, capsys: Captured
+) -> None:
+    settings, pack = tmp_path / "pvebench.yaml", write_pack(tmp_path)
+    settings.write_text(
+        f"driver: host\npacks: [{pack.name}]\nstate: s\nstorages:\n"
+        f"  local: {{kind: dir, path: v, server: 127.0.0.1, port: {server}}}\n"
+        "  gone: {kind: dir, path: w, server: no-such-host.invalid, port: 445}\n"
+    )
+    assert run_cli(["check", "--config", str(settings)]) == 3
+    said = capsys.readouterr().out
+    assert f"ok    network local: 127.0.0.1:{server} answers within" in said
+    assert "FAIL  network gone: no-such-host.invalid:445 does not answer" in said

@@ -83,6 +83,19 @@ def test_a_row_is_found_beside_our_own_configuration() -> None:
     assert host.place["host_disk"] == "Host OCZ"
 
 
+def test_the_hosts_own_row_is_not_put_beside_what_guests_reached() -> None:
+    known = {
+        "storage": "lvm-off", "bus": "scsi", "format": "raw", "cache": "none", "tool": "fio",
+        "bs": 4096, "iodepth": 32,
+    }  # fmt: skip
+    assert published("lvmcache-2019").beside(known) is not None
+    assert published("lvmcache-2019").beside(known | {"bus": "host"}) is None
+    share = {"storage": "cifs", "bus": "host", "tool": "fio", "rw": "write", "bs": 1 << 20}
+    row = published("shared-storage-2021").beside(share)
+    assert row is not None
+    assert row.place["system"] == "CIFS, remote native"
+
+
 def test_import_prints_what_contradicts_itself_as_data(tmp_path: Path, capsys: Captured) -> None:
     table = tmp_path / "mine.csv"
     table.write_text(

@@ -8,8 +8,11 @@ import random
 import pytest
 
 from pvebench.analysis.causes import Happening, candidates, gaps
+from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.scan import PlaceboScan
+from pvebench.analysis.series import History, Point
 from pvebench.analysis.trend import slow_trend
+from pvebench.analysis.unknown import Scans
 
 
 def noise(runs: int, seed: int = 1, sigma: float = 0.02) -> list[float]:
@@ -26,10 +29,21 @@ def stepped(at: int, ratio: float, runs: int = 120, seed: int = 1) -> list[float
 
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 1.1])
 def test_a_step_is_found_once_where_it_was_and_with_its_size(ratio: float) -> None:
-    (step,) = PlaceboScan().detect(stepped(80, ratio))
-    assert abs(step.index - 80) <= 2
-    assert 82 <= step.seen <= 88
+    values = stepped(80, ratio)
+    (found,) = PlaceboScan().detect(values)
+    assert abs(found.index - 80) <= 2
+    assert 81 <= found.seen <= 88
+    points = tuple(Point(float(run), "", math.exp(value)) for run, value in enumerate(values))
+    (step,) = Scans().steps(
+        History(case="c", of="c", name="c", figure=FIGURES["throughput"], labels={}, points=points)
+    )
     assert step.low <= math.log(ratio) <= step.high
+
+
+def test_two_runs_far_off_are_no_change_before_the_third() -> None:
+    values = stepped(80, 0.8)
+    assert PlaceboScan().detect(values[:82]) == ()
+    assert [step.index for step in PlaceboScan().detect(values[:83])] == [80]
 
 
 def test_single_glitches_are_no_changes() -> None:

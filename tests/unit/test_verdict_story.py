@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -55,22 +55,35 @@ def test_the_year_is_told_as_it_was_put_in(year: Path, capsys: pytest.CaptureFix
     status, text = verdict(year, capsys, "--only-significant")
     assert status == 1
     # Random reads with an I/O thread lost 40 % with the last upgrade, on both nodes; still so.
-    reads = lines_with(text, "Random read with iothread=1 got 40 % slower with QEMU 10.0.2-4")
-    assert {line[0] for line in reads} == {"×"}
-    assert {line.rpartition("on ")[2].rstrip(")") for line in reads} == {"pve1", "pve2"}
+    assert text.startswith("1 regression: ")
+    told = [line for line in text.splitlines() if line[:2] in {"× ", "+ ", "- "}]
+    story = [line.partition(": ")[2] for line in told]
+    # Random reads with an I/O thread lost 40 % with the last upgrade, on both nodes; still so.
+    assert story[0].startswith("Random read with iothread=1 got 40 % slower with QEMU 10.0.2-4")
+    assert story[0].endswith("on pve1 and pve2)")
     # Guests of pve2 froze for seconds until the next kernel.
-    assert lines_with(text, "- Longest stall", "times as long with kernel 6.14.5-1-pve", "on pve2")
-    assert lines_with(text, "+ Longest stall", "% shorter with kernel 6.14.8-2-pve", "on pve2")
-    # The idle guest cost more host CPU, a known issue, until its fix.
-    assert lines_with(text, "- Host CPU of the idle VM", "QEMU 9.2.0-1", "known issue R2")
-    assert lines_with(
-        text, "+ Host CPU of the idle VM", "QEMU 9.2.0-5", "the fix of known issue R2"
-    )
+    (thawed,) = lines_with(text, "+ ", ": Longest stall", "shorter with kernel 6.14.8-2-pve")
+    assert ", as it was before (95 % interval" in thawed
+    (frozen,) = lines_with(text, "- ", ": Longest stall", "times as long with kernel 6.14.5-1-pve")
+    assert frozen.endswith("on pve2) [over]")
+    # The idle guest cost more host CPU, a known issue, until its fix; on both nodes.
+    (cheap,) = lines_with(text, "+ ", ": Host CPU of the idle VM 71 % lower with QEMU 9.2.0-5")
+    assert "on pve1 and pve2); the fix of known issue R2" in cheap
+    (dear,) = lines_with(text, "- ", ": Host CPU of the idle VM 3.5 times as high", "9.2.0-1")
+    assert "known issue R2" in dear
     # Synchronous writes on ZFS that no longer waited: an alarm at the time, over by now.
-    gain = lines_with(text, "kernel 6.11.11-1-pve", "known issue R1")
-    assert gain
-    assert "6.0 times faster" in gain[0]
-    assert lines_with(text, "kernel 6.11.11-2-pve", "the fix of known issue R1")
+    assert lines_with(
+        text, "slower with kernel 6.11.11-2-pve and ZFS 2.2.7-2, as it was before",
+        "the fix of known issue R1",
+    )  # fmt: skip
+    (gain,) = lines_with(text, "- ", "6.0 times faster with kernel 6.11.11-1-pve")
+    assert "Too good to be true" in gain
+    # All that was put in and nothing else: when it began and when it ended.
+    put_in = {days for effect in YEAR.effects for days in (effect.begin, effect.end) if days}
+    seen = {(END.date() - date.fromisoformat(line[2:12])).days for line in told}
+    near = {day: min(put_in, key=lambda one, day=day: abs(one - day)) for day in seen}
+    assert all(abs(day - true) <= 4 for day, true in near.items())
+    assert set(near.values()) == put_in
 
 
 def test_changes_before_a_date_can_be_left_out(
@@ -96,7 +109,7 @@ def test_two_environments_are_compared_whatever_lay_between(
         "--only-significant",
     )  # fmt: skip
     assert status == 1
-    assert lines_with(text, "- Random read with iothread=1 got 40 % slower")
+    assert lines_with(text, ": Random read with iothread=1 got 40 % slower")
     assert not lines_with(text, "idle VM")
     assert "| case | direction | metric |" in text
 
@@ -119,7 +132,7 @@ def test_accepting_the_year_ends_the_alarm_and_keeps_the_changes_visible(
     assert "the present level is the baseline of " in capsys.readouterr().out
     status, text = verdict(tmp_path, capsys)
     assert status == 0
-    assert lines_with(text, "- Random read with iothread=1 got 40 % slower", "[accepted]")
+    assert lines_with(text, "- ", ": Random read with iothread=1 got 40 % slower", "[accepted]")
     assert run_cli(["baseline", "list", *state]) == 0
     assert "accept */randread*" in capsys.readouterr().out
 

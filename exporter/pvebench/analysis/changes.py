@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pvebench.analysis.attribution import Match, known_issues
 from pvebench.analysis.causes import Candidate, Happening, candidates, gaps
+from pvebench.analysis.course import course, most
 from pvebench.analysis.event import EventShift
 from pvebench.analysis.events import Event
-from pvebench.analysis.figures import FIGURES, Figure
+from pvebench.analysis.figures import Figure
 from pvebench.analysis.findings import Finding, Kind, Move
 from pvebench.analysis.groups import Group
-from pvebench.analysis.states import State
+from pvebench.analysis.moves import moves_of
 from pvebench.analysis.together import Changed, Moment, moments, together
-from pvebench.analysis.verdict import CaseStep, Verdict
+from pvebench.analysis.verdict import Verdict
 from pvebench.model.known_issue import KnownIssue
 
 
@@ -52,9 +52,10 @@ def _finding(
 ) -> Finding:  # fmt: skip
     # What events did to groups says nothing of a change that came at another time.
     at = math.nan if event is None else moment.time
-    moves = _moves(at, group, members, shifts)
+    moves = moves_of(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
-    suspicious = [verdict.reason for verdict, _ in members if verdict.state is State.SUSPICIOUS]
+    courses = [course(*one) for one in members if one[0].history.figure is moves[0].figure]
+    suspicious = [one.reason for one in courses if one.reason]
     matches: tuple[Match, ...] = ()
     if event is not None:
         matches = known_issues(
@@ -71,41 +72,8 @@ def _finding(
         differences=event.differences if event is not None else (),
         candidates=() if event is not None or moment.slow else _near(members[0], shifts),
         issues=matches, reason=suspicious[0] if suspicious else "",
+        over=most([one.over for one in courses]), back=most([one.back for one in courses]),
     )  # fmt: skip
-
-
-def _moves(
-    time: float, group: Group | None, members: Sequence[Changed],
-    shifts: Sequence[tuple[Event, str, EventShift]],
-) -> tuple[Move, ...]:  # fmt: skip
-    """Return how far each figure moved: as the group was found to, else as its cases did."""
-    pooled = {
-        name: named.shift
-        for event, name, shift in shifts
-        if event.time == time
-        for named in shift.groups
-        if named.shift.group == group
-    }
-    found = []
-    for figure in FIGURES.values():
-        steps = [step for verdict, step in members if verdict.history.figure is figure]
-        if not steps:
-            continue
-        shift = pooled.get(figure.name)
-        effect, low, high = (
-            (shift.effect, shift.low, shift.high) if shift is not None else _median(steps)
-        )
-        runs = min(step.runs for step in steps)
-        found.append(
-            Move(figure=figure, effect=effect, low=low, high=high, cases=len(steps), runs=runs)
-        )
-    return tuple(found)
-
-
-def _median(steps: Sequence[CaseStep]) -> tuple[float, float, float]:
-    middle = statistics.median_low([step.effect for step in steps])
-    step = next(step for step in steps if step.effect == middle)
-    return step.effect, step.low, step.high
 
 
 def _kind(moves: Sequence[Move], *, suspicious: bool) -> Kind:

@@ -50,6 +50,8 @@ class Finding:
         issues: known ones that fit.
         reason: why a gain is suspicious.
         accepted: somebody has accepted it.
+        over: later changes have taken back the better half of it.
+        back: it takes back the better half of what had changed before.
     """
 
     time: float
@@ -68,6 +70,8 @@ class Finding:
     reason: str = ""
     accepted: bool = False
     slow: bool = False
+    over: bool = False
+    back: bool = False
 
     @property
     def regression(self) -> bool:

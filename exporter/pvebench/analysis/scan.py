@@ -48,7 +48,7 @@ class PlaceboScan:
             the smallest that keeps `make bench-detection`'s aims for false alarms.
     """
 
-    threshold: float = 2.3
+    threshold: float = 2.2
 
     def newest(self, values: Sequence[float], starts: Sequence[int] = (0,)) -> Step | None:
         """Return the change that the newest run completes, or None.
@@ -124,6 +124,8 @@ def _judge(past: Trace, now: Trace, runs: int, threshold: float) -> Step | None:
     if _revisits(now, float(np.median(now.values[runs - best : runs])), abs(effect)):
         return None
     index = _place(now.values[:runs], runs - best, best)
+    if runs - index < BLOCKS[0]:
+        return None  # one or two runs far off outvote a longer block: wait for the third
     score = TO_SCORE * scores[best] / usual
     reach = critical(0.05, 2 * BLOCKS[-1]) * usual / TO_SCORE * scales[best]
     return Step(

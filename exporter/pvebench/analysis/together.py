@@ -6,12 +6,17 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.groups import Group, common_group
 from pvebench.analysis.verdict import CaseStep, Verdict
 
 Changed = tuple[Verdict, CaseStep]
+Named = tuple[Group | None, bool]
+"""What cases share, and whether it was for the worse."""
+FURTHER: Final = 1.5
+"""Times as far as everything (in logarithms) that a group must have moved to be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +67,14 @@ def _within_a_round(first: Changed, time: float) -> bool:
     return abs(verdict.history.split(time) - verdict.history.split(step.time)) <= 1
 
 
-def together(
-    pairs: Sequence[Changed], verdicts: Sequence[Verdict]
-) -> dict[tuple[Group | None, bool], list[Changed]]:
+def together(pairs: Sequence[Changed], verdicts: Sequence[Verdict]) -> dict[Named, list[Changed]]:
     """Return (group, whether for worse) -> its cases, over all figures.
 
     The figures of one case are told together: whoever moved with a group in one figure and
     alone in another is told with the group.
     """
     groups = {verdict.history.of: step.group for verdict, step in pairs if step.group is not None}
-    found: dict[tuple[Group | None, bool], list[Changed]] = {}
+    found: dict[Named, list[Changed]] = {}
     worse = _worse(pairs)
     for verdict, step in pairs:
         group = step.group if step.group is not None else groups.get(verdict.history.of)
@@ -80,7 +83,35 @@ def together(
         name = _in_common(found[key], verdicts)
         if name is not None and (name, key[1]) not in found:
             found[name, key[1]] = found.pop(key)
+    for worse_too in (True, False):
+        _join_everything(found, worse=worse_too)
     return found
+
+
+def _join_everything(found: dict[Named, list[Changed]], *, worse: bool) -> None:
+    """Tell a group with everything, where that moved about as far: it is no story of its own."""
+    everything = found.get(((), worse))
+    if everything is None:
+        return
+    for key in [key for key in found if key[0] and key[1] == worse]:
+        if _as_far(found[key], everything):
+            everything += found.pop(key)
+
+
+def _as_far(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
+    name = _first_figure(others)
+    effects = [
+        statistics.median(
+            [step.effect for verdict, step in pairs if verdict.history.figure.name == name]
+        )
+        for pairs in (some, others)
+        if _first_figure(pairs) == name
+    ]
+    return len(effects) == 2 and abs(effects[0]) < FURTHER * abs(effects[1])
+
+
+def _first_figure(pairs: Sequence[Changed]) -> str:
+    return min((verdict.history.figure.name for verdict, _ in pairs), key=list(FIGURES).index)
 
 
 def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:

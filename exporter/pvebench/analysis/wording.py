@@ -25,6 +25,8 @@ _PLACES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 MANY: Final = 1.5
 """Relative change from which one speaks of so many times, not of per cent."""
+HUGE: Final = 99.0
+"""Relative change from which nobody wants decimals."""
 LISTED: Final = 3
 """Cases or differences that a sentence names; of more it tells the number."""
 
@@ -32,6 +34,7 @@ LISTED: Final = 3
 def sentence(finding: Finding) -> str:
     """Return what has happened, as one sentence."""
     text = _slowly(finding) if finding.slow else f"{_beginning(finding)}{_since(finding)}"
+    text += ", as it was before" if finding.back else ""
     text += f" ({'; '.join(_details(finding))})"
     for match in finding.issues[:1]:
         text += f"; {issue_text(match)}"
@@ -39,6 +42,8 @@ def sentence(finding: Finding) -> str:
         text += f". Too good to be true: {finding.reason}"
     if finding.accepted:
         text += " [accepted]"
+    elif finding.over:
+        text += " [over]"
     return text
 
 
@@ -87,8 +92,9 @@ def percent(effect: float, figure: Figure) -> str:
     """Return by how much a value has changed, without its sign: `18 %`, or `4.1 times`."""
     change = change_of(effect, figure)
     if change > MANY:
-        return f"{1 + change:.1f} times"
-    return f"{abs(change):.0%}".replace("%", " %") if abs(change) >= 0.1 else _fine(change)
+        return f"{1 + change:.1f} times" if change < HUGE else f"{1 + change:,.0f} times"
+    whole = 0.1 <= abs(change) < 0.995 or abs(change) >= 1
+    return f"{abs(change):.0%}".replace("%", " %") if whole else _fine(change)
 
 
 def change_of(effect: float, figure: Figure) -> float:
@@ -158,8 +164,14 @@ def interval(move: Move) -> str:
         ends = [-end for end in ends]
     low, high = sorted(ends)
     if low > 100 * MANY:
-        return f"{1 + low / 100:.1f}-{1 + high / 100:.1f} times"
-    return f"{low:.0f} to {high:.0f} %" if low < 0 else f"{low:.0f}-{high:.0f} %"
+        return f"{_apart(1 + low / 100, 1 + high / 100, 1)} times"
+    return f"{low:.0f} to {high:.0f} %" if low < 0 else f"{_apart(low, high, 0)} %"
+
+
+def _apart(low: float, high: float, digits: int) -> str:
+    """Return both ends with as many digits as it takes to tell them apart, two more at most."""
+    texts = ([f"{end:.{digits + more}f}" for end in (low, high)] for more in range(3))
+    return "-".join(next((ends for ends in texts if ends[0] != ends[1]), [f"{low:.{digits}f}"]))
 
 
 def _extent(finding: Finding, first: Move) -> str:

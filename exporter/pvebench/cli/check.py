@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from pvebench.cli.choice import assignments, volume_bytes
-from pvebench.cli.instance import kvm_memory
+from pvebench.cli.instance import kvm_memory, networks_of
 from pvebench.cli.options import json_option, read_settings, settings_options
 from pvebench.config import Settings
 from pvebench.drivers.host import SystemClock
@@ -66,6 +66,9 @@ def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
         yield from import_module("pvebench.cli.cluster").check_cluster(
             settings, given, SystemClock()
         )
+    if settings.driver in ("qemu", "host"):
+        yield from _networks(settings)
+        yield from _hdparm(given)
     if settings.driver == "qemu":
         yield from _tools()
         yield from _space(settings, given)
@@ -96,6 +99,26 @@ def _tools() -> Iterator[Finding]:
     for tool, package in TOOLS.items():
         where = shutil.which(tool)
         yield tool, where is not None, where or f"not installed: apt-get install {package}"
+
+
+def _networks(settings: Settings) -> Iterator[Finding]:
+    """Yield whether each server answers of which a round trip is to be measured."""
+    for name, link in networks_of(settings).items():
+        if not link.server:
+            continue
+        where, seconds = f"{link.server}:{link.port}", link.round_trip()
+        if seconds is None:
+            yield f"network {name}", False, f"{where} does not answer: there is no round trip"
+        else:
+            yield f"network {name}", True, f"{where} answers within {seconds * 1e3:.3f} ms"
+
+
+def _hdparm(given: list[Assignment]) -> Iterator[Finding]:
+    cases = [case for entry in given for case in entry.matrix.cases]
+    if any(case.scenario.disk.drive_cache is not None for case in cases):
+        where = shutil.which("hdparm")
+        missing = "not installed, but drive_cache needs it: apt-get install hdparm"
+        yield "hdparm", where is not None, where or missing
 
 
 def _space(settings: Settings, given: list[Assignment]) -> Iterator[Finding]:

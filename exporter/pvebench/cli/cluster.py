@@ -11,10 +11,11 @@ from pvebench.config.proxmox import ProxmoxSettings
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.host.load import LoadGuard, LoadLimits
 from pvebench.drivers.host.network import ServerLink
-from pvebench.drivers.proxmox.connection import Connection, Server, read_token
+from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.inspect import Finding, inspect
 from pvebench.drivers.proxmox.iso import find_iso
 from pvebench.drivers.proxmox.keeping import KEPT
+from pvebench.drivers.proxmox.login import read_token
 from pvebench.drivers.proxmox.manners import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.probe import NodeProbe

@@ -118,7 +118,7 @@ def make_sites(
             node=settings.node, storages=storages, runtime=state.runtime, journal=journal
         )
         probe = ProcProbe(lambda: None, lambda: host.volume_path)
-        networks = _networks(settings)
+        networks = networks_of(settings)
         return [
             Site(
                 node=settings.node, hypervisor=host, probe=probe, clock=clock, networks=networks
@@ -155,7 +155,11 @@ def _lab_site(
         lambda: (host if both.on_host else lab).volume_path,
     )
     return Site(
-        node=settings.node, hypervisor=both, probe=probe, clock=clock, networks=_networks(settings)
+        node=settings.node,
+        hypervisor=both,
+        probe=probe,
+        clock=clock,
+        networks=networks_of(settings),
     )
 
 
@@ -163,7 +167,7 @@ _PORTS = {"nbd": 10809, "nfs": 2049}
 """Kind of storage -> where its server listens, unless the settings say otherwise."""
 
 
-def _networks(settings: Settings) -> dict[str, ServerLink]:
+def networks_of(settings: Settings) -> dict[str, ServerLink]:
     """Return the network to each storage that is a server's."""
     return {
         name: ServerLink(

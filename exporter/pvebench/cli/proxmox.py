@@ -12,10 +12,11 @@ from pvebench.cli.cluster import server_of
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.host import SystemClock
-from pvebench.drivers.proxmox.connection import Connection, Password
+from pvebench.drivers.proxmox.connection import Connection
 from pvebench.drivers.proxmox.environment import version_number
-from pvebench.drivers.proxmox.granting import apply_steps, grant_steps
-from pvebench.errors import NotWritable
+from pvebench.drivers.proxmox.granting import apply_steps, grant_steps, is_ours
+from pvebench.drivers.proxmox.login import Password, read_token
+from pvebench.errors import AccessDenied, NotWritable
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret
 
@@ -43,8 +44,10 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, user: str) -> None:
     storages = [*names, given.iso_storage]
     if not apply_now:
         click.echo("# as root on any node of the cluster; the token's secret is shown once:")
-        click.echo(f"# put PVEBENCH's token into {given.token_file or 'the token_file'} "
-                   "as USER@REALM!NAME=SECRET")  # fmt: skip
+        click.echo(
+            f"# put it into {given.token_file or 'the token_file'} as USER@REALM!NAME=SECRET"
+        )
+        click.echo("# (where a role is there already: role modify in place of role add)")
         for step in grant_steps(
             major=given.version, pool=given.pool, storages=storages, scrub_guard=scrub_guard
         ):
@@ -58,10 +61,17 @@ def init(config: Path, apply_now: bool, scrub_guard: bool, user: str) -> None:
     steps = grant_steps(
         major=version_number(api)[0], pool=given.pool, storages=storages, scrub_guard=scrub_guard
     )
-    for step, done, token in apply_steps(api, steps):
+    for step, done, token in apply_steps(api, steps, has_token=_has_token(given.token_file)):
         click.echo(f"{done}: {step.text}")
         if token:
             _keep(token, given.token_file)
+
+
+def _has_token(path: Path | None) -> bool:
+    try:
+        return is_ours(read_token(path))
+    except AccessDenied:
+        return False
 
 
 def _keep(token: str, path: Path | None) -> None:

@@ -153,7 +153,11 @@ def _print_beside(rows: list[ResultRow]) -> None:
             *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
             _show(row[column], metric), *(texts[place] for _, texts in further),
         )  # fmt: skip
-    make_console().print(table)
+    console = make_console()
+    console.print(table)
+    over = {str(row["relative_to"]) for row in rows if row["ratio_to_relative"] is not None}
+    for scenario in sorted(over):
+        console.print(f"relative: over {scenario} with the same workload")
 
 
 def _published(row: ResultRow) -> str:

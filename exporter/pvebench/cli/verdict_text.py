@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 import click
 from rich.table import Table
 
+from pvebench.analysis.findings import Finding
 from pvebench.analysis.wording import sentence
 from pvebench.cli.console import make_console
 from pvebench.judging import Verdicts
@@ -25,7 +27,7 @@ def print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
     standing = verdicts.regressions
     for finding in verdicts.findings:
         over = finding.accepted or (finding.regression and finding not in standing)
-        click.echo(f"{'-' if over else SIGNS[finding.regression]} {sentence(finding)}")
+        click.echo(f"{'-' if over else SIGNS[finding.regression]} {_dated(finding)}")
     rows = list(_rows(verdicts, only_significant=only_significant))
     if rows:
         table = Table(*HEAD, box=None)
@@ -40,12 +42,17 @@ def print_markdown(verdicts: Verdicts, *, only_significant: bool) -> None:
     for line in _summary(verdicts):
         click.echo(f"**{line}**\n")
     for finding in verdicts.findings:
-        click.echo(f"- {sentence(finding)}")
+        click.echo(f"- {_dated(finding)}")
     rows = list(_rows(verdicts, only_significant=only_significant))
     if rows:
         click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
         for row in rows:
             click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
+
+
+def _dated(finding: Finding) -> str:
+    """Return a change with its day, as one tells a story."""
+    return f"{datetime.fromtimestamp(finding.time, UTC):%Y-%m-%d}: {sentence(finding)}"
 
 
 def _summary(verdicts: Verdicts) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from pvebench.config.pack import PackFile
+from pvebench.config.pack_file import PackFile
 from pvebench.config.settings import Settings
 
 MODELS: Final[dict[str, type[BaseModel]]] = {"pack": PackFile, "settings": Settings}

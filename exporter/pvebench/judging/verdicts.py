@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pvebench.analysis.course import LEFT
 from pvebench.analysis.findings import Finding
 from pvebench.analysis.judge import NodeReport
+from pvebench.analysis.nodes import told_once
 from pvebench.analysis.states import State
 from pvebench.analysis.verdict import Verdict
 from pvebench.store import Decision
@@ -18,9 +20,6 @@ ORDER: Final = (
     State.NO_BASELINE,
 )  # fmt: skip
 """In which verdicts are listed: what wants a look first."""
-
-LEFT: Final = 0.5
-"""Share of a change that must be left for it to be one still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class Verdicts:
     def findings(self) -> tuple[Finding, ...]:
         """The changes of all nodes, the newest first."""
         found = [finding for report in self.reports for finding in report.findings]
-        return tuple(sorted(found, key=lambda one: -one.time))
+        return told_once(sorted(found, key=lambda one: -one.time))
 
     @property
     def regressions(self) -> tuple[Finding, ...]:

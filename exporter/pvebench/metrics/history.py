@@ -14,12 +14,9 @@ from typing import Any, Final
 
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import (
-    CASE_COLLECTORS,
-    collect_environments,
-    collect_info,
-)
+from pvebench.metrics.results import CASE_COLLECTORS, collect_info
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF
 from pvebench.metrics.wall import collect_wall

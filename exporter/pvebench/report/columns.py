@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from pvebench.analysis.honesty import Figures
 from pvebench.errors import ConfigError, Problem
-from pvebench.model.units import GIB, KIB, MIB, TIB, parse_size
+from pvebench.model.units import parse_size
 from pvebench.report.delimited import Cell, DelimitedText, Record
+from pvebench.report.fields import (
+    COUNTS,
+    FIELDS,
+    NUMBERS,
+    SIDES,
+    TEXTS,
+    complaint,
+    plain_field,
+    unit_factor,
+)
 from pvebench.report.numerals import Decimal, Unclear, decimal_of, number, step
 from pvebench.report.series import ReferenceRow
 
-# Upper and lower case matter: Mb/s would be bits to some and bytes to others, and KB/s is either
-# 1000 or 1024; both are refused, with those that are clear.
-_RATES: Final = {
-    "B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "KiB/s": float(KIB), "MiB/s": float(MIB),
-    "GiB/s": float(GIB), "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
-}  # fmt: skip
-_TIMES: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0}
-_SIZES: Final = {
-    "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": float(KIB), "MiB": float(MIB),
-    "GiB": float(GIB), "TiB": float(TIB),
-}  # fmt: skip
-_NUMBERS: Final[dict[str, tuple[str, Mapping[str, float]]]] = {
-    "iops": ("iops", {}),
-    "bandwidth": ("bandwidth", _RATES),
-    "latency_mean": ("clat_mean", _TIMES),
-    "latency_max": ("clat_max", _TIMES),
-    "size": ("bytes", _SIZES),
-    "runtime": ("runtime", _TIMES),
-}
-"""Field -> its metric, and unit -> factor to the base unit; none: it is a plain number."""
-_TEXTS: Final = ("storage", "bus", "format", "cache", "tool", "rw", "scenario", "workload")
-_COUNTS: Final = ("iodepth", "numjobs")
 _DIRECTIONS: Final = {"read": "read", "write": "write", "lesen": "read", "schreiben": "write"}
-_SIDES: Final = ("read", "write")
-FIELDS: Final = (
-    "case", *_TEXTS, "direction", "bs", *_COUNTS, *_NUMBERS,
-    *(f"{side}_{name}" for side in _SIDES for name in _NUMBERS),
-)  # fmt: skip
-_UNIT_IN_HEADER: Final = re.compile(r"(?:[\[(]\s*(?P<b>[^\])]+?)\s*[\])]|\bin (?P<w>\S+))\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +52,14 @@ def read_columns(file: str, text: str, mapped: Mapped) -> tuple[ReferenceRow, ..
     headings = {name: table.heading(header) for name, header in mapped.columns.items()}
     records = list(table.records())
     factors = {
-        name: _factor(file, name, cell, mapped.units.get(name, ""))
-        for name, cell in headings.items() if _plain(name) in _NUMBERS
+        name: unit_factor(file, name, cell, mapped.units.get(name, ""))
+        for name, cell in headings.items() if plain_field(name) in NUMBERS
     }  # fmt: skip
     given = [record.cells[headings[name].text] for record in records for name in factors]
     try:
         decimal = mapped.decimal or decimal_of((cell.text, cell) for cell in given)
     except Unclear as error:
-        raise _problem(file, error.thing, str(error)) from error
+        raise complaint(file, error.thing, str(error)) from error
     reader = _Reader(file, {name: cell.text for name, cell in headings.items()}, factors, decimal)
     return tuple(reader.row(record) for record in records)
 
@@ -92,45 +73,15 @@ def _check(mapped: Mapped) -> None:
     ]  # fmt: skip
     problems += [f"--unit {name}: no such --column" for name in mapped.units
                  if name in FIELDS and name not in mapped.columns]  # fmt: skip
-    plain = [name for name in mapped.columns if name in _NUMBERS]
+    plain = [name for name in mapped.columns if name in NUMBERS]
     if plain and not {"rw", "direction"} & set(mapped.columns):
         problems.append(
             f"which way does {plain[0]} go? Map direction or rw too, or read_{plain[0]} instead"
         )
-    if not problems and not any(_plain(name) in _NUMBERS for name in mapped.columns):
-        problems.append(f"no number is mapped; map one of {', '.join(_NUMBERS)}")
+    if not problems and not any(plain_field(name) in NUMBERS for name in mapped.columns):
+        problems.append(f"no number is mapped; map one of {', '.join(NUMBERS)}")
     if problems:
         raise ConfigError([Problem("command line", 0, 0, text) for text in problems])
-
-
-def _plain(name: str) -> str:
-    side, _, rest = name.partition("_")
-    return rest if side in _SIDES else name
-
-
-def _factor(file: str, name: str, heading: Cell, given: str) -> float:
-    """Return what turns the column's numbers into base units: as told, or as its header says."""
-    units = _NUMBERS[_plain(name)][1]
-    if not units:
-        return 1.0
-    found = _UNIT_IN_HEADER.search(heading.text)
-    unit = given or ((found["b"] or found["w"]) if found else "")
-    if not unit:
-        message = f"{heading.text!r} does not say its unit; say it: --unit {name}={_example(units)}"
-        raise _problem(file, heading, message)
-    if unit not in units:
-        message = f"{unit!r} is no unit of {name}; these are: {', '.join(units)}"
-        raise _problem(file, heading, message)
-    return units[unit]
-
-
-def _example(units: Mapping[str, float]) -> str:
-    return "MB/s" if units is _RATES else "ms" if units is _TIMES else "MiB"
-
-
-def _problem(file: str, place: object, message: str) -> ConfigError:
-    line, column = (place.line, place.column) if isinstance(place, Cell) else (1, 1)
-    return ConfigError([Problem(file, line, column, message)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +96,14 @@ class _Reader:
     def row(self, record: Record) -> ReferenceRow:
         known = {name: record.cells[header] for name, header in self.headers.items()}
         match: dict[str, str | int] = {
-            name: known[name].text for name in _TEXTS if name in known and known[name].text
+            name: known[name].text for name in TEXTS if name in known and known[name].text
         }
         if "rw" in match:
             match.setdefault("tool", "fio")
-        counts = {name: self._whole(known[name]) for name in (*_COUNTS, "bs") if name in known}
+        counts = {name: self._whole(known[name]) for name in (*COUNTS, "bs") if name in known}
         match |= {name: count for name, count in counts.items() if count is not None}
         values, figures = self._values(known, counts.get("bs"))
-        place: dict[str, str] = {name: known[name].text for name in _TEXTS if name in known}
+        place: dict[str, str] = {name: known[name].text for name in TEXTS if name in known}
         if "case" in known:
             place["table"] = known["case"].text
         return ReferenceRow(
@@ -165,7 +116,7 @@ class _Reader:
         try:
             return parse_size(cell.text)
         except ValueError as error:
-            raise _problem(self.file, cell, str(error)) from error
+            raise complaint(self.file, cell, str(error)) from error
 
     def _values(
         self, known: Mapping[str, Cell], block: int | None
@@ -177,7 +128,7 @@ class _Reader:
             value = self._number(cell)
             if value is None:
                 continue
-            key = _NUMBERS[_plain(name)][0], self._direction(name, known)
+            key = NUMBERS[plain_field(name)][0], self._direction(name, known)
             values[key] = value * factor
             steps[key] = step(cell.text, self.decimal) * factor
         sides = dict.fromkeys(side for _, side in values)
@@ -187,11 +138,11 @@ class _Reader:
         try:
             return number(cell.text, self.decimal)
         except ValueError as error:
-            raise _problem(self.file, cell, str(error)) from error
+            raise complaint(self.file, cell, str(error)) from error
 
     def _direction(self, name: str, known: Mapping[str, Cell]) -> str:
         side = name.partition("_")[0]
-        if side in _SIDES:
+        if side in SIDES:
             return side
         cell = known.get("direction", known.get("rw", Cell("", 1, 1)))
         word = cell.text.casefold()
@@ -200,7 +151,7 @@ class _Reader:
             word = "" if mixed else word.removeprefix("rand")
         if word not in _DIRECTIONS:
             message = f"{cell.text!r} does not say which way: read or write"
-            raise _problem(self.file, cell, message)
+            raise complaint(self.file, cell, message)
         return _DIRECTIONS[word]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,14 +22,10 @@ from requests import PreparedRequest, RequestException, Response, Session
 from requests.adapters import HTTPAdapter
 
 from pvebench.drivers.proxmox.faults import translate
+from pvebench.drivers.proxmox.login import Password, Token
 from pvebench.errors import AccessDenied, DriverError, ServerGone
 from pvebench.model.ports import Clock
 
-TOKEN_VARIABLE: Final = "PVEBENCH_PROXMOX_TOKEN"  # noqa: S105 # the variable's name, not a secret
-_TOKEN: Final = re.compile(
-    r"(?:PVEAPIToken=)?(?P<user>[^\s:/!]+@[^\s:/!]+)!(?P<name>[A-Za-z][A-Za-z0-9._-]+)"
-    r"[= ](?P<secret>\S+)\Z"
-)
 _CONNECT_SECONDS: Final = 10.0
 _CALL_SECONDS: Final = 60.0
 """Longer than the 30 s after which pveproxy itself gives up with 596."""
@@ -40,29 +34,6 @@ _READ_PAUSES: Final = (0.5, 1.0, 2.0)
 
 # proxmoxer logs the parameters of each call at level INFO.
 logging.getLogger("proxmoxer").setLevel(logging.CRITICAL)
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """An API token; its secret is never shown."""
-
-    user: str
-    name: str
-    secret: str
-
-    def __repr__(self) -> str:
-        return f"Token({self.user}!{self.name})"
-
-
-@dataclass(frozen=True, slots=True)
-class Password:
-    """A login for `pvebench proxmox init --apply`; never stored."""
-
-    user: str
-    secret: str
-
-    def __repr__(self) -> str:
-        return f"Password({self.user})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,31 +50,6 @@ class Server:
     port: int = 8006
     ca_file: Path | None = None
     fingerprint: str = ""
-
-
-def read_token(path: Path | None) -> Token:
-    """Return the token in the environment variable PVEBENCH_PROXMOX_TOKEN, or in file `path`.
-
-    Its form is Proxmox's own, `USER@REALM!NAME=SECRET`.
-
-    Raises:
-        AccessDenied: there is none, or it is not of that form.
-    """
-    text, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
-    if not text and path is not None:
-        where = str(path)
-        try:
-            text = path.read_text("utf-8")
-        except OSError as error:
-            raise AccessDenied(f"token file {path}: {error.strerror}", next_step=_HOW) from error
-    found = _TOKEN.match(text.strip())
-    if found is None:
-        what = "is not of the form USER@REALM!NAME=SECRET" if text else "holds no API token"
-        raise AccessDenied(f"{where} {what}", next_step=_HOW)
-    return Token(found["user"], found["name"], found["secret"])
-
-
-_HOW: Final = "make one, see what pvebench proxmox init prints, and name its file in the settings"
 
 
 class _Adapter(HTTPAdapter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pvebench.drivers.proxmox.access import (
     NODE_PRIVILEGES,
@@ -18,6 +18,8 @@ from pvebench.drivers.proxmox.access import (
 )
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.login import Token
+from pvebench.errors import AccessDenied
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Step:
     Attributes:
         command: for the node's shell.
         method, path, params: the same at the API.
-        again: what to do instead where it exists already: `keep` it, or `PUT` it anew.
+        again: what to do instead where it exists already: `keep` it, `PUT` it anew, or `token`:
+            keep it, which is of use only to those who have its secret.
     """
 
     command: tuple[str, ...]
@@ -66,7 +69,7 @@ def grant_steps(
         Step(("pveum", "user", "add", USER), "POST", "/access/users", (("userid", USER),)),
         Step(
             ("pveum", "user", "token", "add", USER, TOKEN_NAME, "--privsep", "1"),
-            "POST", f"/access/users/{USER}/token/{TOKEN_NAME}", (("privsep", 1),), again="fail",
+            "POST", f"/access/users/{USER}/token/{TOKEN_NAME}", (("privsep", 1),), again="token",
         ),
     ]  # fmt: skip
     for path, role in ((f"/pool/{pool}", VM_ROLE), ("/nodes", NODE_ROLE)):
@@ -78,7 +81,12 @@ def grant_steps(
     return steps
 
 
-_FULL = f"{USER}!{TOKEN_NAME}"
+_FULL: Final = f"{USER}!{TOKEN_NAME}"
+
+
+def is_ours(token: Token) -> bool:
+    """Return whether it is the token that `grant_steps` make."""
+    return f"{token.user}!{token.name}" == _FULL
 
 
 def _role(name: str, privileges: list[str]) -> Step:
@@ -97,20 +105,28 @@ def _acl(path: str, role: str, kind: str, who: str, *, inherited: bool = True) -
     return Step(command, "PUT", "/access/acl", params)
 
 
-def apply_steps(api: Api, steps: Sequence[Step]) -> Iterator[tuple[Step, str, str]]:
+def apply_steps(
+    api: Api, steps: Sequence[Step], *, has_token: bool
+) -> Iterator[tuple[Step, str, str]]:
     """Make what is missing; yield (step, what was done, the new token's secret or nothing).
 
+    Args:
+        has_token: the token's secret is known from before.
+
     Raises:
-        Rejected: the server declined, or the token is there already (its secret is shown only
-            once). Others as `Connection`.
+        AccessDenied: after all else was made: the token is there, but its secret, which the
+            server shows only once, is not known. Rejected: the server declined. Others as
+            `Connection`.
     """
+    secret_lost = False
     for step in steps:
         params = dict(step.params)
         try:
             answer = _send(api, step.method, step.path, params)
         except Rejected as error:
-            if "already exists" not in error.text.lower() or step.again == "fail":
+            if "already exists" not in error.text.lower():
                 raise
+            secret_lost = secret_lost or (step.again == "token" and not has_token)
             if step.again == "PUT":
                 role = params.pop("roleid")
                 api.put(f"{step.path}/{role}", **params)
@@ -120,6 +136,13 @@ def apply_steps(api: Api, steps: Sequence[Step]) -> Iterator[tuple[Step, str, st
         else:
             secret = str(answer["value"]) if isinstance(answer, dict) and "value" in answer else ""
             yield step, "made", f"{_FULL}={secret}" if secret else ""
+    if secret_lost:
+        raise AccessDenied(
+            f"token {_FULL} is there already, and its secret is not in the token file",
+            cause="the server shows the secret once only, when the token is made",
+            next_step=f"as root on a node: pveum user token remove {USER} {TOKEN_NAME}; then run "
+            "this again",
+        )
 
 
 def _send(api: Api, method: str, path: str, params: dict[str, Any]) -> Any:

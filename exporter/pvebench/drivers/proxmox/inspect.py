@@ -13,9 +13,10 @@ from pvebench.drivers.proxmox.access import (
 )
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.environment import version_number
+from pvebench.drivers.proxmox.making import is_free
 from pvebench.drivers.proxmox.manners import HASTATE_SINCE
 from pvebench.drivers.proxmox.storages import MARK, STORAGE_TYPES, ClusterStorage
-from pvebench.drivers.proxmox.vm import Place, is_free
+from pvebench.drivers.proxmox.vm import Place
 from pvebench.drivers.proxmox.volumes import RESERVE_BYTES
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.units import show_bytes
@@ -161,15 +162,22 @@ def _raw_only(row: Mapping[str, Any]) -> str:
 
 def _image_storage(api: Api, place: Place, iso_storage: str) -> Iterator[Finding]:
     row = _rows(api, place).get(iso_storage)
-    add = f"pveum pool modify {place.pool} --storage"
-    if row is None or "iso" not in str(row.get("content")).split(","):
-        yield (
-            "image storage", False,
-            f"{iso_storage} cannot be seen or holds no ISO images: {add} {iso_storage}; "
-            f"pvesm set {iso_storage} --content iso,images",
-        )  # fmt: skip
+    if row is None:
+        found = (
+            f"{iso_storage} is not on {place.node}, or not in the pool: "
+            f"pveum pool modify {place.pool} --storage {iso_storage}"
+        )
+    elif "iso" not in str(row.get("content")).split(","):
+        found = f"{iso_storage} holds no ISO images: {_allow(row, 'iso')}"
     else:
-        yield "image storage", True, iso_storage
+        found = ""
+    yield "image storage", not found, found or iso_storage
+
+
+def _allow(row: Mapping[str, Any], kind: str) -> str:
+    """Return the command that lets a storage hold `kind` as well: it replaces the whole list."""
+    kinds = [one for one in str(row.get("content", "")).split(",") if one not in ("", "none")]
+    return f"pvesm set {row['storage']} --content {','.join([*kinds, kind])}"
 
 
 def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
@@ -178,7 +186,7 @@ def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
     if row["type"] != wanted.type:
         return f"{wanted.id} is of type {row['type']}: write type: {row['type']} in the settings"
     if "images" not in str(row["content"]).split(","):
-        return f"{wanted.id} holds no disk images: pvesm set {wanted.id} --content images"
+        return f"{wanted.id} holds no disk images: {_allow(row, 'images')}"
     if row["type"] not in STORAGE_TYPES:
         return f"{wanted.id}: no test volumes can be made on type {row['type']}"
     return ""

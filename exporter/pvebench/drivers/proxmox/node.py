@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pvebench.drivers.host import SystemClock
 from pvebench.drivers.proxmox import switching
@@ -12,21 +12,15 @@ from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
 from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.iso import upload_iso
-from pvebench.drivers.proxmox.keeping import find_kept, fit
+from pvebench.drivers.proxmox.holding import Holding
 from pvebench.drivers.proxmox.look import Plugged, block_counters, look
 from pvebench.drivers.proxmox.probe import coarse_cpu, vm_pressure
-from pvebench.drivers.proxmox.shape import VmOptions, vm_options
+from pvebench.drivers.proxmox.shape import VmOptions
 from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
-from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.versions import Versions
-from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, make_vm, refuse_lock
-from pvebench.drivers.proxmox.volumes import Volumes
+from pvebench.drivers.proxmox.vm import Place, refuse_lock
 from pvebench.errors import (
     DriverError,
-    HypervisorGone,
-    NotOurs,
-    ServerGone,
     SwitchFailed,
 )
 from pvebench.guest import GuestImage
@@ -61,14 +55,13 @@ class ProxmoxNode:
         """
         self._api = api
         self._place = place
-        self._options = options
-        self._image = image
-        self._journal = journal
         self._clock = clock
         self._storages = dict(storages)
         self._version: tuple[int, ...] = ()
-        self._vm: BenchVm | None = None
-        self._volumes: Volumes | None = None
+        self._held = Holding(
+            api, place=place, options=options, image=image, journal=journal, clock=clock,
+            storages=self._storages,
+        )  # fmt: skip
         self._guest: AgentGuest | None = None
         self._machine: Machine | None = None
         self._scsihw = ScsiHw.SINGLE
@@ -84,7 +77,7 @@ class ProxmoxNode:
     @property
     def vmid(self) -> int:
         """The VM's number; 0: there is none."""
-        return self._vm.vmid if self._vm else 0
+        return self._held.vm.vmid if self._held.vm else 0
 
     @property
     def boot_seconds(self) -> float:
@@ -99,45 +92,15 @@ class ProxmoxNode:
         self._guest = None
         return self._restart(machine, cold)
 
-    def _ensure_vm(self, machine: Machine) -> BenchVm:
-        """Return the VM, making it where there is none (any more)."""
-        if self._vm is not None:
-            try:
-                self._vm.prove_ours()
-            except (HypervisorGone, NotOurs):
-                self._forget()
-            else:
-                return self._vm
-        self._version = version_number(self._api)
-        node, storage = self._place.node, self._options.iso_storage
-        iso = upload_iso(self._api, node, storage, self._image, self._clock)
-        options = vm_options(node, self._options, machine)
-        kept = self._take_up(options, iso) if self._options.keep else None
-        if kept is not None:
-            return kept
-        self._vm, _ = make_vm(
-            self._api, self._clock, self._place, self._journal, options=options, iso=iso
-        )
-        self._volumes = Volumes(self._api, node, self._vm, self._storages)
-        return self._vm
-
-    def _take_up(self, options: Mapping[str, Any], iso: str) -> BenchVm | None:
-        """Return the VM that was kept with filled volumes; None: there is none."""
-        found = find_kept(self._api, self._clock, self._place, self._journal)
-        if found is None:
-            return None
-        vm, in_use = found
-        fit(vm, options, iso)
-        volumes = Volumes(self._api, self._place.node, vm, self._storages)
-        volumes.take_over()
-        in_use()
-        self._vm, self._volumes = vm, volumes
-        return vm
+    def _ensure_vm(self, machine: Machine) -> None:
+        if not self._held.is_there():
+            self._forget()
+            self._version = version_number(self._api)
+            self._held.obtain(machine)
 
     def _forget(self) -> None:
-        """The VM is gone, and its volumes with it."""
-        self._vm = self._volumes = self._guest = self._machine = None
-        self._cold = self._plugged = None
+        """Nothing runs: the VM is a new one, or gone."""
+        self._guest = self._machine = self._cold = self._plugged = None
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
         other = machine != self._machine or cold != self._cold
@@ -152,7 +115,7 @@ class ProxmoxNode:
         return False
 
     def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
-        vm, scsihw = self._the_vm, self._wanted_scsihw
+        vm, scsihw = self._held.the_vm, self._wanted_scsihw
         self.power_off()
         refuse_lock(vm.status(), vm.vmid)
         switching.clear(vm)
@@ -182,16 +145,16 @@ class ProxmoxNode:
 
     def power_off(self) -> None:
         """Stop the VM. See the port."""
-        if self._vm is not None:
-            self._vm.stop()
-        self._guest = self._machine = self._cold = self._plugged = None
+        if self._held.vm is not None:
+            self._held.vm.stop()
+        self._forget()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         """Return the scenario's volume and whether it is new. See the port."""
         self._ensure_vm(scenario.machine)
         if scenario.disk.bus is Bus.SCSI:
             self._wanted_scsihw = scenario.disk.scsihw
-        volumes = self._the_volumes
+        volumes = self._held.the_volumes
         known = volumes.find(scenario)
         if known is not None and known.size_bytes == scenario.volume_bytes:
             return known, False
@@ -224,15 +187,15 @@ class ProxmoxNode:
         serial = serial_of(self._count)
         has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
         text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
-        switching.plug(self._the_vm, slot, text)
+        switching.plug(self._held.the_vm, slot, text)
         self._plugged = Plugged(plug, slot, serial)
 
     def _read_back(self, plug: Plug) -> Attachment:
         now = self._plugged
         if now is None or now.plug != plug or self._guest is None:
             raise SwitchFailed("the disk was to be there since power-on, but is not")
-        form = self._the_volumes.resolve(plug.volume) or plug.volume.format
-        return look(self._the_vm, self._guest, self._clock, now, volume_format=form)
+        form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
+        return look(self._held.the_vm, self._guest, self._clock, now, volume_format=form)
 
     def detach(self) -> None:
         """Unplug the test disk. See the port."""
@@ -242,7 +205,7 @@ class ProxmoxNode:
             self.power_off()  # it is taken out while the VM is off
             return
         try:
-            switching.unplug(self._the_vm, self._plugged.slot)
+            switching.unplug(self._held.the_vm, self._plugged.slot)
         except DriverError as error:
             self._broken = True
             self._attempt += 1
@@ -251,11 +214,11 @@ class ProxmoxNode:
 
     def content(self, volume: Volume) -> str:
         """Return what the volume was filled with. See `model.ports.Keeper`."""
-        return self._the_volumes.content(volume)
+        return self._held.the_volumes.content(volume)
 
     def note(self, volume: Volume, content: str) -> None:
         """Remember what the volume holds. See `model.ports.Keeper`."""
-        self._the_volumes.note(volume, content)
+        self._held.the_volumes.note(volume, content)
 
     def drop_caches(self, volume: Volume) -> int | None:
         """Return None: the page cache is another machine's. See the port."""
@@ -265,11 +228,11 @@ class ProxmoxNode:
         """Return QEMU's counters of the attached disk. See the port."""
         if self._plugged is None:
             raise SwitchFailed("no test disk is attached")
-        return block_counters(self._the_vm.status(), self._plugged.slot)
+        return block_counters(self._held.the_vm.status(), self._plugged.slot)
 
     def environment(self) -> Environment:
         """Return the running environment. See the port."""
-        return self._versions.running(self._vm if self._guest else None)
+        return self._versions.running(self._held.vm if self._guest else None)
 
     def host_environment(self) -> Environment:
         """Return what is known without a VM. See the port."""
@@ -282,7 +245,7 @@ class ProxmoxNode:
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
         """Return the VM's pressure and, if asked for, the node's CPU. See `probe.Averages`."""
         try:
-            found = vm_pressure(self._vm.status()) if self._vm else {}
+            found = vm_pressure(self._held.vm.status()) if self._held.vm else {}
             if cpu:
                 found |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
         except DriverError:
@@ -292,26 +255,5 @@ class ProxmoxNode:
     def shutdown(self) -> None:
         """Remove the VM with its volumes, or set it aside with them. See the port."""
         # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
-        node = self._place.node
-        lines = undo_pending(
-            self._journal, self._api, SystemClock(), node=node, keep=self._options.keep, clean=True
-        )
         self._forget()
-        if any(
-            kind == KIND and details["node"] == node for _, kind, details in self._journal.pending()
-        ):
-            raise ServerGone(
-                "; ".join(lines), next_step="it is removed at the next start of pvebench"
-            )
-
-    @property
-    def _the_vm(self) -> BenchVm:
-        if self._vm is None:
-            raise SwitchFailed("there is no VM")
-        return self._vm
-
-    @property
-    def _the_volumes(self) -> Volumes:
-        if self._volumes is None:
-            raise SwitchFailed("there is no VM")
-        return self._volumes
+        self._held.give_up(SystemClock())

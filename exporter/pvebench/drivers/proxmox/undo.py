@@ -8,7 +8,8 @@ from typing import Final
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.keeping import set_aside
-from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place, is_free
+from pvebench.drivers.proxmox.making import is_free
+from pvebench.drivers.proxmox.vm import KIND, BenchVm, Place
 from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock, Journal
 

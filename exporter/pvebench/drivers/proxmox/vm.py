@@ -6,24 +6,21 @@ the mark with the number that was drawn when it was made.
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
-from pvebench.drivers.proxmox.drive import ISO_SLOT
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.marks import Filled, description, mark_of
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
-from pvebench.errors import AccessDenied, Busy, DriverError, HypervisorGone, NotOurs
-from pvebench.model.ports import Clock, Journal
+from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs
+from pvebench.model.ports import Clock
 
 KIND: Final = "proxmox-vm"
 """Kind of the journal entries made here."""
 TAG: Final = "pvebench"
-_CHANGE_SECONDS: Final = 120.0
+CHANGE_SECONDS: Final = 120.0
 _POWER_SECONDS: Final = 120.0
 
 
@@ -105,7 +102,7 @@ class BenchVm:
         digest = config.get("digest")
         return self._tasks.run(
             lambda: self._api.post(f"{self.path}/config", **params, digest=digest),
-            kind="qmconfig", what=f"VM {self.vmid}: {what}", seconds=_CHANGE_SECONDS,
+            kind="qmconfig", what=f"VM {self.vmid}: {what}", seconds=CHANGE_SECONDS,
         )  # fmt: skip
 
     def start(self) -> Ended:
@@ -146,73 +143,6 @@ class BenchVm:
             return str(self._api.post(f"{self.path}/monitor", command=command))
         except (AccessDenied, Rejected):
             return None
-
-
-def make_vm(
-    api: Api, clock: Clock, place: Place, journal: Journal, *, options: Mapping[str, Any], iso: str
-) -> tuple[BenchVm, int]:
-    """Make a VM with a number that is free in the range; return it and its journal entry.
-
-    Raises:
-        NotOurs: every number of the range is taken. Others as `Connection` and `Tasks.run`.
-    """
-    first, last = place.vmids
-    for vmid in range(first, last + 1):
-        if not is_free(api, vmid):
-            continue
-        vm = BenchVm(api, clock, place, vmid, secrets.token_hex(16))
-        details = {"node": place.node, "pool": place.pool, "vmid": str(vmid), "mark": vm.mark}
-        entry = journal.open(KIND, details)
-        try:
-            _create(api, vm, place, {**options, ISO_SLOT: f"{iso},media=cdrom"})
-        except Rejected as error:
-            if "already exists" in error.text:
-                journal.close(entry)
-                continue  # somebody was quicker
-            with contextlib.suppress(DriverError):
-                if is_free(api, vmid):  # else the refusal was of something else: it is undone later
-                    journal.close(entry)
-            raise
-        _tag(vm, journal, entry)
-        return vm, entry
-    raise NotOurs(
-        f"all VM numbers from {first} to {last} are taken",
-        next_step="give another range in the settings, or see what is there: pvebench check",
-    )
-
-
-def is_free(api: Api, vmid: int) -> bool:
-    """Return whether no VM or container of the cluster has this number; nothing is reserved."""
-    try:
-        api.get("/cluster/nextid", vmid=vmid)
-    except Rejected:
-        return False
-    return True
-
-
-def _create(api: Api, vm: BenchVm, place: Place, options: Mapping[str, Any]) -> None:
-    vm.learn()
-    vm._tasks.run(  # noqa: SLF001 # the VM's own birth
-        lambda: api.post(
-            f"/nodes/{place.node}/qemu", vmid=vm.vmid, pool=place.pool,
-            description=description(vm.mark), **options,
-        ),
-        kind="qmcreate", what=f"VM {vm.vmid}: create", seconds=_CHANGE_SECONDS,
-    )  # fmt: skip
-
-
-def _tag(vm: BenchVm, journal: Journal, entry: int) -> None:
-    """Tag a new VM; if that fails, take the VM back, or leave it to the journal.
-
-    Only after it was made: with rights through the pool alone, version 9.2 refuses tags before.
-    """
-    try:
-        vm.change("tag", tags=TAG)
-    except DriverError:
-        with contextlib.suppress(DriverError):
-            vm.destroy()
-            journal.close(entry)
-        raise
 
 
 def pool_members(api: Api, pool: str) -> set[int]:

@@ -1,0 +1,54 @@
+"""The same change on several nodes is told once; what differs stays apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pvebench.analysis.attribution import Difference
+from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.findings import Finding, Move
+from pvebench.analysis.nodes import told_once
+from pvebench.analysis.wording import sentence
+
+MOVE = Move(
+    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5
+)  # fmt: skip
+FIRST = Finding(
+    time=100.0, node="pve1", known=True, kind="slower", group=(("bus", "virtio"),), all_but=False,
+    cases=("a", "b", "c", "d"), names=("a", "b", "c", "d"), of=4, moves=(MOVE,),
+    differences=(Difference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),
+)  # fmt: skip
+SECOND = replace(
+    FIRST, time=90.0, node="pve2", cases=("e", "f"), names=("e", "f"), of=2,
+    moves=(replace(MOVE, effect=-0.26, low=-0.3, high=-0.24, cases=2, runs=3),),
+    differences=(Difference("kernel", "6.11.11-2-pve", "6.14.8-2-pve"),),
+)  # fmt: skip
+
+
+def test_the_same_new_version_that_did_the_same_on_two_nodes_is_one_change() -> None:
+    (found,) = told_once([FIRST, SECOND])
+    assert sentence(found) == (
+        "Everything on virtio got 20 % slower with kernel 6.14.8-2-pve "
+        "(95 % interval 16-26 %; all 6 cases, 3 runs after it; on pve1 and pve2)"
+    )
+    assert (found.time, found.cases) == (90.0, ("a", "b", "c", "d", "e", "f"))
+
+
+def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
+    further = (replace(MOVE, effect=-0.5, low=-0.55, high=-0.45),)
+    other_kernel = (Difference("kernel", "6.8.12-4-pve", "6.17.1-1-pve"),)
+    for other in (
+        replace(SECOND, moves=further),
+        replace(SECOND, differences=other_kernel),
+        replace(SECOND, group=(("bus", "scsi"),)),
+        replace(SECOND, known=False),
+        replace(SECOND, node="pve1"),
+        replace(SECOND, accepted=True),
+    ):
+        assert len(told_once([FIRST, other])) == 2
+
+
+def test_three_nodes_are_told_once_too() -> None:
+    (found,) = told_once([SECOND, FIRST, replace(FIRST, node="pve3")])
+    assert found.node == "pve1 and pve2 and pve3"
+    assert found.moves[0].cases == 10
