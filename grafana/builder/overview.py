@@ -70,8 +70,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_cycle().grid_pos(place(18, 0, 2, 4)))
         .with_panel(_software().grid_pos(place(20, 0, 4, 4)))
         .with_panel(_storages().grid_pos(place(0, 4, 24, 6)))
-        .with_panel(_best().grid_pos(place(0, 10, 12, 11)))
-        .with_panel(_changes().grid_pos(place(12, 10, 12, 11)))
+        .with_panel(_best().grid_pos(place(0, 10, 11, 11)))
+        .with_panel(_changes().grid_pos(place(11, 10, 13, 11)))
         .with_panel(_trend().grid_pos(place(0, 21, 12, 9)))
         .with_panel(_verdicts().grid_pos(place(12, 21, 12, 9)))
         .with_panel(_alerts().grid_pos(place(0, 30, 24, 6)))
@@ -103,7 +103,7 @@ def _regressions() -> stat.Panel:
 def _compared() -> stat.Panel:
     name = "node_storage:pvebench_change_state:count_compared"
     return number(
-        "Cases compared",
+        "Compared",
         "Cases with a figure that has a baseline to be compared with.",
         f"sum({recorded(name, **HERE)})",
         missing="no baseline yet",
@@ -113,7 +113,7 @@ def _compared() -> stat.Panel:
 def _index() -> stat.Panel:
     name = "node_storage_metric:pvebench_performance_index:geomean"
     panel = number(
-        "Throughput against baseline",
+        "Against baseline",
         "Geometric mean over all cases of a storage; 100 % is the baseline, more is better. "
         "The lowest of the storages is shown.",
         f"min({recorded(name, metric='throughput', **HERE)})",
@@ -137,7 +137,7 @@ def _newest() -> stat.Panel:
 def _stale() -> stat.Panel:
     condition = f"{recorded(OVERDUE, **HERE)} > 2.5"
     panel = number(
-        "Stale cases",
+        "Stale",
         "Cases without a good run for two and a half of their intervals; the word STALE marks "
         "them elsewhere.",
         counted(condition, recorded(OVERDUE, **HERE)),
@@ -149,7 +149,7 @@ def _stale() -> stat.Panel:
 def _failing() -> stat.Panel:
     every = series(RUN_SUCCESS, **HERE)
     panel = number(
-        "Failing cases",
+        "Failing",
         "Cases whose last attempt gave no good run. Operations says why.",
         counted(f"{every} == 0", every),
         missing="never run",
@@ -205,20 +205,20 @@ def _storages() -> table.Panel:
                 unit="iops",
             ),
             Column(
-                title="sequential read",
+                title="seq. read",
                 expression=_best_of("bandwidth", "read", "read"),
                 unit="Bps",
                 decimals=1,
             ),
             Column(
-                title="sequential write",
+                title="seq. write",
                 expression=_best_of("bandwidth", "write", "write"),
                 unit="Bps",
                 decimals=1,
             ),
             Column(title="sync p99", expression=f"min by ({BY}) ({sync})", unit="s", decimals=2),
             Column(
-                title="against baseline",
+                title="of baseline",
                 unit="percentunit",
                 decimals=1,
                 expression=f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)})",
@@ -253,17 +253,18 @@ def _best() -> bargauge.Panel:
 
 
 def _changes() -> table.Panel:
-    keys = "node, storage, scenario, workload, direction, metric"
+    # A scenario begins with its storage.
+    keys = "node, scenario, workload, metric"
     change, noise = series(CHANGE, **HERE), series(CHANGE_THRESHOLD, **HERE)
     # How often a change is larger than its noise decides what is worth looking at first.
     factor = f"abs({change}) / ({noise} > 0)"
     top = f"topk(10, max by ({keys}) ({factor}))"
     return rows(
         "Largest changes",
-        "The ten figures that moved most, measured in their own noise. Plus is better.",
-        ("storage", "scenario", "workload", "direction", "metric"),
+        "The ten figures that moved most, in times of their own noise. Plus is better.",
+        ("scenario", "workload", "metric"),
         (
-            Column(title="times its noise", expression=top, decimals=1),
+            Column(title="× noise", expression=top, decimals=1),
             Column(
                 title="change",
                 expression=f"max by ({keys}) ({change}) and on ({keys}) {top}",
@@ -277,7 +278,7 @@ def _changes() -> table.Panel:
                 f"({series(CHANGE_STATE, **HERE)}) and on ({keys}) {top}",
             ),
         ),
-        sort="times its noise",
+        sort="× noise",
         missing="no baseline yet",
     )
 

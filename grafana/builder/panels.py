@@ -30,6 +30,7 @@ EMPTY: Final = (
     "where it stops."
 )
 NEW_CASES: Final = "no baseline yet"
+SHORT_PIXELS: Final = 86
 MOST_POINTS: Final = 400
 """Of a line. Values are held until the next run, so a point for every pixel only costs time."""
 
@@ -229,6 +230,11 @@ class Column:
     gauge: bool = False
     change: bool = False
 
+    @property
+    def pixels(self) -> int:
+        """How wide its title and its filter need it."""
+        return max(104 if self.words else SHORT_PIXELS, 8 * len(self.title) + 44)
+
     def properties(self) -> list[dashboard_models.DynamicConfigValue]:
         """Return the column's look."""
         found = [prop("unit", self.unit)]
@@ -277,7 +283,9 @@ def rows(
         transformation("merge"),
         transformation(
             "organize",
-            excludeByName={"Time": True, "__name__": True, "job": True, "instance": True},
+            # A scenario's name begins with its storage.
+            excludeByName=dict.fromkeys(("Time", "__name__", "job", "instance"), True)
+            | ({"storage": True} if "scenario" in keys and "storage" not in keys else {}),
             renameByName=shown,
             indexByName=order,
         ),
@@ -301,7 +309,14 @@ def rows(
         .transformations(steps_done)
     )
     for column in columns:
-        built = built.override_by_name(column.title, column.properties())
+        properties = column.properties()
+        if "scenario" in keys and not column.gauge:
+            properties.append(prop("custom.width", column.pixels))
+        built = built.override_by_name(column.title, properties)
+    if "scenario" in keys:
+        # Names of cases are long, everything else is short: it gets no more than it needs.
+        for name in ("node", "direction"):
+            built = built.override_by_name(name, [prop("custom.width", SHORT_PIXELS)])
     if linked:
         built = built.override_by_name("scenario", [prop("links", [case_link("__data.fields")])])
     return built

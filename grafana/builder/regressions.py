@@ -29,7 +29,7 @@ from pvebench.metrics.catalog import (
 )
 
 FIGURE: Final = {"node": "$node", "storage": "$storage", "metric": "$metric"}
-KEYS: Final = "node, storage, scenario, workload, direction, metric"
+KEYS: Final = "node, scenario, workload, direction, metric"
 INTRO: Final = (
     "**What is worse, since when, how sure is that?** Every figure is compared with its own "
     "baseline. *Slower* is confirmed by further runs, *maybe slower* waits for them. Sorted by how "
@@ -67,7 +67,7 @@ def build() -> dashboard.Dashboard:
 def _count(title: str, condition: str, colour: str) -> stat.Panel:
     every = series(CHANGE_STATE, **FIGURE)
     panel = number(
-        title,
+        f"Figures {title.lower()}",
         f"Figures whose verdict is {title.lower()}.",
         counted(f"{every} {condition}", every),
         missing="no baseline yet",
@@ -105,7 +105,7 @@ def _list() -> table.Panel:
     return rows(
         "Figures",
         "Sorted by change over noise. Plus is better.",
-        ("storage", "scenario", "workload", "direction", "metric"),
+        ("scenario", "workload", "direction", "metric"),
         (
             Column(title="verdict", expression=chosen, words=True),
             Column(
@@ -121,12 +121,12 @@ def _list() -> table.Panel:
                 decimals=1,
             ),
             Column(
-                title="times its noise",
+                title="× noise",
                 expression=f"max by ({KEYS}) (abs({change}) / ({noise} > 0)) {here}",
                 decimals=1,
             ),
             Column(
-                title="baseline runs", expression=f"0 * {chosen} + on ({case}) group_left () {runs}"
+                title="runs before", expression=f"0 * {chosen} + on ({case}) group_left () {runs}"
             ),
             Column(
                 title="age",
@@ -135,7 +135,7 @@ def _list() -> table.Panel:
                 expression=f"0 * {chosen} + on ({case}) group_left () {age}",
             ),
         ),
-        sort="times its noise",
+        sort="× noise",
         missing="nothing is worse",
     )
 
@@ -146,7 +146,7 @@ def _history() -> statetimeline.Panel:
         "Verdicts over time",
         "The 20 figures with the worst verdict now.",
         f"{worse} and bottomk(20, {worse} @ end())",
-        "{{storage}} {{scenario}} {{workload}} {{direction}} {{metric}}",
+        "{{scenario}} {{workload}} {{direction}} {{metric}}",
     )
 
 

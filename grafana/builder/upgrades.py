@@ -31,11 +31,9 @@ HERE: Final = {"node": "$node", "storage": "$storage"}
 KEYS: Final = "node, storage, scenario, workload, direction"
 NOISE: Final = "$noise"
 INTRO: Final = (
-    "**Did the upgrade cost me anything?** Two moments are compared: the end of environment "
-    "*Before* and the end of environment *After* (for the present one: now). Each side is the "
-    "median of what was held in a window before that moment, so that one odd run does not decide. "
-    "Changes smaller than *Hide below* are not listed: they are noise. **Plus is better**, for "
-    "latency and CPU too."
+    "**Did the upgrade cost me anything?** The end of environment *Before* is compared with that "
+    "of *After* (the present one: now), each by the median of a window, so that one odd run does "
+    "not decide. What is below *Hide below* is noise. **Plus is better**, for latency and CPU too."
 )
 
 
@@ -126,7 +124,7 @@ def _all() -> stat.Panel:
 
 def _mean() -> stat.Panel:
     panel = number(
-        "Throughput after/before",
+        "After/before",
         "Geometric mean over all compared cases; above 100 % is better.",
         f"exp(avg(ln(1 + {_ratio()})))",
         unit="percentunit",
@@ -185,7 +183,7 @@ def _cases() -> table.Panel:
     return rows(
         "Cases that changed",
         "Median IOPS on both sides and the change; links to the case.",
-        ("storage", "scenario", "workload", "direction"),
+        ("scenario", "workload", "direction"),
         (
             Column(title="before", expression=before, unit="iops"),
             Column(title="after", expression=after, unit="iops"),

@@ -54,7 +54,7 @@ class Size:
 
 
 FULL_HD: Final = Size(strips=(5, 9, 7, 7), delta=3, headline=84, value=64, label=28, text=40)
-HD: Final = Size(strips=(4, 6, 4, 4), delta=2, headline=54, value=42, label=20, text=26)
+HD: Final = Size(strips=(4, 6, 4, 4), delta=2, headline=54, value=32, label=18, text=26)
 
 
 def build() -> dashboard.Dashboard:
@@ -93,7 +93,7 @@ def _wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
     return (
         built.with_panel(_fastest(size).grid_pos(place(0, middle, 12, third)))
         .with_panel(_changes(size).grid_pos(place(12, middle, 12, third)))
-        .with_panel(_history().grid_pos(place(0, low, 18, fourth)))
+        .with_panel(_history(size).grid_pos(place(0, low, 18, fourth)))
         .with_panel(_next(size).grid_pos(place(18, low, 6, fourth)))
     )
 
@@ -249,8 +249,9 @@ def _bars(
     return panel.datasource(FIXED).targets(list(targets)).text(text)
 
 
-def _history() -> statetimeline.Panel:
-    judged = series(CHANGE_STATE, metric="throughput|latency_p99")
+def _history(size: Size) -> statetimeline.Panel:
+    # The small screen has room for a line of each case, not for two.
+    judged = series(CHANGE_STATE, metric="throughput" if size is HD else "throughput|latency_p99")
     slots = f"max by ({SAME_RESULT}, title) ({series(WALL_SLOT)} @ end())"
     expression = f"{judged} * on ({SAME_RESULT}) group_left (title) {slots}"
     legend = "{{title}} {{metric}}"

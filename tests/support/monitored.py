@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pvebench.cli.choice import intervals_of
-from pvebench.cli.demo import DemoSource
+from pvebench.cli.demo import SHOWN, DemoSource
 from pvebench.cli.export import Window, first_moment, write_past
-from pvebench.config import Settings
 from pvebench.metrics import ConfigState, Page
 from pvebench.metrics.live import (
     collect_build,
@@ -73,7 +72,7 @@ def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
         labels={"job": "pvebench", "instance": exporter},
     )  # fmt: skip
     with past.open("w", encoding="utf-8") as file:
-        write_past(store, intervals_of(assignments()), Settings(), window, file)
+        write_past(store, intervals_of(assignments()), SHOWN, window, file)
     backfill(past, directory / "data")
     app = make_app(page=page_of(store), statuses=statuses, board=Board(store))
     # A busy machine needs longer than a second for a scrape; one that fails ends all series.

@@ -16,11 +16,12 @@ import click
 
 from pvebench.cli.choice import intervals_of
 from pvebench.cli.demo_past import DAY, TOLD_DAYS, told_in_the_past
-from pvebench.cli.export import first_moment, histories, write_past
+from pvebench.cli.export import first_moment, histories, wall_slots, write_past
 from pvebench.cli.options import PATH
 from pvebench.cli.planned import planned_cases
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
+from pvebench.config.settings import WallSettings
 from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
 from pvebench.drivers.simulated.story import YEAR, Story
 from pvebench.drivers.simulated.year import history
@@ -47,6 +48,18 @@ NODES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Node -> storage -> its kind: two of them hold block volumes, so raw only."""
 PACK: Final = Path("scenarios/demo.yaml")
+SHOWN: Final = Settings(
+    wall=tuple(
+        WallSettings(
+            scenario="local-nvme.scsi.raw.none.iothread-1", workload=workload, direction=direction
+        )
+        for workload, direction in (
+            ("randread-4k-qd1", "read"), ("randwrite-4k-qd1", "write"),
+            ("read-1M-qd8", "read"), ("write-1M-qd8", "write"),
+        )
+    )
+)  # fmt: skip
+"""Settings of the demo: its wall has a case that the last upgrade made slower."""
 BLOCK_SECONDS: Final = 486 * 3600.0
 """The longest blocks that Prometheus makes by itself are 2 h times a power of three."""
 
@@ -116,9 +129,7 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
                 # A name that promtool's caller can see only when the file is complete.
                 part = directory / "part"
                 with part.open("w", encoding="utf-8") as file:
-                    write_past(
-                        store, intervals, Settings(), window, file, cases=cases, told=verdicts
-                    )
+                    write_past(store, intervals, SHOWN, window, file, cases=cases, told=verdicts)
                 part.rename(directory / f"{start:.0f}.om")
         finally:
             store.close()
@@ -236,6 +247,7 @@ class DemoSource:
             intervals=self.intervals,
             totals=self.store.totals(),
             simulated=True,
+            wall=wall_slots(SHOWN),
         )
 
 

@@ -17,6 +17,7 @@ from pvebench.config import Settings
 from pvebench.errors import StoreError
 from pvebench.metrics import Snapshot
 from pvebench.metrics.history import STEP_SECONDS, Told, Window, past_text
+from pvebench.model.wall import WallSlot
 from pvebench.store import Store, StoredRun
 
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -81,10 +82,15 @@ def write_past(
     """
     snapshot = Snapshot(
         now=datetime.now(UTC), records=[], environments=[], intervals=intervals,
-        max_age_seconds=settings.max_age, simulated=store.simulated,
+        max_age_seconds=settings.max_age, simulated=store.simulated, wall=wall_slots(settings),
     )  # fmt: skip
     known = histories(store) if cases is None else cases
     file.writelines(past_text(known, store.environments(), snapshot, window, told=told))
+
+
+def wall_slots(settings: Settings) -> list[WallSlot]:
+    """Return what the settings choose for the wall."""
+    return [WallSlot(**dict(slot)) for slot in settings.wall]
 
 
 def histories(store: Store) -> Iterator[list[StoredRun]]:
