@@ -34,7 +34,8 @@ from pvebench.guest import build_image, default_directory
 from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Attachment, Site, Volume
+from pvebench.model.ports import Site
+from pvebench.model.volume import Attachment, Volume
 from pvebench.plan import Assignment, expand
 from pvebench.scheduler import Worker
 from support.packs import STORAGES, Recorder, write_pack

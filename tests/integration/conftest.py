@@ -13,9 +13,10 @@ from pvebench.drivers.qemu.storages import StorageOptions
 from pvebench.drivers.qemu.volumes import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Attachment, Guest, Plug
+from pvebench.model.ports import Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Attachment, Plug
 from pvebench.store import Store
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)

@@ -14,9 +14,9 @@ from pve.site import Site, scenario
 from pvebench.drivers.host import SystemClock
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Aio, Bus, Cache, Format
-from pvebench.model.ports import Attachment, Plug
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Attachment, Plug
 from pvebench.runner.verify import mismatch
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)

@@ -13,8 +13,8 @@ from pve.vms import Vm
 from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.errors import PvebenchError
 from pvebench.model.disk import Bus, Cache, Format
-from pvebench.model.ports import Plug
 from pvebench.model.scenario import Scenario
+from pvebench.model.volume import Plug
 
 STEPS = 12
 SCENARIOS = (

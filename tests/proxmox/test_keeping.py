@@ -20,9 +20,9 @@ from pvebench.drivers.proxmox.undo import undo_pending
 from pvebench.drivers.proxmox.vm import KIND
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
-from pvebench.model.ports import Plug, Volume
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Plug, Volume
 from pvebench.runner.contents import Contents
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import Target

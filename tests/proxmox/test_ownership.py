@@ -23,7 +23,7 @@ from pvebench.errors import (
 )
 from pvebench.model.disk import Bus
 from pvebench.model.environment import Upkeep
-from pvebench.model.ports import Plug
+from pvebench.model.volume import Plug
 
 
 def stranger(site: Site, vmid: int, *, pooled: bool = False) -> Vm:

@@ -6,7 +6,8 @@ import pytest
 
 from pve.site import MACHINE, Site
 from pvebench.drivers.proxmox.probe import NodeProbe, coarse_cpu
-from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.model.host import HostSnapshot
+from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, window_samples
 
 NOTHING = BlockCounters(

@@ -7,9 +7,9 @@ import pytest
 from pve.site import MACHINE, Site, scenario
 from pvebench.errors import NoSpace, SwitchFailed
 from pvebench.model.disk import Aio, Bus, Cache, Format, ScsiHw
-from pvebench.model.ports import Attachment, Plug
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, MIB
+from pvebench.model.volume import Attachment, Plug
 from pvebench.runner.verify import mismatch
 
 

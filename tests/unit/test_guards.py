@@ -16,7 +16,7 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.storages import StorageState, collect_storages
 from pvebench.model.guard import Guard, Hold, HoldKind
-from pvebench.model.ports import HostSnapshot
+from pvebench.model.host import HostSnapshot
 from pvebench.model.quiet import QuietHours, parse_window
 from pvebench.model.run import Outcome
 from pvebench.model.status import State

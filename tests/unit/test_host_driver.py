@@ -16,11 +16,12 @@ from pvebench.drivers.qemu.volumes import DirectoryStorage
 from pvebench.drivers.simulated import SimulatedClock, World
 from pvebench.errors import GuestSilent, SwitchFailed, ToolFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Plug, Site
+from pvebench.model.ports import Site
 from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Plug
 from pvebench.plan import Rows, expand, make_plan
 from pvebench.runner import Runner
 from pvebench.store import Store

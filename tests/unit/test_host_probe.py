@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pvebench.drivers.host import ProcProbe, host_facts
 from pvebench.drivers.host.procfs import qemu_cpu
-from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.model.host import HostSnapshot
+from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, window_samples
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -120,6 +120,14 @@ class Runner:
             process.wait(60)
 
 
+@pytest.fixture(autouse=True)
+def sighup() -> Iterator[None]:
+    """Let SIGHUP mean something: under nohup it is ignored, and every child inherits that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     made = Runner(tmp_path)

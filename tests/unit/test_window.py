@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.model.host import HostSnapshot
+from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, window_samples
 
 BLOCK = BlockCounters(

@@ -7,13 +7,15 @@ Drivers implement these Protocols; nothing here does any I/O. Errors are those o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, Upkeep
+from pvebench.model.host import HostSnapshot
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 
 class Clock(Protocol):
@@ -68,80 +70,6 @@ class Guest(Protocol):
 
     def write_file(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    """A test volume that exists and carries pvebench's mark.
-
-    Attributes:
-        volid: the storage's name for it; for a lab directory, its path.
-        complete: it came with data everywhere (a linked clone): filling would undo what it is.
-        local: whether it is a file or device of this machine, so that QEMU's I/O to it is block
-            I/O here; not so where QEMU itself speaks to a server.
-        offset_bytes: where it begins in what its `volid` names.
-    """
-
-    storage: str
-    volid: str
-    format: str
-    size_bytes: int
-    complete: bool = False
-    local: bool = True
-    offset_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plug:
-    """A volume and the options to plug it with."""
-
-    volume: Volume
-    disk: Disk
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
-    """A disk as the hypervisor and the guest really have it, read back after the switch.
-
-    Attributes:
-        device: the block device's path in the guest.
-        effective: option -> value as read back, in the words of `Disk` (`bus`, `cache` …).
-        unverified: options that nothing outside can confirm.
-        raw: hypervisor's own answers, for the evidence.
-        offset_bytes: where on the device the volume begins.
-        scratch: directory on the storage for tools that make files of their own; empty: none.
-        work: directory for jobs and their output; empty: the guest's usual one.
-    """
-
-    device: str
-    effective: Mapping[str, str]
-    unverified: tuple[str, ...] = ()
-    raw: str = ""
-    offset_bytes: int = 0
-    scratch: str = ""
-    work: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockCounters:
-    """QEMU's own counters of the test disk since it was attached."""
-
-    read_operations: int
-    write_operations: int
-    flush_operations: int
-    read_bytes: int
-    write_bytes: int
-    unmap_operations: int = 0
-
-    @property
-    def operations(self) -> int:
-        """All that moves or discards data."""
-        return self.read_operations + self.write_operations + self.unmap_operations
-
-    def since(self, before: BlockCounters) -> BlockCounters:
-        """Return what was counted after `before`."""
-        names = [field.name for field in fields(self)]
-        return BlockCounters(**{one: getattr(self, one) - getattr(before, one) for one in names})
 
 
 class Hypervisor(Protocol):
@@ -211,35 +139,6 @@ class Hypervisor(Protocol):
 
     def shutdown(self) -> None:
         """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSnapshot:
-    """Host counters at one moment; two of them make a window.
-
-    Attributes:
-        monotonic: when, in seconds of the host probe's clock.
-        cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
-            idle and iowait), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
-            `iothread`, `other`; and `vcpu_wait`, how long the vcpu threads were ready to run
-            but had no CPU.
-        bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
-            `device_read`, `device_write` (the backing device, if it can be known).
-        cpus: how many the host has.
-        context_switches: of the whole host so far.
-        pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
-            `io_some`, `io_full`, `memory_some`, `memory_full`.
-        averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
-            of the host; `vm_io_some` …, pressure of the VM alone.
-    """
-
-    monotonic: float
-    cpu_seconds: Mapping[str, float]
-    bytes: Mapping[str, int] = field(default_factory=dict)
-    cpus: int = 0
-    context_switches: int = 0
-    pressure_seconds: Mapping[str, float] = field(default_factory=dict)
-    averages: Mapping[str, float] = field(default_factory=dict)
 
 
 class HostProbe(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from pvebench.model.layout import Layout
-from pvebench.model.ports import Guest, Keeper, Volume
+from pvebench.model.ports import Guest, Keeper
+from pvebench.model.volume import Volume
 from pvebench.workloads import Target
 
 SAMPLES: Final = 64

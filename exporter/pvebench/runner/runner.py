@@ -14,9 +14,10 @@ import structlog
 from pvebench.errors import DriverError, Interrupted, PvebenchError
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Attachment, Site, Volume
+from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
+from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case
 from pvebench.runner.honesty import Circumstances, HostRates, judge
 from pvebench.runner.measure import Measured, run_job

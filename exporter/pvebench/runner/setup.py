@@ -9,9 +9,10 @@ from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
 from pvebench.model.environment import Environment
-from pvebench.model.ports import Attachment, Guest, Plug, Site, Volume
+from pvebench.model.ports import Guest, Site
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
+from pvebench.model.volume import Attachment, Plug, Volume
 from pvebench.runner.contents import Contents
 from pvebench.runner.measure import finish_job, start_job, wait_for_end
 from pvebench.runner.verify import Invalid, mismatch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pvebench.model.disk import option_text
-from pvebench.model.ports import Attachment
 from pvebench.model.scenario import Scenario
+from pvebench.model.volume import Attachment
 
 
 class Invalid(Exception):  # not an error: a run that does not count

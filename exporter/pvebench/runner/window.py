@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pvebench.model.ports import BlockCounters, HostSnapshot, StorageNetwork
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import StorageNetwork
 from pvebench.model.run import Sample, Unit
+from pvebench.model.volume import BlockCounters
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pvebench.drivers.host.disk import HostDisk, tool_version
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import Attachment, BlockCounters, Guest, Hypervisor, Plug, Volume
+from pvebench.model.ports import Guest, Hypervisor
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 
 class Beside:

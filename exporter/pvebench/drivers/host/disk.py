@@ -23,8 +23,9 @@ from pvebench.drivers.qemu.storages import MARK, Storage
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
 from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import Attachment, BlockCounters, Guest, Journal, Plug, Volume
+from pvebench.model.ports import Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 KIND: Final = "scratch"
 """Kind of the journal entries made here: a directory for tools' own files."""

@@ -14,7 +14,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.errors import MachineError
-from pvebench.model.ports import HostSnapshot
+from pvebench.model.host import HostSnapshot
 
 _SECONDS: Final = 5.0
 _IDLE: Final = frozenset({"idle", "iowait"})

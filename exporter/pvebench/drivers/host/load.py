@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvebench.model.guard import Hold, HoldKind
-from pvebench.model.ports import Clock, HostProbe, HostSnapshot
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import Clock, HostProbe
 from pvebench.model.workload import Case
 
 _LOOK_SECONDS: Final = 2.0

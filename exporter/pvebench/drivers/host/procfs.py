@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import SwitchFailed
-from pvebench.model.ports import BlockCounters, HostSnapshot
+from pvebench.model.host import HostSnapshot
+from pvebench.model.volume import BlockCounters
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _NANOSECONDS: Final = 1e9

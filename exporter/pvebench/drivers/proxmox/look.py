@@ -12,7 +12,8 @@ from pvebench.drivers.proxmox.drive import read_back
 from pvebench.drivers.proxmox.vm import BenchVm
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Attachment, BlockCounters, Clock, Plug
+from pvebench.model.ports import Clock
+from pvebench.model.volume import Attachment, BlockCounters, Plug
 
 _SEEN_SECONDS: Final = 20.0
 """How long the guest may take to see a disk that QEMU has."""

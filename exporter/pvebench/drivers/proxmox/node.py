@@ -26,17 +26,10 @@ from pvebench.errors import (
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import (
-    Attachment,
-    BlockCounters,
-    Clock,
-    Guest,
-    Journal,
-    Plug,
-    Volume,
-)
+from pvebench.model.ports import Clock, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 _BOOT_SECONDS: Final = 180.0
 

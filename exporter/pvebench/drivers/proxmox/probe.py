@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from pvebench.model.ports import HostProbe, HostSnapshot
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import HostProbe
 
 _PRESSURES: Final = {
     "pressurecpusome": "vm_cpu_some",

@@ -22,9 +22,9 @@ from pvebench.drivers.proxmox.storages import (
 from pvebench.drivers.proxmox.vm import BenchVm
 from pvebench.errors import DriverError, NoSpace, NotOurs, OutcomeUnknown, VolumeError
 from pvebench.model.disk import Format
-from pvebench.model.ports import Volume
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import KIB, MIB, show_bytes
+from pvebench.model.volume import Volume
 
 RESERVE_BYTES: Final = 256 * MIB
 """Left free on the storage beside the volume: a thin pool that fills up stops every VM on it."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Disk, Format, Preallocation, ScsiHw
-from pvebench.model.ports import BlockCounters
 from pvebench.model.units import MIB
+from pvebench.model.volume import BlockCounters
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from pvebench.drivers.qemu.storages import Node, StorageOptions
 from pvebench.drivers.qemu.volumes import drop_page_cache
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Journal, Volume
+from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, show_bytes
+from pvebench.model.volume import Volume
 
 DEVICE_MARK: Final = b"pvebench test device: content may be destroyed at any time\n"
 OFFSET_BYTES: Final = MIB

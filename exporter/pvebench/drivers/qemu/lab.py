@@ -27,8 +27,9 @@ from pvebench.errors import DriverError, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import Attachment, BlockCounters, Clock, Guest, Journal, Plug, Volume
+from pvebench.model.ports import Clock, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 BOOT_SECONDS: Final = 60.0
 """Deadline from power-on to the agent's first answer; TCG on a busy host needs some room."""

@@ -18,9 +18,10 @@ from pvebench.drivers.qemu.volumes import (
 )
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk, Format
-from pvebench.model.ports import Journal, Volume
+from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
+from pvebench.model.volume import Volume
 
 KIND: Final = "loop"
 """Kind of the journal entries made here."""

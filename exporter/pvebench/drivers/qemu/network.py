@@ -16,9 +16,10 @@ from pvebench.drivers.qemu.storages import MARK, Node, StorageOptions
 from pvebench.drivers.qemu.volumes import create_image
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Journal, Volume
+from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import show_bytes
+from pvebench.model.volume import Volume
 
 NFS_KIND: Final = "nfs"
 """Kind of the journal entries of NFS volumes."""

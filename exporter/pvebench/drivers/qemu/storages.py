@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Journal, Volume
+from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
+from pvebench.model.volume import Volume
 
 MARK: Final = "pvebench-test-"
 """Every volume's name starts so; nothing else is ever changed or removed."""

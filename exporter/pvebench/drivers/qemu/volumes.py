@@ -12,9 +12,10 @@ from pvebench.drivers.qemu.blocks import create_options
 from pvebench.drivers.qemu.storages import MARK, Node, StorageOptions
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Disk
-from pvebench.model.ports import Journal, Volume
+from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, show_bytes
+from pvebench.model.volume import Volume
 
 RESERVE_BYTES: Final = 256 * MIB
 """Left free on the file system beside the volume."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pvebench.drivers.simulated.clock import SimulatedClock
 from pvebench.drivers.simulated.world import World
-from pvebench.model.ports import HostSnapshot, Site
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import Site
 
 
 class SimulatedProbe:

@@ -15,15 +15,9 @@ from pvebench.drivers.simulated.reality import VM_KIND, VOLUME_KIND, Reality
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
 from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import (
-    Attachment,
-    BlockCounters,
-    Guest,
-    Journal,
-    Plug,
-    Volume,
-)
+from pvebench.model.ports import Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 BOOT_SECONDS: Final = 7.0
 SWITCH_SECONDS: Final = 0.5
