@@ -17,6 +17,8 @@ DAY: Final = 86400.0
 TOLD_DAYS: Final = 92.0
 """So long before the end verdicts are told; each moment costs seconds of judging."""
 USUAL_DAYS: Final = 16.0
+RECENT_DAYS: Final = (9.0, 4.0)
+"""Also judged: a doubt of one day should not stand for two weeks where people look first."""
 AFTER_CHANGE_DAYS: Final = 1.5
 """So long after new software every case has been measured with it, by the demo's pack."""
 
@@ -29,6 +31,7 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
         end: of the simulated year.
     """
     usual = {end - days * USUAL_DAYS * DAY for days in range(1, int(TOLD_DAYS / USUAL_DAYS) + 1)}
+    usual |= {end - days * DAY for days in RECENT_DAYS}
     soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
     return sorted(one for one in usual | soon if end - TOLD_DAYS * DAY < one < end)
 
