@@ -51,6 +51,7 @@ def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None
             buses = server.query("count by (bus, cache, format) (pvebench_iops > 100)")
             cores = server.query('pvebench_host_cpu_usage_cores{component="vcpu"} > 0.1')
             environments = server.query("pvebench_environment_info")
+            storages = server.query('pvebench_storage_info{storage="local", type="dir"}')
             moved = server.query('pvebench_moved_bytes_total{direction="read"} > 1e6')
         finally:
             exporter.send_signal(signal.SIGTERM)
@@ -63,6 +64,7 @@ def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None
         accel = environments[0]["metric"]["accel"]
         assert accel in ("tcg", "kvm")
         assert moved
+        assert len(storages) == 1
     assert exporter.returncode == 130
     assert "local.virtio.raw.none/randread-4k-qd8  ok" in out
     assert processes_of(tmp_path) == []

@@ -17,7 +17,10 @@ from pvebench.drivers.proxmox.access import (
 from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.faults import LostReply, Rejected
 from pvebench.drivers.proxmox.login import TOKEN_VARIABLE, Token, read_token
-from pvebench.errors import AccessDenied, Busy, ServerGone, ServerUntrusted
+from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
+from pvebench.metrics.families import Families
+from pvebench.metrics.live import collect_api
+from pvebench.model.traffic import Traffic
 
 SECRET = "0123-secret-4567"
 
@@ -95,6 +98,30 @@ def test_nobody_listening_is_named(site: Site) -> None:
     server = Server(host="127.0.0.1", port=1, fingerprint="AB:" * 31 + "AB")
     with pytest.raises(ServerGone, match="refused or impossible"):
         Connection(server, site.token, QuickClock()).post("/pools", poolid="x")
+
+
+def test_requests_are_counted_and_only_a_server_in_trouble_is_a_failure(site: Site) -> None:
+    traffic = Traffic()
+    api = Connection(site.server, site.token, site.clock, traffic)
+    api.get("/version")
+    with pytest.raises(Rejected):
+        api.get("/version", unknown="x")
+    site.faults.add("drop_before", "GET", "/version", times=2)
+    api.get("/version")
+    site.faults.add("drop_after", "POST", "/pools")
+    with pytest.raises(DriverError):
+        api.post("/pools", poolid="x")
+    families = Families()
+    collect_api({"pve1": traffic}, families)
+    told = {
+        (family.name, sample.labels["operation"]): sample.value
+        for family in families.families() for sample in family.samples
+    }  # fmt: skip
+    assert told["pvebench_pve_api_requests", "get"] == 5
+    assert told["pvebench_pve_api_request_failures", "get"] == 2
+    assert told["pvebench_pve_api_requests", "post"] == 1
+    assert told["pvebench_pve_api_request_failures", "post"] == 1
+    assert told["pvebench_pve_api_requests", "delete"] == 0
 
 
 @pytest.mark.parametrize("kind", ["drop_before", "drop_after"])

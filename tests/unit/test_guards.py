@@ -222,11 +222,12 @@ def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(
 def test_budgets_and_space_are_on_the_page() -> None:
     families = Families()
     state = StorageState(
-        node="pve1", storage="local", written_bytes=5, budget_bytes=10, free_bytes=None,
-        floor_bytes=3,
+        node="pve1", storage="local", type="rbd", shared=True, written_bytes=5, budget_bytes=10,
+        counted_bytes=9, free_bytes=None, floor_bytes=3,
     )  # fmt: skip
     collect_storages([state], families)
     assert {family.name: family.samples[0].value for family in families.families()} == {
+        "pvebench_storage_info": 1.0, "pvebench_write_budget_used_ratio": 0.9,
         "pvebench_month_written_bytes": 5.0, "pvebench_write_budget_bytes": 10.0,
         "pvebench_storage_free_floor_bytes": 3.0,
     }  # fmt: skip

@@ -114,6 +114,8 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_environment_change_info",
         "pvebench_month_written_bytes", "pvebench_write_budget_bytes",
         "pvebench_storage_free_bytes", "pvebench_storage_free_floor_bytes",
+        "pvebench_write_budget_used_ratio", "pvebench_storage_info",
+        "pvebench_pve_api_requests_total", "pvebench_pve_api_request_failures_total",
         "pvebench_host_pressure_ratio",
         # The simulated device counts no bytes, has no host row, and nothing is doubtful.
         "pvebench_device_share_ratio", "pvebench_flush_share_ratio", "pvebench_guest_to_host_ratio",

@@ -29,6 +29,7 @@ from pvebench.errors import PvebenchError
 from pvebench.guest import GuestImage, default_directory, load_image
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, Journal, Site
+from pvebench.model.traffic import Traffic
 from pvebench.plan import Assignment
 
 _POLL_SECONDS: Final = 0.3
@@ -43,10 +44,12 @@ def server_of(given: ProxmoxSettings, node: str) -> Server:
     )  # fmt: skip
 
 
-def connect(settings: Settings, node: str, clock: Clock) -> Connection:
+def connect(
+    settings: Settings, node: str, clock: Clock, traffic: Traffic | None = None
+) -> Connection:
     """Return a connection with the configured token; nothing is sent yet."""
     given = section(settings)
-    return Connection(server_of(given, node), read_token(given.token_file), clock)
+    return Connection(server_of(given, node), read_token(given.token_file), clock, traffic)
 
 
 def place_of(settings: Settings, node: str) -> Place:
@@ -73,9 +76,9 @@ def cluster_site(
     settings: Settings, node: str, image: GuestImage, journal: Journal, clock: Clock
 ) -> Site:
     """Return one node of those that the settings name; nothing is asked of it yet."""
-    given = section(settings)
+    given, traffic = section(settings), Traffic()
     hypervisor = ProxmoxNode(
-        connect(settings, node, clock), place=place_of(settings, node),
+        connect(settings, node, clock, traffic), place=place_of(settings, node),
         options=VmOptions(
             iso_storage=given.iso_storage, cpu=given.cpu, machine=given.machine, kvm=given.kvm,
             keep=given.keep_volumes,
@@ -92,7 +95,7 @@ def cluster_site(
     }
     return Site(
         node=node, hypervisor=hypervisor, probe=probe, clock=clock, poll_seconds=_POLL_SECONDS,
-        networks=networks, keeper=hypervisor if given.keep_volumes else None,
+        networks=networks, keeper=hypervisor if given.keep_volumes else None, traffic=traffic,
     )  # fmt: skip
 
 
@@ -102,7 +105,7 @@ def cluster_guards(
     """Return what asks the node itself, and where free space is noted."""
     given, node = section(settings), site.node
     guard = NodeGuard(
-        connect(settings, node, clock), node, storages=storages_of(given, node),
+        connect(settings, node, clock, site.traffic), node, storages=storages_of(given, node),
         shared=frozenset(name for name, entry in given.storages.items() if entry.is_shared),
         floors={name: entry.free_floor or 0 for name, entry in given.storages.items()},
     )  # fmt: skip

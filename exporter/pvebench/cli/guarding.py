@@ -59,14 +59,22 @@ class Manners:
 
     def storages(self) -> list[StorageState]:
         """Return what is to be said of each storage on each node."""
-        given = self.settings.proxmox
+        given, now = self.settings.proxmox, self.clock.now()
         if self.settings.driver != "proxmox" or given is None:
-            return []
+            node = self.settings.node
+            return [
+                StorageState(
+                    node=node, storage=name, type=entry.kind,
+                    written_bytes=self.store.written_bytes(name, now, node=node),
+                )
+                for name, entry in self.settings.storages_in_force().items()
+            ]  # fmt: skip
         return [
             StorageState(
-                node=node, storage=name, budget_bytes=entry.write_budget,
+                node=node, storage=name, type=entry.type, shared=entry.is_shared,
+                budget_bytes=entry.write_budget, counted_bytes=self._written(node)(name),
                 floor_bytes=entry.free_floor, free_bytes=self.free.get(node, {}).get(name),
-                written_bytes=self.store.written_bytes(name, self.clock.now(), node=node),
+                written_bytes=self.store.written_bytes(name, now, node=node),
             )
             for node in self.settings.nodes_in_force()
             for name, entry in given.storages.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from pvebench.errors import CycleIncomplete
 from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page
 from pvebench.metrics.live import (
+    collect_api,
     collect_build,
     collect_config,
     collect_database,
@@ -39,6 +40,7 @@ from pvebench.metrics.live import (
 )
 from pvebench.metrics.storages import collect_storages
 from pvebench.model.ports import Site
+from pvebench.model.traffic import Traffic
 from pvebench.plan import Assignment
 from pvebench.scheduler import Worker
 from pvebench.scheduler.guards import Turns
@@ -124,7 +126,8 @@ def _measure(
             )  # fmt: skip
 
         crew = make_crew(sites, first.given, make=make, between=between, stop=clock.stop)
-        page = _page(reloader, store, crew, clock, manners)
+        traffic = {site.node: site.traffic for site in sites if site.traffic is not None}
+        page = _page(reloader, store, crew, clock, manners, traffic)
         keeper = Keeper(Feed(store), load_known_issues(*settings.known_issues), told=page.judged)
         progress = make_progress(console, crew.statuses)
         relay.connect(progress, page, crew, board, keeper)
@@ -160,7 +163,10 @@ def _nothing() -> None:
     pass
 
 
-def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manners: Manners) -> Page:
+def _page(
+    reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manners: Manners,
+    traffic: Mapping[str, Traffic],
+) -> Page:  # fmt: skip
     source = StoreSource(
         store, lambda: reloader.current.settings,
         lambda: intervals_of(reloader.current.given), clock.now,
@@ -172,6 +178,7 @@ def _page(reloader: Reloader, store: Store, crew: Crew, clock: StopClock, manner
             "config": lambda families: collect_config(reloader.state, families),
             "scheduler": lambda families: collect_scheduler(crew.statuses(), families),
             "storages": lambda families: collect_storages(manners.storages(), families),
+            "api": lambda families: collect_api(traffic, families),
             "database": lambda families: collect_database(store.path, families),
         },
         now=clock.now,

@@ -334,6 +334,21 @@ PENDING_INFO = _gauge(
     ("node", "fact", "version"),
     "Software that is installed on the node but does not run yet, always 1.",
 )
+API_REQUESTS = _counter(
+    "pve_api_requests",
+    ("node", "operation"),
+    "Requests to the node's Proxmox API since the start: get, post, put, delete.",
+)
+API_FAILURES = _counter(
+    "pve_api_request_failures",
+    ("node", "operation"),
+    "Requests to the node's Proxmox API that got no answer, no access, or a server in trouble.",
+)
+STORAGE_INFO = _gauge(
+    "storage_info",
+    ("node", "storage", "type", "shared"),
+    "A storage that packs may name, always 1: its type, and whether nodes share its disks.",
+)
 MONTH_WRITTEN = _gauge(
     "month_written_bytes",
     ("node", "storage"),
@@ -341,6 +356,11 @@ MONTH_WRITTEN = _gauge(
 )
 WRITE_BUDGET = _gauge(
     "write_budget_bytes", ("node", "storage"), "Bytes that may be written to the storage a month."
+)
+BUDGET_USED = _gauge(
+    "write_budget_used_ratio",
+    ("node", "storage"),
+    "Share of the month's write budget that is used; of a shared storage by all nodes together.",
 )
 STORAGE_FREE = _gauge(
     "storage_free_bytes", ("node", "storage"), "Free bytes when the storage was last looked at."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from pvebench import __version__
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 from pvebench.model.status import State, WorkerStatus
+from pvebench.model.traffic import OPERATIONS, Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,15 @@ def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Famil
     families.add(catalog.CYCLE_PROGRESS, labels, cycle.done / max(1, cycle.planned))
     families.add(catalog.CYCLE_START, labels, cycle.started.timestamp())
     families.add(catalog.CYCLE_EXPECTED_END, labels, cycle.expected_end.timestamp())
+
+
+def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
+    """How much each node's API was asked, and how often in vain."""
+    for node, counts in traffic.items():
+        for operation in OPERATIONS:
+            labels = {"node": node, "operation": operation}
+            families.add(catalog.API_REQUESTS, labels, counts.requests[operation])
+            families.add(catalog.API_FAILURES, labels, counts.failures[operation])
 
 
 def collect_database(path: Path, families: Families) -> None:

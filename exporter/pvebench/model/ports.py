@@ -15,6 +15,7 @@ from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.host import HostSnapshot
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.traffic import Traffic
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 
@@ -196,6 +197,7 @@ class Site:
     Attributes:
         keeper: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
+        traffic: how much the node's API was asked; None: it has none.
         networks: storage id -> the network to it, for storages that are a server's.
     """
 
@@ -207,3 +209,4 @@ class Site:
     poll_seconds: float = 0.1
     networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
     keeper: Keeper | None = None
+    traffic: Traffic | None = None

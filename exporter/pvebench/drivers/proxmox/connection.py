@@ -21,10 +21,11 @@ from proxmoxer.core import (  # type: ignore[import-untyped] # proxmoxer has no 
 from requests import PreparedRequest, RequestException, Response, Session
 from requests.adapters import HTTPAdapter
 
-from pvebench.drivers.proxmox.faults import translate
+from pvebench.drivers.proxmox.faults import Rejected, translate
 from pvebench.drivers.proxmox.login import Password, Token
 from pvebench.errors import AccessDenied, DriverError, ServerGone
 from pvebench.model.ports import Clock
+from pvebench.model.traffic import Traffic
 
 _CONNECT_SECONDS: Final = 10.0
 _CALL_SECONDS: Final = 60.0
@@ -103,10 +104,16 @@ class Connection:
     Every method raises ServerGone (never sent, or nothing lost), OutcomeUnknown (sent, answer
     lost), AccessDenied, ServerUntrusted, Busy, or `faults.Rejected` with the server's own words.
     True and False become 1 and 0, a parameter that is None is left out.
+
+    Args:
+        traffic: counts the requests; may be shared with other connections of the same thread.
     """
 
-    def __init__(self, server: Server, login: Token | Password, clock: Clock) -> None:
+    def __init__(
+        self, server: Server, login: Token | Password, clock: Clock, traffic: Traffic | None = None
+    ) -> None:
         self.server = server
+        self._traffic = traffic or Traffic()
         self.login = login
         self._clock = clock
         self._adapter = _Adapter(server.fingerprint)
@@ -141,12 +148,18 @@ class Connection:
         what = f"{method} {path}"
         sent = {key: _plain(value) for key, value in params.items() if value is not None}
         self._adapter.deadline = seconds
+        failed = True
         try:
             resource = self._session()(path.lstrip("/"))
-            return getattr(resource, method.lower())(**sent)
+            answer = getattr(resource, method.lower())(**sent)
+            failed = False
         except (ResourceException, AuthenticationError, RequestException) as error:
             fault: DriverError = translate(what, error, reads=method == "GET")
+            failed = not isinstance(fault, Rejected)
             raise fault from None  # the original's text may hold what was sent
+        finally:
+            self._traffic.count(method.lower(), failed=failed)
+        return answer
 
     def _session(self) -> ProxmoxAPI:
         if self._api is None:
