@@ -60,6 +60,37 @@ def test_the_rules_do_what_their_tests_say() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_examples_of_receivers_are_valid_for_alertmanager(tmp_path: Path) -> None:
+    example = ROOT / "prometheus" / "alertmanager" / "alertmanager.yml"
+    assert amtool(example).returncode == 0
+    broken = tmp_path / "broken.yml"
+    broken.write_text(
+        example.read_text("utf-8").replace("receiver: phone", "receiver: fax"), "utf-8"
+    )
+    assert 'undefined receiver "fax"' in amtool(broken).stdout
+
+
+def test_a_lost_exporter_and_the_dead_mans_switch_go_where_the_examples_say() -> None:
+    example = str(ROOT / "prometheus" / "alertmanager" / "alertmanager.yml")
+    for labels, wanted in (
+        ("alertname=PVEBenchWatchdog", "watchdog"),
+        ("alertname=PVEBenchExporterDown severity=warning", "phone,mail"),
+        ("alertname=PVEBenchNoisy severity=info", "phone"),
+    ):
+        told = subprocess.run(
+            ["amtool", "config", "routes", "test", f"--config.file={example}", *labels.split()],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        assert told.stdout.strip() == wanted
+
+
+def amtool(config: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["amtool", "check-config", str(config)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
 def test_the_tests_see_a_rule_that_does_something_else(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "tests").mkdir()

@@ -27,10 +27,9 @@ class Prometheus:
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        answer = httpx2.post(
-            f"{self.address}/api/v1/query", data={"query": expression}, timeout=60
-        ).json()
+    def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
+        asked: dict[str, Any] = {"query": expression} | ({} if at is None else {"time": at})
+        answer = httpx2.post(f"{self.address}/api/v1/query", data=asked, timeout=60).json()
         assert answer["status"] == "success", (expression, answer)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
@@ -53,14 +52,20 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    directory: Path, exporter: str, *options: str, seconds: int = 1
+    directory: Path, exporter: str, *options: str, seconds: int = 1, remote_write: str = ""
 ) -> Iterator[Prometheus]:
-    """Run Debian's Prometheus with the repository's configuration, scraping every few seconds."""
+    """Run Debian's Prometheus with the repository's configuration, scraping every few seconds.
+
+    Args:
+        remote_write: where everything is sent on to; empty: nowhere.
+    """
     config = directory / "config"
     shutil.copytree(ROOT / "prometheus" / "rules", config / "rules", dirs_exist_ok=True)
     text = (ROOT / "prometheus" / "prometheus.yml").read_text("utf-8")
     fast = text.replace("_interval: 15s", f"_interval: {seconds}s")
     assert fast != text
+    if remote_write:
+        fast += f"\nremote_write:\n  - url: {remote_write}\n"
     (config / "prometheus.yml").write_text(fast, "utf-8")
     (config / "targets").mkdir(exist_ok=True)
     (config / "targets" / "pvebench.yml").write_text(json.dumps([{"targets": [exporter]}]))
@@ -74,7 +79,7 @@ def prometheus(
     ]  # fmt: skip
     with subprocess.Popen(command) as process:
         try:
-            _wait_until_ready(f"http://{address}/-/ready")
+            wait_until_ready(f"http://{address}/-/ready")
             yield Prometheus(f"http://{address}")
         finally:
             process.terminate()
@@ -91,7 +96,8 @@ def backfill(path: Path, data: Path) -> None:
     )  # fmt: skip
 
 
-def _wait_until_ready(address: str) -> None:
+def wait_until_ready(address: str) -> None:
+    """Wait until a server answers with 200."""
     deadline = time.monotonic() + 30
     while True:
         try:
