@@ -18,7 +18,7 @@ from builder.looks import (
     steps,
     values,
 )
-from builder.panels import Column, facts, intro, lines, number, rows, timeline, verdict
+from builder.panels import intro, lines, number, timeline, verdict
 from builder.parts import (
     base,
     environment_changes,
@@ -28,6 +28,7 @@ from builder.parts import (
     query,
 )
 from builder.promql import recorded, series
+from builder.tables import Column, facts, rows
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     BASELINE_IOPS,

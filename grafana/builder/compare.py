@@ -6,8 +6,9 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import barchart, bargauge, dashboard, stat, table, timeseries
 
+from builder.bars import bars, changes_bars
 from builder.looks import BETTER, SAME, WORSE, prop, steps
-from builder.panels import Column, bars, changes_bars, intro, lines, number, rows, verdict
+from builder.panels import intro, lines, number, verdict
 from builder.parts import (
     base,
     environment_changes,
@@ -18,6 +19,7 @@ from builder.parts import (
     transformation,
 )
 from builder.promql import series
+from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     HOST_CPU,
     IOPS,

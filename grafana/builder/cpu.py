@@ -6,7 +6,8 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, table, timeseries
 
-from builder.panels import Column, changes_bars, grid, intro, lines, ranking, rows
+from builder.bars import changes_bars, ranking
+from builder.panels import intro, lines
 from builder.parts import (
     base,
     environment_changes,
@@ -17,6 +18,7 @@ from builder.parts import (
     workload_variable,
 )
 from builder.promql import recorded, series
+from builder.tables import Column, grid, rows
 from pvebench.metrics.catalog import (
     CHANGE,
     GUEST_CPU,

@@ -6,7 +6,8 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, table, timeseries
 
-from builder.panels import Column, intro, lines, ranking, rows
+from builder.bars import ranking
+from builder.panels import intro, lines
 from builder.parts import (
     base,
     custom_variable,
@@ -19,6 +20,7 @@ from builder.parts import (
     workload_variable,
 )
 from builder.promql import series
+from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     IOPS,
     LATENCY_MAX,

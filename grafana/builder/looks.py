@@ -116,3 +116,15 @@ def case_link(prefix: str) -> dashboards.DashboardLink:
     variables = "&".join(f"var-{label}=${{{prefix}.{label}}}" for label in labels)
     url = f"/d/{CASE_UID}?${{__url_time_range}}&${{datasource:queryparam}}&{variables}"
     return dashboards.DashboardLink("Case detail").url(url)
+
+
+def fixed(colour: str) -> dict[str, str]:
+    """Return a colour mode: always this one."""
+    return {"mode": "fixed", "fixedColor": colour}
+
+
+def around_zero() -> dashboards.ThresholdsConfig:
+    """Return the steps of a change: beyond 3 % in colour, beyond 10 % in a strong one."""
+    return steps(
+        "dark-orange", (-0.10, "orange"), (-0.03, SAME), (0.03, "blue"), (0.10, "semi-dark-blue")
+    )

@@ -7,8 +7,9 @@ from typing import Final
 from grafana_foundation_sdk.builders import barchart, bargauge, dashboard, table, timeseries
 from grafana_foundation_sdk.models import common as models
 
+from builder.bars import bars, ranking
 from builder.looks import by_steps, change_steps, prop
-from builder.panels import Column, bars, grid, intro, lines, ranking, rows
+from builder.panels import intro, lines
 from builder.parts import (
     base,
     environment_changes,
@@ -22,6 +23,7 @@ from builder.parts import (
     workload_variable,
 )
 from builder.promql import SAME_CASE, recorded, series
+from builder.tables import Column, grid, rows
 from pvebench.metrics.catalog import (
     CHANGE,
     CHANGE_THRESHOLD,

@@ -13,10 +13,12 @@ from grafana_foundation_sdk.builders import (
     timeseries,
 )
 
+from builder.bars import ranking
 from builder.looks import SAME, WORSE, alarm_steps, steps, values
-from builder.panels import Column, intro, lines, names, number, ranking, rows, timeline, verdict
+from builder.panels import intro, lines, names, number, timeline, verdict
 from builder.parts import base, environment_changes, node_variable, place, query
 from builder.promql import counted, recorded, series
+from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     BUILD_INFO,
     COLLECTOR_DURATION,

@@ -14,18 +14,9 @@ from grafana_foundation_sdk.builders import (
 )
 from grafana_foundation_sdk.models import common as models
 
+from builder.bars import ranking
 from builder.looks import BETTER, SAME, WORSE, alarm_steps, prop, steps, values
-from builder.panels import (
-    Column,
-    intro,
-    lines,
-    names,
-    number,
-    ranking,
-    rows,
-    timeline,
-    verdict,
-)
+from builder.panels import intro, lines, names, number, timeline, verdict
 from builder.parts import (
     base,
     environment_changes,
@@ -35,6 +26,7 @@ from builder.parts import (
     storage_variable,
 )
 from builder.promql import counted, of_workloads, recorded, series
+from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     CHANGE,

@@ -6,8 +6,9 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetimeline, table
 
+from builder.bars import changes_bars, ranking
 from builder.looks import SAME, WORSE, alarm_steps, steps
-from builder.panels import Column, changes_bars, intro, number, ranking, rows, timeline, verdict
+from builder.panels import intro, number, timeline, verdict
 from builder.parts import (
     base,
     custom_variable,
@@ -18,6 +19,7 @@ from builder.parts import (
     storage_variable,
 )
 from builder.promql import counted, series
+from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     BASELINE_RUNS,
     CHANGE,

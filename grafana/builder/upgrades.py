@@ -6,8 +6,9 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, timeseries
 
+from builder.bars import changes_bars
 from builder.looks import BETTER, SAME, WORSE, steps
-from builder.panels import Column, changes_bars, intro, lines, number, rows, verdict
+from builder.panels import intro, lines, number, verdict
 from builder.parts import (
     base,
     custom_variable,
@@ -19,6 +20,7 @@ from builder.parts import (
     storage_variable,
 )
 from builder.promql import series
+from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     ENVIRONMENT_END,
     ENVIRONMENT_START,

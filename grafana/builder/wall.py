@@ -16,8 +16,9 @@ from grafana_foundation_sdk.builders import (
 )
 from grafana_foundation_sdk.models import common as models
 
+from builder.bars import changes_bars, ranking
 from builder.looks import BETTER, SAME, WORSE, change_steps, plain, prop, steps, values
-from builder.panels import changes_bars, names, number, ranking, timeline, verdict
+from builder.panels import names, number, timeline, verdict
 from builder.parts import TAG, place
 from builder.promql import SAME_RESULT, recorded, series
 from pvebench.metrics.catalog import (
