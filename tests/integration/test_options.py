@@ -135,12 +135,14 @@ def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(
     wanted = scenario(discard=True)
     assert bench.run(wanted).outcome is Outcome.OK
     (path,) = own_lab.storage.iterdir()
-    full = path.stat().st_blocks
+    full = path.stat().st_size // 512
+    assert path.stat().st_blocks >= full
     trimmed = bench.run(wanted, rw="trim", bs="1M")
     assert trimmed.outcome is Outcome.OK
     assert path.stat().st_blocks < full * 0.75
     assert bench.run(wanted, rw="randread").outcome is Outcome.OK
-    assert path.stat().st_blocks == full
+    # The file system's own blocks for it may be more or fewer than the first time.
+    assert path.stat().st_blocks >= full
 
 
 def test_without_discard_a_trim_leaves_the_volume_as_it_is(own_lab: Lab) -> None:
