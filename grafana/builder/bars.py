@@ -80,7 +80,7 @@ def bars(
     x: str,
     transformations: Sequence[dashboard_models.DataTransformerConfig],
 ) -> barchart.Panel:
-    """Return grouped bars from tables."""
+    """Return grouped bars from tables; a long unit makes the axis write over its own numbers."""
     return (
         barchart.Panel()
         .datasource(DATASOURCE)

@@ -19,7 +19,7 @@ from builder.parts import (
     transformation,
 )
 from builder.promql import series
-from builder.tables import Column, rows
+from builder.tables import Column, facts, rows
 from pvebench.metrics.catalog import (
     HOST_CPU,
     IOPS,
@@ -64,7 +64,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(_table().grid_pos(place(0, 7, 14, 11)))
         .with_panel(_differences().grid_pos(place(14, 7, 10, 11)))
         .with_panel(_side_by_side().grid_pos(place(0, 18, 12, 9)))
-        .with_panel(_settings().grid_pos(place(12, 18, 12, 9)))
+        .with_panel(_settings("a").grid_pos(place(12, 18, 6, 9)))
+        .with_panel(_settings("b").grid_pos(place(18, 18, 6, 9)))
         .with_panel(_overlay().grid_pos(place(0, 27, 24, 10)))
     )
 
@@ -169,7 +170,7 @@ def _table() -> table.Panel:
         sort="B vs A",
         linked=False,
         missing="nothing in common",
-    )
+    ).override_by_name("workload", [prop("custom.width", 190)])
 
 
 def _differences() -> bargauge.Panel:
@@ -190,7 +191,7 @@ def _side_by_side() -> barchart.Panel:
         "IOPS side by side",
         "A left, B right.",
         [table_query(named("a")), table_query(named("b"), ref="B")],
-        unit="iops",
+        unit="short",
         x="case",
         transformations=[
             transformation("merge"),
@@ -203,18 +204,11 @@ def _side_by_side() -> barchart.Panel:
     )
 
 
-def _settings() -> table.Panel:
-    chosen = " or ".join(
-        f"label_replace({series(SCENARIO_INFO, node=f'$node_{side}', scenario=f'${side}')}, "
-        f'"side", "{side.upper()}", "", "")'
-        for side in ("a", "b")
-    )
-    return rows(
-        "Settings",
-        "The options of both scenarios.",
-        ("side", "scenario"),
-        (Column(title="present", expression=chosen),),
-        linked=False,
+def _settings(side: str) -> table.Panel:
+    return facts(
+        f"Settings of {side.upper()}",
+        "Every option of the disk and the VM around it.",
+        series(SCENARIO_INFO, node=f"$node_{side}", scenario=f"${side}"),
     )
 
 

@@ -187,7 +187,7 @@ def _by_cache() -> barchart.Panel:
         "The fastest scenario of each cache mode. `unsafe` "
         "ignores the guest's flushes: its writes are promises.",
         [table_query(best)],
-        unit="iops",
+        unit="short",
         x="cache\\direction",
         transformations=[
             transformation(
