@@ -12,8 +12,13 @@ ALL ?=
 CHECK ?=
 MOMENTS ?= 50
 SEEDS ?= 1000
+RUNS ?= 500
 SEED ?=
+SAMPLE ?= 100
+MODULES ?= runner scheduler store results
 RECORDINGS ?=
+# A file of tests stays in one process; the slow ones, which boot guests, come first.
+PARALLEL ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,8 +28,8 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 
-.PHONY: help run demo test check format generate screenshot bench bench-detection crash sim e2e pve-replay guest lock
-.PHONY: clean venv compose-test
+.PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
+.PHONY: clean venv compose-test mutate
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -48,8 +53,8 @@ demo: packages-run venv ## open the stack on a simulated year; CHECK=1 asks ever
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)'
 
-test: packages-test venv ## run all tests; ARGS= goes to pytest (needs what run needs, Chromium and a few tools)
-	$(BIN)/python -m pytest $(ARGS)
+test: packages-test venv ## run all tests, a process a core; ARGS= goes to pytest, PARALLEL= for one (needs what run needs, Chromium and a few tools)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 check: venv ## format, lint, types, import rules, generated files (needs Python only)
 	$(BIN)/ruff format --check
@@ -81,8 +86,14 @@ bench-detection: venv ## measure how well changes are found, beside other method
 crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random moments of real cycles (needs what run needs)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED)
 
+hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug between; ARGS=--single-cpu as it was (needs what run needs)
+	$(BIN)/python tests/e2e/hang.py $(RUNS) $(ARGS)
+
 sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
+
+mutate: venv ## break SAMPLE places in the rooms MODULES, in a copy, and tell where no test notices; SEED= ARGS= (needs Python only)
+	$(BIN)/python tests/mutation/mutate.py --rooms '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
 	@set -e; for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
@@ -91,7 +102,7 @@ compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs D
 	@$(BIN)/python tests/compose $(ARGS)
 
 pve-replay: venv ## play recorded requests of a real Proxmox API against the tests' API; RECORDINGS= (needs openssl)
-	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),tests/pve/recordings-8.jsonl tests/pve/recordings-9.jsonl)
+	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),$(wildcard tests/pve/recordings-*.jsonl))
 
 guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)

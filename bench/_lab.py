@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvebench.cli.choice import assignments
-from pvebench.cli.instance import make_clock, make_sites, opened_store
 from pvebench.config import Settings
+from pvebench.drivers import engine_of
 from pvebench.model.ports import Site
 from pvebench.plan import Assignment
+from pvebench.service.choice import assignments
+from pvebench.service.sites import make_sites, opened_store
 from pvebench.store import Store
 
 
@@ -33,7 +34,7 @@ def lab(pack: str) -> Iterator[BenchLab]:
         path.write_text(pack, "utf-8")
         settings = Settings(node="lab", state=Path(name) / "state", packs=(path,))
         with opened_store(settings) as (state, store):
-            clock = make_clock(settings, endless=True)
+            clock = engine_of(settings.driver).make_clock(endless=True)
             site = make_sites(settings, state, store.journal, clock, print)[0]
             try:
                 yield BenchLab(site, store, assignments(settings)[0])

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from judging import creep, incidents, known, rivals, speed, unknown
+from judging import creep, hosts, incidents, known, real, rivals, speed, unknown
+from judging.real import Told
 from judging.rivals import Alarms
 
 MOST_INDEPENDENT = 1.0
 MOST_OTHERS = 3.0
+MOST_QUIET = 0.3
 MOST_CREEPS = 0.1
 LATEST_CREEP = 200
 STATED = {"sticky modes": 0.03}
@@ -85,8 +87,9 @@ def unknown_time(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     share = unknown.glitch_alarms(unknown.ours, rng, series)
     yield Row("a single glitch raises an alarm", "<= 2 %", f"{share:.1%}", share <= 0.02)
     delay = unknown.ramp_delay(unknown.ours, rng, series // 4)
-    yield Row("a ramp of 1 % a run is found after (median)", "<= 18 runs", f"{delay:g} runs",
-              delay <= 18)  # fmt: skip
+    yield Row(
+        "a ramp of 1 % a run is found after (median)", "<= 18 runs", f"{delay:g} runs", delay <= 18
+    )
 
 
 def creeps(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -97,8 +100,63 @@ def creeps(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     for ratio, aim in ((0.999, LATEST_CREEP), (0.9995, None), (0.997, None)):
         runs = creep.delay(rng, max(20, round(60 * scale)), ratio=ratio)
         name = f"a creep of {1 - ratio:.2%} a run at CV 3 % is told after (median)"
-        yield Row(name, f"<= {aim} runs" if aim else "", f"{runs:g} runs",
-                  runs <= aim if aim else None)  # fmt: skip
+        yield Row(
+            name, f"<= {aim} runs" if aim else "", f"{runs:g} runs", runs <= aim if aim else None
+        )
+
+
+def real_rows(_: np.random.Generator, __: float) -> Iterator[Row]:
+    """Yield how what a user is told fits what people marked in real histories."""
+    for name, method in {"pvebench": unknown.told, **_whole_histories()}.items():
+        found = real.score(method)
+        ours = name == "pvebench"
+        yield Row(f"{name}: F1", ">= 0.55", f"{found.f1:.2f}", found.f1 >= 0.55 if ours else None)
+        good = found.rate <= MOST_QUIET if ours else None
+        yield Row(
+            f"{name}: told per 1,000 quiet runs", f"<= {MOST_QUIET}", f"{found.rate:.2f}", good
+        )
+        for kind, (hit, count) in sorted(found.clear.items()):
+            share = hit / count
+            good = share >= 0.95 if ours else None
+            yield Row(f"{name}: clear changes {kind}", ">= 95 %", f"{share:.0%} of {count}", good)
+
+
+def _whole_histories() -> dict[str, Told]:
+    """Return the rivals that are installed; they see each history at once."""
+    if rivals.install():
+        return {}
+    return {
+        "otava, defaults": rivals.otava_once(),
+        "otava, p <= 1e-4, size >= 3 %": rivals.otava_once(max_pvalue=1e-4, min_magnitude=0.03),
+        "ruptures PELT l2, 6 log n": rivals.pelt_once(),
+    }
+
+
+def host_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Yield the figures on noise as real hosts make it."""
+    series = max(8, round(50 * scale))
+    for kind in hosts.HOSTS:
+        red, alarms = hosts.red_at_end(kind, rng, series)
+        good = red <= 0.02 if kind != "nightly backups" else None
+        name = f"unchanged, ends as changed: {kind}"
+        yield Row(name, "<= 2 %", f"{red:.1%} ({alarms:.1f})", good)
+    for kind in hosts.FOUND:
+        found = hosts.found(kind, rng, series, 0.8)
+        text = f"{found.doubted:.0%} ({found.told:.0%})"
+        name = f"-20 % within 10 runs, maybe or told (told): {kind}"
+        yield Row(name, ">= 80 %", text, found.doubted >= 0.8)
+    for ratio, least in ((0.95, 0.85), (0.9, 0.97)):
+        found = hosts.found("independent", rng, 2 * series, ratio)
+        name = f"{ratio - 1:.0%} at CV 3 %, told and still so 60 runs later"
+        yield Row(name, f">= {least:.0%}", f"{found.kept:.0%}", found.kept >= least)
+
+
+def few_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Yield the figures of upgrades after few runs."""
+    for before, least in ((5, 0.8), (10, 0.95), (15, 0.99)):
+        share = known.few_before(rng, max(10, round(50 * scale)), before=before)
+        name = f"-20 % in one of three buses, {before} runs before, one round after: named"
+        yield Row(name, f">= {least:.0%}", f"{share:.0%}", share >= least)
 
 
 def incident_rows(rng: np.random.Generator, _: float) -> Iterator[Row]:
@@ -149,12 +207,19 @@ def compared(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     if not missing:
         values = unknown.KINDS["independent"](rng, 1000, 0.03)
         whole = rivals.otava_once()
-        yield Row("otava, one 1,000-run history", "",
-                  f"{1e3 * speed.best_seconds(lambda: whole(values), 3):.0f} ms", None)  # fmt: skip
+        yield Row(
+            "otava, one 1,000-run history",
+            "",
+            f"{1e3 * speed.best_seconds(lambda: whole(values), 3):.0f} ms",
+            None,
+        )
 
 
 Part = Callable[[np.random.Generator, float], Iterator[Row]]
 PARTS: dict[str, Part] = {
+    "Real histories: what a user is told": real_rows,
+    "Noise of real hosts (alarms per 1,000 runs)": host_rows,
+    "Upgrades after few runs": few_rows,
     "Speed": speeds,
     "Upgrades (known time)": known_time,
     "Cases that did not change (known time)": null_series,

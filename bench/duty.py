@@ -38,14 +38,24 @@ workloads:
   - fio: {{rw: randwrite, bs: 4k, iodepth: 32}}
 """
 NAMES = {
-    Phase.BOOT: "switching", Phase.ATTACH: "switching", Phase.FILL: "filling",
-    Phase.SETTLE: "settling", Phase.RAMP: "ramp", Phase.MEASURE: "measuring",
+    Phase.BOOT: "switching",
+    Phase.ATTACH: "switching",
+    Phase.FILL: "filling",
+    Phase.SETTLE: "settling",
+    Phase.RAMP: "ramp",
+    Phase.MEASURE: "measuring",
     Phase.COLLECT: "collecting",
-}  # fmt: skip
+}
 KINDS = (
-    "measuring", "ramp", "starting the tool", "settling", "collecting", "filling", "switching",
+    "measuring",
+    "ramp",
+    "starting the tool",
+    "settling",
+    "collecting",
+    "filling",
+    "switching",
     "the rest",
-)  # fmt: skip
+)
 OVERHEAD = ("switching", "the rest")
 
 

@@ -95,11 +95,22 @@ class Pair:
         guest = hypervisor.boot(scenario.machine)
         device = hypervisor.attach(volume, scenario.disk).device
         command = [
-            "/usr/bin/fio", "--name=hand", f"--filename={device}", "--rw=randread", "--bs=4k",
-            "--iodepth=8", "--ioengine=libaio", "--direct=1", "--time_based", "--thread",
-            "--norandommap", "--randrepeat=0",
-            f"--ramp_time={RAMP}", f"--runtime={SECONDS}", "--output-format=json",
-        ]  # fmt: skip
+            "/usr/bin/fio",
+            "--name=hand",
+            f"--filename={device}",
+            "--rw=randread",
+            "--bs=4k",
+            "--iodepth=8",
+            "--ioengine=libaio",
+            "--direct=1",
+            "--time_based",
+            "--thread",
+            "--norandommap",
+            "--randrepeat=0",
+            f"--ramp_time={RAMP}",
+            f"--runtime={SECONDS}",
+            "--output-format=json",
+        ]
         # Nobody asks the agent meanwhile: under emulation each question costs the only CPU.
         pid = guest.start(command)
         clock = self._made.site.clock

@@ -16,17 +16,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import insert
-
 from pvebench.config import load_pack
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
-from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
 from pvebench.plan import expand
-from pvebench.store import Store, define
-from pvebench.store.tables import runs, samples
-from pvebench.web import Board, PlannedCase
+from pvebench.results import PlannedCase, Results
+from pvebench.store import Store
 from pvebench.web.api import results_data
 from pvebench.web.render import render
 from pvebench.web.views import index_view
@@ -44,17 +42,20 @@ def main() -> None:
         cases = many_cases()
         fill(store, cases, now)
         planned = [
-            PlannedCase(key=case.key, definition=define(case), every_seconds=EVERY.total_seconds())
+            PlannedCase(
+                key=case.key, definition=Definition.of(case), every_seconds=EVERY.total_seconds()
+            )
             for case in cases
         ]
-        board = Board(store, planned)
-        first = measure(board.content, rounds=1)
+        made: list[Results] = []
+        first = measure(lambda: made.append(Results(store, planned)), rounds=1)
+        results = made[0]
         pages = []
         for number in range(ROUNDS):
-            store.add_run(one_run(cases[number], f"new {number}", now))
-            pages.append(measure(lambda: page(board, now), rounds=1))
-        api = measure(lambda: json.dumps(results_data(board.content(), now)))
-        bare = measure(lambda: store.history.changed(10**9))
+            results.keep(one_run(cases[number], f"new {number}", now))
+            pages.append(measure(lambda: page(results, now), rounds=1))
+        api = measure(lambda: json.dumps(results_data(results.now, now)))
+        bare = measure(store.newest_run)
         store.close()
     shown = statistics.median(pages)
     print(f"{CASES} cases, {CASES * RUNS} runs")
@@ -75,9 +76,9 @@ def measure(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
     return statistics.median(times)
 
 
-def page(board: Board, now: datetime) -> str:
+def page(results: Results, now: datetime) -> str:
     """Make the whole page."""
-    view = index_view(board.content(), [], now)
+    view = index_view(results.now, [], now)
     return render("index.html", page=view, simulated=view.simulated, here="/")
 
 
@@ -93,62 +94,57 @@ def many_cases() -> list[Case]:
                 case.workload, slug=f"{case.workload.slug}-{copy}", title=f"copy {copy}"
             ),
         )
-        for copy in copies for case in some
-    ][:CASES]  # fmt: skip
+        for copy in copies
+        for case in some
+    ][:CASES]
 
 
 def one_run(case: Case, uid: str, finished: datetime) -> Run:
     """Return a good run."""
     direction = case.workload.directions[0]
     return Run(
-        uid=uid, case=case, environment=Environment(node="lab", facts={}), cycle="c",
-        started=finished - timedelta(seconds=40), finished=finished, outcome=Outcome.OK,
+        uid=uid,
+        case=case,
+        environment=Environment(node="lab", facts={}),
+        cycle="c",
+        started=finished - timedelta(seconds=40),
+        finished=finished,
+        outcome=Outcome.OK,
         samples=(
             Sample("iops", direction, 10_000.0, Unit.IOPS),
             Sample("bandwidth", direction, 4e7, Unit.BYTES_PER_SECOND),
         ),
-    )  # fmt: skip
+    )
 
 
 def fill(store: Store, cases: list[Case], now: datetime) -> None:
-    """Write the histories; around the store, which makes each of its runs durable by itself."""
+    """Write the histories, all in one transaction."""
     store.begin_cycle("c", node="lab", pack="large", tier="full", planned=CASES)
-    store.add_run(one_run(cases[0], "first", now - EVERY * (RUNS + 1)))
-    digest = Environment(node="lab", facts={}).digest
-    texts = [json.dumps(define(case)) for case in cases]
-    with store._engine.begin() as connection:  # noqa: SLF001 # see above
-        for turn in range(RUNS):
-            at = (now - EVERY * (RUNS - turn)).timestamp()
-            first = 2 + turn * CASES
-            connection.execute(insert(runs), [
-                {
-                    "id": first + number, "uid": f"{turn}/{number}", "case_key": case.key,
-                    "node": "lab", "scenario": case.scenario.slug, "workload": case.workload.slug,
-                    "definition": texts[number], "cycle": "c", "environment": digest,
-                    "started": at + number, "finished": at + number + 9,
-                    "outcome": str(Outcome.OK), "reason": "",
-                }
-                for number, case in enumerate(cases)
-            ])  # fmt: skip
-            connection.execute(insert(samples), [
-                sample
-                for number, case in enumerate(cases)
-                for sample in sample_rows(first + number, case.workload.directions[0], turn)
-            ])  # fmt: skip
+    store.add_history(
+        dataclasses.replace(
+            one_run(case, f"{turn}/{number}", now - EVERY * (RUNS - turn) + seconds(number)),
+            samples=samples_of(case.workload.directions[0], turn),
+        )
+        for turn in range(RUNS)
+        for number, case in enumerate(cases)
+    )
 
 
-def sample_rows(run: int, direction: Direction, turn: int) -> list[dict[str, object]]:
+def seconds(number: int) -> timedelta:
+    """Return when within its turn a case's run ends."""
+    return timedelta(seconds=number)
+
+
+def samples_of(direction: Direction, turn: int) -> tuple[Sample, ...]:
     """Return as many samples as a real run has, the two that matter among them."""
     level = 10_000.0 * (1 + 0.02 * (turn % 7))
     named = {"iops": level, "bandwidth": level * 4096, "clat_mean": 1e-3, "bytes": 1e9}
-    others = {("clat_percentile", str(part)): 1e-3 for part in range(20)}
-    return [
-        {
-            "run": run, "metric": metric, "direction": str(direction), "part": part,
-            "value": value, "unit": "iops",
-        }
-        for (metric, part), value in ({(name, ""): v for name, v in named.items()} | others).items()
-    ]  # fmt: skip
+    values = {(name, ""): value for name, value in named.items()}
+    values |= {("clat_percentile", str(part)): 1e-3 for part in range(20)}
+    return tuple(
+        Sample(metric, direction, value, Unit.IOPS, part)
+        for (metric, part), value in values.items()
+    )
 
 
 if __name__ == "__main__":

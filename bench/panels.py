@@ -35,13 +35,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.cli.choice import intervals_of
 from pvebench.cli.demo import demo_page
 from pvebench.judging import Feed, Keeper
 from pvebench.web import WebServer, listen
 from support.grafana import chosen, dashboards, panels, substitute
 from support.prometheus import Prometheus, backfill, free_port, prometheus
-from support.year import assignments, filled_store
+from support.year import filled_store, results_of
 
 DAY = 86_400.0
 BLOCK_SECONDS = 7200.0
@@ -74,8 +73,11 @@ def main(arguments: Sequence[str]) -> None:
     page = demo_series()
     for count, days, step in sizes:
         some = sized(page, count)
-        print(f"\n{len(some)} series x {days:.0f} days, a sample every {step:.0f} s; load "
-              f"{os.getloadavg()[0]:.1f} at the start", flush=True)  # fmt: skip
+        print(
+            f"\n{len(some)} series x {days:.0f} days, a sample every {step:.0f} s; load "
+            f"{os.getloadavg()[0]:.1f} at the start",
+            flush=True,
+        )
         with tempfile.TemporaryDirectory() as name, served(some, Path(name), days, step) as server:
             report(server, days)
 
@@ -84,8 +86,9 @@ def demo_series() -> list[Series]:
     """Return what the demo's page shows after 40 days, with verdicts."""
     with tempfile.TemporaryDirectory() as name:
         store = filled_store(Path(name), days=40)
-        page = demo_page(store, intervals_of(assignments()))
-        Keeper(Feed(store), (), told=page.judged).judge()
+        results = results_of(store)
+        page = demo_page(results)
+        Keeper(Feed(results), (), told=page.judged).judge()
         text = page.render()[0].decode()
         store.close()
     found = re.findall(r"(?m)^(\w+)(?:\{(.*)\})? (\S+)$", text)
@@ -99,8 +102,9 @@ def sized(page: list[Series], count: int) -> list[Series]:
     copies = [
         Series(one.name, re.sub(r'node="([^"]*)"', rf'node="\1-{copy}"', one.labels), one.value)
         for copy in range(1, -(-count // len(page)))
-        for one in page if 'node="' in one.labels
-    ]  # fmt: skip
+        for one in page
+        if 'node="' in one.labels
+    ]
     return (page + copies)[:count]
 
 
@@ -215,8 +219,10 @@ def report(server: Prometheus, days: float) -> None:
         print(f"{wall * 1000:7.0f} ms, CPU {cpu * 1000:5.0f} ms  {name}")
     for what, column in (("time", 0), ("CPU", 1)):
         times = [float(one[column]) for one in found]
-        print(f"{len(times)} panels, {what}: p95 {quantile(times, 0.95) * 1000:.0f} ms, median "
-              f"{statistics.median(times) * 1000:.0f} ms")  # fmt: skip
+        print(
+            f"{len(times)} panels, {what}: p95 {quantile(times, 0.95) * 1000:.0f} ms, median "
+            f"{statistics.median(times) * 1000:.0f} ms"
+        )
     print(f"vector(1) takes {floor * 1000:.1f} ms; load {os.getloadavg()[0]:.1f} at the end")
 
 

@@ -85,9 +85,17 @@ def main() -> None:
         pack.write_text(PACK, "utf-8")
         ours, other = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         command = [
-            sys.executable, "-m", "pvebench", "serve", "--state", f"{name}/state",
-            "--pack", str(pack), "--listen", ours,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "pvebench",
+            "serve",
+            "--state",
+            f"{name}/state",
+            "--pack",
+            str(pack),
+            "--listen",
+            ours,
+        ]
         node = ["prometheus-node-exporter", f"--web.listen-address={other}"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with subprocess.Popen(command, **quiet) as served, subprocess.Popen(node, **quiet) as peer:

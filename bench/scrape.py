@@ -24,15 +24,18 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from pvebench.config import load_pack
+from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.metrics import Page, Snapshot
+from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.families import Families
 from pvebench.metrics.results import CASE_COLLECTORS, SUMMARY_COLLECTORS
+from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
-from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.plan import expand
-from pvebench.store import CaseRecord, Store
+from pvebench.results import PlannedCase, Results
+from pvebench.store import Store
 from pvebench.web import WebServer, listen
 
 SERIES = 50_000
@@ -42,20 +45,6 @@ SLOW_EVERY = 4
 PACK = Path(__file__).resolve().parents[1] / "scenarios" / "cache-matrix.yaml"
 PERCENTILES = ("50", "90", "95", "99", "99.9", "99.99")
 ADDRESS = "127.0.0.1:9699"
-
-
-class Source:
-    """A `metrics.ResultSource` over records in memory."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._all = snapshot
-        self._by_key = {record.last.case_key: record for record in snapshot.records}
-
-    def snapshot(self, case_key: str | None = None) -> Snapshot:
-        """See `metrics.page`."""
-        if case_key is None:
-            return self._all
-        return dataclasses.replace(self._all, records=[self._by_key[case_key]])
 
 
 class Yardstick:
@@ -85,8 +74,9 @@ def many_cases(count: int) -> list[Case]:
         dataclasses.replace(
             case, workload=dataclasses.replace(case.workload, slug=f"{case.workload.slug}-{copy}")
         )
-        for copy in copies for case in some
-    ][:count]  # fmt: skip
+        for copy in copies
+        for case in some
+    ][:count]
 
 
 def one_run(case: Case, finished: datetime) -> Run:
@@ -104,33 +94,31 @@ def one_run(case: Case, finished: datetime) -> Run:
         for number, part in enumerate(PERCENTILES, start=1)
     ]
     return Run(
-        uid=case.key, case=case, environment=Environment(node="lab", facts={}), cycle="c",
-        started=finished, finished=finished, outcome=Outcome.OK, samples=tuple(samples),
-    )  # fmt: skip
+        uid=case.key,
+        case=case,
+        environment=Environment(node="lab", facts={}),
+        cycle="c",
+        started=finished,
+        finished=finished,
+        outcome=Outcome.OK,
+        samples=tuple(samples),
+    )
 
 
 def snapshot_of(cases: list[Case]) -> Snapshot:
     """Return the snapshot of a store in which every case has one run."""
     now = datetime.now(UTC)
+    planned = [
+        PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=86400.0)
+        for case in cases
+    ]
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory) / "pvebench.db", simulated=False)
         store.begin_cycle("c", node="lab", pack="p", tier="full", planned=len(cases))
-        store.add_run(one_run(cases[0], now))
-        first = store.case(cases[0].key)
-        environments, totals = store.environments(), store.totals()
-        records = [first, *(copied(first, store, case, now) for case in cases[1:])]
+        store.add_history(one_run(case, now) for case in cases)
+        view = Results(store, planned).now
         store.close()
-    return Snapshot(
-        now=now, records=[one for one in records if one], environments=environments,
-        intervals={case.key: 86400.0 for case in cases}, totals=totals,
-    )  # fmt: skip
-
-
-def copied(first: CaseRecord | None, store: Store, case: Case, now: datetime) -> CaseRecord | None:
-    """Return the stored record of a case."""
-    del first
-    store.add_run(one_run(case, now))
-    return store.case(case.key)
+    return metrics.snapshot_of(view, now=now, max_age_seconds=86400.0)
 
 
 def application(page: Page, registry: CollectorRegistry) -> Starlette:
@@ -181,7 +169,7 @@ def main() -> None:
     series = yardstick.prepare()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(yardstick)
-    page = Page(Source(snapshot), {})
+    page = Page(lambda: snapshot, {})
     page.refresh()
     ours: list[float] = []
     theirs: list[float] = []

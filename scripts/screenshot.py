@@ -55,7 +55,7 @@ def _slower_virtio(disk: Disk) -> float:
 def _judged(directory: Path) -> Starlette:
     """Return the application with a history, an upgrade, and the verdict of it."""
     simulation = lively(directory, upgrade=300, end=360, cost=_slower_virtio)
-    verdicts = Keeper(Feed(simulation.store), load_known_issues()).judge()
+    verdicts = Keeper(Feed(simulation.results), load_known_issues()).judge()
     return app_of(simulation, verdicts=lambda: verdicts)
 
 

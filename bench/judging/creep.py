@@ -8,8 +8,7 @@ import numpy as np
 
 from judging.series import KINDS, Vector, with_ramp
 from judging.unknown import CV, KNOWN_RUNS
-from pvebench.analysis.creeping import LEVEL
-from pvebench.analysis.trend import WINDOWS, slow_trend
+from pvebench.analysis.slow_change import CREEP_LEVEL, WINDOWS, slow_trend
 
 MOST_RUNS = 400
 """Runs after which a creep that is not told counts as never told."""
@@ -25,7 +24,7 @@ def told(values: Vector) -> list[int]:
     last = -APART
     for run in range(WINDOWS[0], len(values) + 1, EVERY):
         trend = slow_trend(values[max(0, run - WINDOWS[-1]) : run].tolist())
-        if trend is not None and trend.p_value <= LEVEL:
+        if trend is not None and trend.p_value <= CREEP_LEVEL:
             if run - last >= APART:
                 found.append(run - 1)
             last = run

@@ -32,9 +32,12 @@ def labels_1350() -> list[dict[str, str]]:
     """Return 1,350 cases: 5 buses × 5 caches × 3 formats × 9 workloads × 2 directions."""
     axes = ("bus", "cache", "format", "workload", "direction")
     values = (
-        (*BUSES, "ide", "nvme"), CACHES, (*FORMATS, "vmdk"), [f"job{n}" for n in range(9)],
+        (*BUSES, "ide", "nvme"),
+        CACHES,
+        (*FORMATS, "vmdk"),
+        [f"job{n}" for n in range(9)],
         ("read", "write"),
-    )  # fmt: skip
+    )
     return [dict(zip(axes, row, strict=True)) for row in itertools.product(*values)]
 
 

@@ -13,27 +13,33 @@ from typing import Final
 
 import numpy as np
 
+from pvebench.analysis.case_history import CaseHistory, GoodRun
 from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.findings import Finding
 from pvebench.analysis.judge import Judge, Material
-from pvebench.analysis.series import History, Point
+from pvebench.analysis.together.findings import Finding
 from pvebench.config.known_issues import load_known_issues
 from pvebench.model.known_issue import KnownIssue
 from pvebench.model.versions import Version
 
 DEFAULTS: Final[Mapping[str, float]] = {
-    "slower": 0.8, "suspicious": 8.0, "stall": 20.0, "cost": 1.3, "operation": 1.5,
+    "slower": 0.8,
+    "suspicious": 8.0,
+    "stall": 20.0,
+    "cost": 1.3,
+    "operation": 1.5,
     "accounting": 8.0,
-}  # fmt: skip
+}
 SIDE: Final[Mapping[str, float]] = {"latency_p99": 1.5, "cpu_cost": 1.3, "idle_cost": 1.3}
 """What a figure that is not the first of its issue is multiplied by."""
 NOISE: Final = {"longest_stall": 0.3, "latency_p99": 0.06, "io_pressure": 0.3}
 BEFORE: Final = 45
 AFTER: Final = 5
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "bus": ("virtio", "scsi", "sata"), "cache": ("none", "writeback"),
-    "iothread": ("0", "1"), "rw": ("randread", "randwrite", "write"),
-}  # fmt: skip
+    "bus": ("virtio", "scsi", "sata"),
+    "cache": ("none", "writeback"),
+    "iothread": ("0", "1"),
+    "rw": ("randread", "randwrite", "write"),
+}
 
 
 def cases(issue: KnownIssue) -> list[dict[str, str]]:
@@ -75,20 +81,22 @@ def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
             values = 100.0 * np.exp(noise)
             values[BEFORE:] *= effect(issue, name, labels)
             points = tuple(
-                Point(86400.0 * run + place, "old" if run < BEFORE else "new", float(value))
+                GoodRun(86400.0 * run + place, "old" if run < BEFORE else "new", float(value))
                 for run, value in enumerate(values)
             )
             key = "/".join(labels.values())
             histories.append(
-                History(case=key, of=key, name=key, figure=FIGURES[name], labels=labels,
-                        points=points)
-            )  # fmt: skip
+                CaseHistory(
+                    case=key, of=key, name=key, figure=FIGURES[name], labels=labels, points=points
+                )
+            )
     before, after = environments(issue)
     timeline = sorted(
         {(point.time, point.environment) for one in histories for point in one.points}
     )
-    return Material(node="pve", histories=histories, timeline=timeline,
-                    facts={"old": before, "new": after})  # fmt: skip
+    return Material(
+        node="pve", histories=histories, timeline=timeline, facts={"old": before, "new": after}
+    )
 
 
 def recognised(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, str]]:

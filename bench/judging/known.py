@@ -8,8 +8,8 @@ import numpy as np
 
 from judging.fleets import fleet, labels_144, moved
 from judging.series import KINDS, with_step
-from pvebench.analysis.fleet import CASE_LEVEL, LEAST_RUNS, FleetShift, judge_fleet
-from pvebench.analysis.placebo import known_shifts
+from pvebench.analysis.known_times.fleet import CASE_LEVEL, LEAST_RUNS, FleetShift, judge_fleet
+from pvebench.analysis.known_times.placebo import known_shifts
 
 BEFORE = 60
 
@@ -40,6 +40,18 @@ def group_step(
             group.group == (("bus", "virtio"),) and not group.all_but for group in found.groups
         )
     return events / seeds, named / seeds
+
+
+def few_before(rng: np.random.Generator, seeds: int, *, before: int) -> float:
+    """Return the share of fleets where 20 % in one bus is named after so few runs before."""
+    labels = labels_144()
+    members = [one["bus"] == "virtio" for one in labels]
+    right = 0
+    for _ in range(seeds):
+        values = moved(fleet(rng, len(labels), before + 1), members, 1, 0.8)
+        found = judged(values, 1, labels)
+        right += any(group.group == (("bus", "virtio"),) for group in found.groups)
+    return right / seeds
 
 
 def shape(rng: np.random.Generator, seeds: int, *, what: str, ratio: float, runs: int) -> float:

@@ -62,6 +62,11 @@ def otava(*, max_pvalue: float = 0.001, min_magnitude: float = 0.0) -> Alarms:
 
 
 def pelt() -> Alarms:
+    """Return PELT, asked anew after every run."""
+    return _newly(pelt_once())
+
+
+def pelt_once() -> Callable[[Vector], list[int]]:
     """Return ruptures' PELT with an l2 cost and a penalty of 6 sigma² log n, min_size 3.
 
     With a linear kernel the kernel's cost is l2, and this implementation is the fast one.
@@ -75,7 +80,7 @@ def pelt() -> Alarms:
         found: list[int] = search.fit_predict(values[:, None], pen=penalty)
         return found[:-1]
 
-    return _newly(points)
+    return points
 
 
 def _newly(points: Callable[[Vector], list[int]]) -> Alarms:

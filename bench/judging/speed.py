@@ -9,10 +9,10 @@ import numpy as np
 
 from judging.fleets import fleet, labels_1350
 from judging.series import KINDS
-from pvebench.analysis.event import judge_event
+from pvebench.analysis.case_history import CaseHistory, GoodRun
 from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.scan import PlaceboScan
-from pvebench.analysis.series import History, Point
+from pvebench.analysis.known_times.event_shift import judge_event
+from pvebench.analysis.unknown_times import LevelScan
 
 
 def best_seconds(work: Callable[[], object], times: int) -> float:
@@ -28,7 +28,7 @@ def best_seconds(work: Callable[[], object], times: int) -> float:
 def one_run(rng: np.random.Generator, runs: int = 1000) -> float:
     """Return the seconds that judging the newest of `runs` runs takes."""
     values = KINDS["independent"](rng, runs, 0.03).tolist()
-    return best_seconds(lambda: PlaceboScan().newest(values), 30)
+    return best_seconds(lambda: LevelScan(values).newest((), runs - 1), 30)
 
 
 def an_upgrade(rng: np.random.Generator, runs: int = 120, after: int = 3) -> float:
@@ -36,14 +36,18 @@ def an_upgrade(rng: np.random.Generator, runs: int = 120, after: int = 3) -> flo
     labels = labels_1350()
     values = np.exp(fleet(rng, len(labels), runs))
     histories = [
-        History(
-            case=str(row), of=str(row), name=str(row), figure=FIGURES["throughput"], labels=own,
+        CaseHistory(
+            case=str(row),
+            of=str(row),
+            name=str(row),
+            figure=FIGURES["throughput"],
+            labels=own,
             points=tuple(
-                Point(1e3 * run, "old" if run < runs - after else "new", float(value))
+                GoodRun(1e3 * run, "old" if run < runs - after else "new", float(value))
                 for run, value in enumerate(values[row])
             ),
         )
         for row, own in enumerate(labels)
-    ]  # fmt: skip
+    ]
     at = 1e3 * (runs - after)
     return best_seconds(lambda: judge_event(histories, at, until=float("inf")), 3)

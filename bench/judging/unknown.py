@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.rivals import Alarms
 from judging.series import KINDS, Vector, with_glitch, with_ramp, with_step
-from pvebench.analysis.scan import PlaceboScan
+from pvebench.analysis.unknown_times import LevelScan
 
 CV = 0.03
 KNOWN_RUNS = 150
@@ -27,7 +27,12 @@ class Size:
 
 def ours(values: Vector) -> list[int]:
     """Return the runs at which our scan raises an alarm."""
-    return [step.seen for step in PlaceboScan().detect(values.tolist())]
+    return [step.seen for step in LevelScan(values).detect().steps if not step.mode]
+
+
+def told(values: Vector) -> list[int]:
+    """Return the first runs of the levels that a user is told of, each found run by run."""
+    return [step.index for step in LevelScan(values).detect().steps if not step.mode]
 
 
 def false_alarms(method: Alarms, rng: np.random.Generator, runs: int) -> dict[str, float]:

@@ -9,6 +9,7 @@
     │   └── PortInUse                    somebody else listens there
     ├── AlreadyRunning               4   another instance holds the state directory
     ├── StoreError                   5   the results database cannot be used
+    │   ├── StoreLost                    damaged, or removed while in use
     │   ├── StoreTooNew                  made by a newer pvebench
     │   └── StoreMixed                   simulated and measured results do not mix
     ├── DriverError                  6   the hypervisor or the guest did not do as told
@@ -16,6 +17,7 @@
     │   ├── OutcomeUnknown               a reply was lost: query, never repeat
     │   ├── SwitchFailed                 a disk could not be attached or detached (retryable)
     │   ├── GuestSilent                  the agent does not answer in time (retryable)
+    │   │   └── ToolStuck                it answers, but a tool in it does not end
     │   ├── VolumeError                  a volume could not be made, read or removed
     │   ├── ServerGone                   the Proxmox API cannot be reached (retryable)
     │   ├── ServerUntrusted              its certificate is not the expected one
@@ -136,6 +138,10 @@ class StoreError(PvebenchError):
     exit_code = 5
 
 
+class StoreLost(StoreError):
+    """The database is damaged or no longer there: to try again is of no use."""
+
+
 class StoreTooNew(StoreError):
     """The database was written by a newer pvebench; it is left untouched."""
 
@@ -174,6 +180,10 @@ class GuestSilent(DriverError):
     """The guest agent does not answer within its deadline."""
 
     retryable = True
+
+
+class ToolStuck(GuestSilent):
+    """A tool moves no data or does not end; `evidence` is what guest and QEMU say of it."""
 
 
 class VolumeError(DriverError):

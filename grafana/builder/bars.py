@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grafana_foundation_sdk.builders import (
-    barchart,
-    bargauge,
-    common,
-    dashboard,
-    prometheus,
-)
+from grafana_foundation_sdk.builders import barchart, bargauge, common, dashboard, prometheus
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
@@ -40,9 +34,15 @@ def ranking(
 
 
 def changes_bars(
-    title: str, description: str, expression: str, legend: str, *, worse: int = 10,
-    better: int = 10, limit: str = "0",
-) -> bargauge.Panel:  # fmt: skip
+    title: str,
+    description: str,
+    expression: str,
+    legend: str,
+    *,
+    worse: int = 10,
+    better: int = 10,
+    limit: str = "0",
+) -> bargauge.Panel:
     """Return bars of changes: the worst, then the best, said in words beside the colour.
 
     A bar's length is the size of the change: bars that begin at a negative minimum would be the

@@ -19,14 +19,7 @@ from builder.looks import (
     values,
 )
 from builder.panels import intro, lines, number, timeline, verdict
-from builder.parts import (
-    base,
-    environment_changes,
-    label_variable,
-    node_variable,
-    place,
-    query,
-)
+from builder.parts import base, environment_changes, label_variable, node_variable, place, query
 from builder.promql import recorded, series
 from builder.tables import Column, facts, rows
 from pvebench.metrics.catalog import (
@@ -66,9 +59,12 @@ def build() -> dashboard.Dashboard:
     scenarios = label_variable("scenario", "Scenario", among='node=~"$node"', metric=tried)
     # Not `idle` by default, which is first in the alphabet and has no IOPS.
     workloads = label_variable(
-        "workload", "Workload", among='node=~"$node",scenario=~"$scenario"', metric=tried,
+        "workload",
+        "Workload",
+        among='node=~"$node",scenario=~"$scenario"',
+        metric=tried,
         descending=True,
-    )  # fmt: skip
+    )
     return (
         base("Case detail", "pvebench-case", "One scenario and workload: value, verdict, past.")
         .annotation(environment_changes())

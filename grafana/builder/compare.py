@@ -175,10 +175,7 @@ def _table() -> table.Panel:
 
 def _differences() -> bargauge.Panel:
     return changes_bars(
-        "B against A, IOPS",
-        "Better: B is faster.",
-        _ratio(IOPS),
-        "{{workload}} {{direction}}",
+        "B against A, IOPS", "Better: B is faster.", _ratio(IOPS), "{{workload}} {{direction}}"
     )
 
 

@@ -88,10 +88,7 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
         .transformations(
             [
                 transformation(
-                    "groupingToMatrix",
-                    rowField="test",
-                    columnField="direction",
-                    valueField="Value",
+                    "groupingToMatrix", rowField="test", columnField="direction", valueField="Value"
                 ),
                 transformation(
                     "organize",

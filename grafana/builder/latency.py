@@ -138,8 +138,10 @@ def _tail() -> timeseries.Panel:
         "How much worse the unlucky operations are, of the ten slowest: 10 is usual, 1000 is a "
         "disk that freezes.",
         [query(f"{ratio} {slowest}", legend="{{scenario}} {{workload}} {{direction}}")],
-        unit="none", log=True, right=False,
-    )  # fmt: skip
+        unit="none",
+        log=True,
+        right=False,
+    )
 
 
 def _table() -> table.Panel:
@@ -154,9 +156,7 @@ def _table() -> table.Panel:
         ("storage", "scenario", "workload", "direction"),
         (
             Column(
-                title="IOPS",
-                expression=f"max by ({keys}) ({series(IOPS, **CASE)})",
-                unit="iops",
+                title="IOPS", expression=f"max by ({keys}) ({series(IOPS, **CASE)})", unit="iops"
             ),
             Column(
                 title="mean",

@@ -19,14 +19,6 @@ MAYBE_WORSE: Final = "orange"
 WORSE: Final = "dark-orange"
 UNKNOWN: Final = "transparent"
 CASE_UID: Final = "pvebench-case"
-CACHE_COLOURS: Final = {
-    "none": "#56B4E9",
-    "writethrough": "#009E73",
-    "writeback": "#E69F00",
-    "directsync": "#0072B2",
-    "unsafe": "#D55E00",
-}
-"""Okabe-Ito, the same on every dashboard."""
 
 
 def prop(name: str, value: object) -> models.DynamicConfigValue:

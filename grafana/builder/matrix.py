@@ -31,6 +31,7 @@ from pvebench.metrics.catalog import (
     LATENCY_PERCENTILE,
     RUN_SUCCESS,
     RUN_TIMESTAMP,
+    SCENARIO_INFO,
 )
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
@@ -39,7 +40,8 @@ INTRO: Final = (
     "**Which setting is best for this workload, and what do the others lose?** Every cell is the "
     "last good run of one scenario: the disk on one bus, in one cache mode, in one format; where "
     "several scenarios share a cell (other aio, I/O thread …) the fastest is shown. A cell that "
-    "says *not measured* was never run: the plan left it out, or it failed."
+    "says *not measured* was never run: the plan left it out, or it failed. Where *All scenarios* "
+    "says *warm*, reads may have come from what earlier runs left in the host's memory."
 )
 
 
@@ -134,19 +136,22 @@ def _details() -> table.Panel:
     noise = f"max by ({keys}) ({series(CHANGE_THRESHOLD, **RESULT, metric='throughput')})"
     share = f"max by ({keys}) ({result}) / scalar(max({result}))"
     age = f"(time() - {series(RUN_TIMESTAMP, **CASE)})"
+    warm = series(SCENARIO_INFO, node="$node", storage="$storage", host_cache="warm")
+    marked = (
+        f"max by ({keys}) (0 * {result} + on (node, scenario) group_left () "
+        f"max by (node, scenario) ({warm}))"
+    )
     by_direction = f"max by ({keys}) (0 * {result} + on ({SAME_CASE}) group_left () {age})"
     return (
         rows(
             "All scenarios",
             "Last good run of each: IOPS, share of the best shown, whether that is a tie with it "
-            "(within its own noise), 99th percentile of completion latency, age.",
+            "(within its own noise), 99th percentile of completion latency, age, and whether the "
+            "host's cache was warm, so that reads say little about the disk.",
             ("scenario", "direction"),
             (
                 Column(
-                    title="IOPS",
-                    expression=f"max by ({keys}) ({result})",
-                    unit="iops",
-                    gauge=True,
+                    title="IOPS", expression=f"max by ({keys}) ({result})", unit="iops", gauge=True
                 ),
                 Column(title="of the best", expression=share, unit="percentunit", decimals=0),
                 Column(title="tie", expression=f"{share} >= bool 1 - {noise}"),
@@ -154,8 +159,13 @@ def _details() -> table.Panel:
                     title="p99", expression=f"max by ({keys}) ({percentile})", unit="s", decimals=2
                 ),
                 Column(title="age", expression=by_direction, unit="dtdurations", decimals=0),
+                Column(title="cache", expression=marked),
             ),
             sort="IOPS",
+        )
+        .override_by_name(
+            "cache",
+            [prop("mappings", [{"type": "value", "options": {"1": {"text": "warm", "index": 0}}}])],
         )
         .override_by_name(
             "tie",

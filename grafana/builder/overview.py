@@ -17,14 +17,7 @@ from grafana_foundation_sdk.models import common as models
 from builder.bars import ranking
 from builder.looks import BETTER, SAME, WORSE, alarm_steps, prop, steps, values
 from builder.panels import intro, lines, names, number, timeline, verdict
-from builder.parts import (
-    base,
-    environment_changes,
-    node_variable,
-    place,
-    query,
-    storage_variable,
-)
+from builder.parts import base, environment_changes, node_variable, place, query, storage_variable
 from builder.promql import counted, of_workloads, recorded, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
@@ -283,9 +276,11 @@ def _trend() -> timeseries.Panel:
         "Throughput against the mean of the time range",
         "Geometric mean over the storage's cases of IOPS, each against its own mean over the range "
         "shown: a step of the line is a step of many cases.",
-        [query(expression, legend="{{node}}/{{storage}}")], unit="percentunit", linked=False,
+        [query(expression, legend="{{node}}/{{storage}}")],
+        unit="percentunit",
+        linked=False,
         right=False,
-    )  # fmt: skip
+    )
 
 
 def _verdicts() -> statetimeline.Panel:

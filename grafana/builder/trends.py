@@ -82,8 +82,9 @@ def _relative() -> timeseries.Panel:
         "IOPS against the mean of the time range",
         "100 % is a scenario's own mean over the range shown: different ones become comparable.",
         [query(f"{now} / ({usual} > 0) and topk({MOST}, {now} @ end())", legend=LEGEND)],
-        unit="percentunit", right=False,
-    )  # fmt: skip
+        unit="percentunit",
+        right=False,
+    )
 
 
 def _percentile(percentile: str, name: str) -> timeseries.Panel:

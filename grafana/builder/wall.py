@@ -188,13 +188,19 @@ def _hero(slot: str, size: Size) -> stat.Panel:
         number(
             f"Case {slot}",
             "The case of this slot: value and its last 14 days. Chosen by `wall` in the settings.",
-            "", graph=True, missing="NO DATA",
+            "",
+            graph=True,
+            missing="NO DATA",
         )
         .targets(
             [
                 _ask(_in_slot(IOPS, slot, figure="iops"), legend="{{title}}", ref="A", past=True),
-                _ask(_in_slot(BANDWIDTH, slot, figure="bandwidth"), legend="{{title}}", ref="B",
-                     past=True),
+                _ask(
+                    _in_slot(BANDWIDTH, slot, figure="bandwidth"),
+                    legend="{{title}}",
+                    ref="B",
+                    past=True,
+                ),
             ]
         )
         .unit("iops")
@@ -203,7 +209,7 @@ def _hero(slot: str, size: Size) -> stat.Panel:
         .color_scheme(plain("blue"))
         .override_by_query("B", [prop("unit", "Bps")])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-    )  # fmt: skip
+    )
     return _fixed(panel, size.value, size.label)
 
 
@@ -211,9 +217,13 @@ def _delta(slot: str, size: Size) -> stat.Panel:
     change = series(CHANGE, metric="throughput")
     against = f"{change} * on ({SAME_RESULT}) group_left (title) {series(WALL_SLOT, slot=slot)}"
     panel = number(
-        f"Case {slot} against its baseline", "Change of its throughput; plus is better.", against,
-        unit="percentunit", decimals=1, missing="no baseline yet",
-    )  # fmt: skip
+        f"Case {slot} against its baseline",
+        "Change of its throughput; plus is better.",
+        against,
+        unit="percentunit",
+        decimals=1,
+        missing="no baseline yet",
+    )
     return _fixed(_on(verdict(panel, change_steps()), against), size.text, size.label)
 
 
@@ -238,8 +248,9 @@ def _changes(size: Size) -> bargauge.Panel:
     best = f"topk(1, {judged} > 0)"
     panel = changes_bars("Largest changes", "Beyond noise: the worst two, the best one.", "", "")
     targets = [
-        _ask(worst, legend=f"worse: {legend}"), _ask(best, legend=f"better: {legend}", ref="B"),
-    ]  # fmt: skip
+        _ask(worst, legend=f"worse: {legend}"),
+        _ask(best, legend=f"better: {legend}", ref="B"),
+    ]
     return _bars(panel, targets, size)
 
 

@@ -60,8 +60,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/demo")
     parser.add_argument("--state", type=Path, default=Path(".state-demo"))
     parser.add_argument("--check", action="store_true")
-    for name, port in (("exporter", 9620), ("prometheus", 9690), ("node-exporter", 9691),
-                       ("grafana", 9692)):  # fmt: skip
+    for name, port in (
+        ("exporter", 9620),
+        ("prometheus", 9690),
+        ("node-exporter", 9691),
+        ("grafana", 9692),
+    ):
         parser.add_argument(f"--{name}-port", type=int, default=port)
     return parser.parse_args(arguments)
 
@@ -101,12 +105,35 @@ def fill(layout: Layout, instance: str) -> None:
     layout.make()
     data.mkdir(parents=True, exist_ok=True)
     print("simulating a year of runs …", flush=True)
-    must([PVEBENCH, "--log.level", "error", "demo", "fill", "--state",
-          str(layout.state / "simulated"), "--pack", PACK])  # fmt: skip
+    must(
+        [
+            PVEBENCH,
+            "--log.level",
+            "error",
+            "demo",
+            "fill",
+            "--state",
+            str(layout.state / "simulated"),
+            "--pack",
+            PACK,
+        ]
+    )
     print("putting it into Prometheus …", flush=True)
-    export = [PVEBENCH, "demo", "export", "--state", str(layout.state / "simulated"), "--pack",
-              PACK, "--directory", str(past), "--instance", instance, "--step",
-              str(STEP_SECONDS)]  # fmt: skip
+    export = [
+        PVEBENCH,
+        "demo",
+        "export",
+        "--state",
+        str(layout.state / "simulated"),
+        "--pack",
+        PACK,
+        "--directory",
+        str(past),
+        "--instance",
+        instance,
+        "--step",
+        str(STEP_SECONDS),
+    ]
     with ThreadPoolExecutor(max_workers=1) as pool, subprocess.Popen(export) as exporting:
         steps = [pool.submit(backfill, path, data) for path in arriving(past, exporting)]
         wait_for(steps)
@@ -131,8 +158,17 @@ def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path
 
 def backfill(path: Path, data: Path) -> None:
     """Turn one file into a block and remove it."""
-    must([find_program("promtool"), "tsdb", "create-blocks-from", "--max-block-duration=486h",
-          "openmetrics", str(path), str(data)])  # fmt: skip
+    must(
+        [
+            find_program("promtool"),
+            "tsdb",
+            "create-blocks-from",
+            "--max-block-duration=486h",
+            "openmetrics",
+            str(path),
+            str(data),
+        ]
+    )
     path.unlink()
 
 
@@ -159,8 +195,17 @@ def must(command: Sequence[str]) -> None:
 @contextmanager
 def showing(layout: Layout, exporter: Service) -> Iterator[subprocess.Popen[bytes]]:
     """Run the exporter of the simulated store while inside."""
-    command = [PVEBENCH, "demo", "show", "--state", str(layout.state / "simulated"), "--pack",
-               PACK, "--listen", f"{HOST}:{exporter.port}"]  # fmt: skip
+    command = [
+        PVEBENCH,
+        "demo",
+        "show",
+        "--state",
+        str(layout.state / "simulated"),
+        "--pack",
+        PACK,
+        "--listen",
+        f"{HOST}:{exporter.port}",
+    ]
     with subprocess.Popen(command) as process:
         try:
             yield process

@@ -32,8 +32,10 @@ def measure(command: Sequence[str], stack: Stack, layout: Layout) -> int:
     while child.poll() is None:
         if stack.has_ended and not stack_missed:
             stack_missed = True
-            say("Prometheus and the rest have ended; measuring goes on, and the results "
-                f"are shown after the next start\n  {stack.tail()}")  # fmt: skip
+            say(
+                "Prometheus and the rest have ended; measuring goes on, and the results "
+                f"are shown after the next start\n  {stack.tail()}"
+            )
         if time.monotonic() > deadline:
             kill(child, layout)
             break
@@ -56,8 +58,10 @@ def kill(child: subprocess.Popen[bytes], layout: Layout) -> None:
         if name.startswith("qemu-system-"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-    say(f"it did not end within {GRACE_SECONDS:.0f} s and was killed; the next start undoes what "
-        "it left")  # fmt: skip
+    say(
+        f"it did not end within {GRACE_SECONDS:.0f} s and was killed; the next start undoes what "
+        "it left"
+    )
 
 
 def say(text: str) -> None:

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 BUILT_IN: Final = {
-    "__interval": "1h", "__rate_interval": "4m", "__range": "30d", "__interval_ms": "172800000",
-}  # fmt: skip
+    "__interval": "1h",
+    "__rate_interval": "4m",
+    "__range": "30d",
+    "__interval_ms": "172800000",
+}
 PATIENCE_SECONDS: Final = 150.0
 """Judging a simulated year takes half a minute of CPU; until then verdict panels are empty."""
 

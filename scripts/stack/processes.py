@@ -157,10 +157,14 @@ class Stack:
         command += [f"--procfile={layout.procfile}", "start"]
         with layout.log.open("wb") as log:
             self._process = subprocess.Popen(
-                guarded(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                guarded(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 # Ctrl-C is for pvebench; the services end after it.
-                env=environment, start_new_session=True,
-            )  # fmt: skip
+                env=environment,
+                start_new_session=True,
+            )
         return self
 
     def __exit__(

@@ -19,7 +19,7 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
         yield Instance(simulation, address)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
@@ -38,6 +38,7 @@ def window(browser: Browser) -> Iterator[Callable[..., Page]]:
             viewport={"width": width, "height": height},
             color_scheme=scheme,  # type: ignore[arg-type] # light or dark
         )
+        page.set_default_timeout(120_000)  # ms; the other core may be emulating a guest
         # Violations of the content security policy are console messages too.
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))

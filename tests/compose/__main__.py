@@ -31,9 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--skip-without-engine", action="store_true")
     parser.add_argument("--only", choices=PARTS, action="append", help="default: every part")
     parser.add_argument(
-        "--keep", type=Path, metavar="DIRECTORY",
+        "--keep",
+        type=Path,
+        metavar="DIRECTORY",
         help="files of the engine that is started: what was built is there the next time",
-    )  # fmt: skip
+    )
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
@@ -43,8 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"compose-test: {error}", file=sys.stderr)
         if not options.skip_without_engine:
             return error.exit_code
-        print(f"SKIPPED: compose-test, {len(PARTS)} of {len(PARTS)} parts: compose.yaml was NOT "
-              "started", file=sys.stderr)  # fmt: skip
+        print(
+            f"SKIPPED: compose-test, {len(PARTS)} of {len(PARTS)} parts: compose.yaml was NOT "
+            "started",
+            file=sys.stderr,
+        )
         return 0
     except PvebenchError as error:
         print(f"compose-test: {error}", file=sys.stderr)

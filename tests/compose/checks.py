@@ -16,11 +16,14 @@ HEALTHY_SECONDS: Final = 240.0
 FLOW_SECONDS: Final = 900.0
 """The lab boots a VM under emulation, fills a volume and measures before there is a number."""
 MEASURED: Final = {
-    "exporter", "prometheus", "grafana", "grafana-password", "node_exporter", "alertmanager",
-}  # fmt: skip
-DEMO: Final = {
-    "demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana", "grafana-password",
-}  # fmt: skip
+    "exporter",
+    "prometheus",
+    "grafana",
+    "grafana-password",
+    "node_exporter",
+    "alertmanager",
+}
+DEMO: Final = {"demo-fill", "demo-exporter", "demo-prometheus", "demo-grafana", "grafana-password"}
 DEMO_DAYS: Final = 40
 
 
@@ -107,15 +110,19 @@ def containers_are_kept_small(project: Project) -> Iterator[str]:
     roots = [name for name, one in running.items() if 0 in user_ids(project, one["Id"])]
     yield said("no process in a container is root", roots)
     open_ones = [
-        name for name, one in found.items()
-        if not one["HostConfig"]["ReadonlyRootfs"] or one["HostConfig"]["CapDrop"] != ["ALL"]
+        name
+        for name, one in found.items()
+        if not one["HostConfig"]["ReadonlyRootfs"]
+        or one["HostConfig"]["CapDrop"] != ["ALL"]
         or one["HostConfig"]["Privileged"]
-    ]  # fmt: skip
+    ]
     yield said("every root file system is read-only, every capability dropped", open_ones)
     told = [
-        (name, secret) for name, one in found.items() for secret, text in project.secrets.items()
+        (name, secret)
+        for name, one in found.items()
+        for secret, text in project.secrets.items()
         if text in json.dumps(one)
-    ]  # fmt: skip
+    ]
     yield said("no secret stands in a container's settings", told)
 
 
@@ -134,9 +141,13 @@ def grafana_has_what_it_needs(
     found = wait_for("Grafana is healthy", lambda: healthy_grafana(project, port), seconds=60)
     files = len(list((ROOT / "grafana" / "dashboards").glob("*.json")))
     right = {
-        "database": "ok", "dashboards": files, "prometheus": True, "anonymous": anonymous,
-        "provisioned": ["dashboards", "datasources"], "password": True,
-    }  # fmt: skip
+        "database": "ok",
+        "dashboards": files,
+        "prometheus": True,
+        "anonymous": anonymous,
+        "provisioned": ["dashboards", "datasources"],
+        "password": True,
+    }
     sentence = f"Grafana (a stand-in) can use its mounts and password, anonymous={anonymous}"
     return said(sentence, found != right and found)
 
@@ -155,16 +166,18 @@ def real_grafana(project: Project, *, anonymous: bool, port: str) -> str:
     ]
     shown, logged_in = (isinstance(one, list) and len(one) > 0 for one in found)
     right = shown == anonymous and logged_in
-    return said(f"Grafana shows its dashboards to who logs in, anonymous={anonymous}",
-                not right and found)  # fmt: skip
+    return said(
+        f"Grafana shows its dashboards to who logs in, anonymous={anonymous}", not right and found
+    )
 
 
 def results_arrive(project: Project) -> str:
     """The lab measures, and what it measures is in Prometheus."""
     found = wait_for(
-        "results are in Prometheus", lambda: project.query("pvebench_iops > 0"),
+        "results are in Prometheus",
+        lambda: project.query("pvebench_iops > 0"),
         seconds=FLOW_SECONDS,
-    )  # fmt: skip
+    )
     scenario = min(labelled(found, "scenario"))
     return f"results are in Prometheus: {scenario} {float(found[0]['value'][1]):.0f} IOPS"
 
@@ -219,9 +232,10 @@ def the_past_is_there(project: Project) -> str:
     long_ago = time.time() - (DEMO_DAYS - 3) * 86400
     past = labelled(project.query("pvebench_iops", port=port, time=long_ago), "scenario")
     wait_for(
-        "the demo is scraped", lambda: project.query('up{job="pvebench"} == 1', port=port),
+        "the demo is scraped",
+        lambda: project.query('up{job="pvebench"} == 1', port=port),
         seconds=90,
-    )  # fmt: skip
+    )
     same = project.query(f"pvebench_iops and pvebench_iops offset {DEMO_DAYS - 3}d", port=port)
     wrong = not past or not same
     return said(f"{len(past)} simulated scenarios have {DEMO_DAYS} days of past", wrong)
@@ -231,9 +245,10 @@ def verdicts_are_there(project: Project) -> str:
     """What the simulated updates did is judged."""
     expression = "sum(node_storage:pvebench_change_state:count_regressed)"
     found = wait_for(
-        "the demo is judged", lambda: project.query(expression, port="DEMO_PROMETHEUS_PORT"),
+        "the demo is judged",
+        lambda: project.query(expression, port="DEMO_PROMETHEUS_PORT"),
         seconds=180,
-    )  # fmt: skip
+    )
     return f"verdicts are in Prometheus: {found[0]['value'][1]} slower"
 
 

@@ -55,9 +55,12 @@ class Docker:
 
 
 def run(
-    command: list[str], environment: Mapping[str, str], *,
-    seconds: float = 120.0, directory: Path | None = None,
-) -> str:  # fmt: skip
+    command: list[str],
+    environment: Mapping[str, str],
+    *,
+    seconds: float = 120.0,
+    directory: Path | None = None,
+) -> str:
     """Run a program to its end and return its output.
 
     Raises:
@@ -66,9 +69,15 @@ def run(
     name = " ".join(command[:3])
     try:
         done = subprocess.run(
-            command, env=dict(environment), cwd=directory, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False, timeout=seconds,
-        )  # fmt: skip
+            command,
+            env=dict(environment),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(f"{name} … took longer than {seconds:.0f} s") from error
     if done.returncode != 0:
@@ -93,8 +102,7 @@ def compose_program(docker: Docker) -> list[str]:
     if shutil.which("docker-compose"):
         return ["docker-compose"]
     raise NoEngine(
-        "neither docker compose nor docker-compose is installed",
-        next_step="install docker-compose",
+        "neither docker compose nor docker-compose is installed", next_step="install docker-compose"
     )
 
 
@@ -177,13 +185,32 @@ def started(
     # shared among its containers, as systemd has it on a real host; node_exporter needs that.
     shell = 'mount --make-rshared / && { ip link set lo up || true; } && exec "$@"'
     command = [
-        "setpriv", "--pdeathsig", "KILL",
-        "unshare", *(["--net"] if alone else []), "--mount", "--propagation", "private",
-        "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", shell, "sh",
-        program, f"--config-file={settings}", f"--data-root={directory}/data",
-        f"--exec-root={directory}/exec", f"--pidfile={directory}/docker.pid", f"--host={address}",
-        "--bridge=none", "--log-level=warn", *options,
-    ]  # fmt: skip
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        *(["--net"] if alone else []),
+        "--mount",
+        "--propagation",
+        "private",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        shell,
+        "sh",
+        program,
+        f"--config-file={settings}",
+        f"--data-root={directory}/data",
+        f"--exec-root={directory}/exec",
+        f"--pidfile={directory}/docker.pid",
+        f"--host={address}",
+        "--bridge=none",
+        "--log-level=warn",
+        *options,
+    ]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     docker = Docker({**os.environ, "DOCKER_HOST": address}, ours=True)

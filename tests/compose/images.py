@@ -73,9 +73,10 @@ class Images:
             make_base(self._docker, base, self._directory)
             self._note(base)
         missing = {
-            image: service for image, service in wanted().items()
+            image: service
+            for image, service in wanted().items()
             if not self._is_there(image) and not self._pulled(image)
-        }  # fmt: skip
+        }
         self._stand_in(missing, base)
         print("images: building the exporter's own", flush=True)
         self._build("exporter/Dockerfile", ROOT, EXPORTER)
@@ -88,9 +89,16 @@ class Images:
         for image, service in missing.items():
             print(f"images: {image} cannot be pulled; a stand-in is made of Debian packages")
             self._build(
-                str(context / "Dockerfile"), context, image, "--target", service,
-                "--build-arg", f"BASE={base}", "--label", f"{MARK}={service}",
-            )  # fmt: skip
+                str(context / "Dockerfile"),
+                context,
+                image,
+                "--target",
+                service,
+                "--build-arg",
+                f"BASE={base}",
+                "--label",
+                f"{MARK}={service}",
+            )
             self._note(image)
 
     def _note(self, image: str) -> None:
@@ -99,9 +107,16 @@ class Images:
 
     def _build(self, file: str, context: Path, image: str, *options: str) -> None:
         self._docker(
-            "build", "--network=host", "--file", str(context / file), "--tag", image, *options,
-            str(context), seconds=BUILD_SECONDS,
-        )  # fmt: skip
+            "build",
+            "--network=host",
+            "--file",
+            str(context / file),
+            "--tag",
+            image,
+            *options,
+            str(context),
+            seconds=BUILD_SECONDS,
+        )
 
     def _is_there(self, image: str) -> bool:
         """Whether it is there: the real one, or a stand-in of an earlier run."""

@@ -21,9 +21,14 @@ from support.prometheus import free_port
 
 MOUNTED: Final = ("compose.yaml", "compose.kvm.yaml", "prometheus", "grafana")
 PORTS: Final = (
-    "EXPORTER_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "ALERTMANAGER_PORT", "DEMO_EXPORTER_PORT",
-    "DEMO_PROMETHEUS_PORT", "DEMO_GRAFANA_PORT",
-)  # fmt: skip
+    "EXPORTER_PORT",
+    "PROMETHEUS_PORT",
+    "GRAFANA_PORT",
+    "ALERTMANAGER_PORT",
+    "DEMO_EXPORTER_PORT",
+    "DEMO_PROMETHEUS_PORT",
+    "DEMO_GRAFANA_PORT",
+)
 SECRETS: Final = ("smtp_password",)
 UP_SECONDS: Final = 600.0
 
@@ -64,9 +69,11 @@ class Project:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if error is not None and not isinstance(error, KeyboardInterrupt):
             print(self.logs())
         self.down("--volumes")
@@ -74,10 +81,12 @@ class Project:
     def settle(self, *profiles: str, **more: str) -> None:
         """Write .env: the profiles, the ports, and what else is given."""
         values = {
-            "COMPOSE_PROJECT_NAME": self.name, "COMPOSE_PROFILES": ",".join(profiles),
-            "PVEBENCH_IMAGE": EXPORTER, **{name: str(port) for name, port in self.ports.items()},
+            "COMPOSE_PROJECT_NAME": self.name,
+            "COMPOSE_PROFILES": ",".join(profiles),
+            "PVEBENCH_IMAGE": EXPORTER,
+            **{name: str(port) for name, port in self.ports.items()},
             **more,
-        }  # fmt: skip
+        }
         text = "".join(f"{name}={value}\n" for name, value in values.items())
         (self._directory / ".env").write_text(text, "utf-8")
 
@@ -88,9 +97,10 @@ class Project:
             ToolFailed: it did not work.
         """
         environment = {
-            name: value for name, value in self.docker.environment.items()
+            name: value
+            for name, value in self.docker.environment.items()
             if not name.startswith(("COMPOSE_", "PVEBENCH_", "GRAFANA_"))
-        }  # fmt: skip
+        }
         command = [*self._compose, *arguments]
         return run(command, environment, seconds=seconds, directory=self._directory)
 
@@ -138,8 +148,9 @@ class Project:
         address = f"http://127.0.0.1:{self.ports[port]}{path}"
         return httpx2.get(address, params=asked, auth=login, timeout=20).json()
 
-    def query(self, expression: str, *, port: str = "PROMETHEUS_PORT", time: float | None = None,
-              ) -> list[dict[str, Any]]:  # fmt: skip
+    def query(
+        self, expression: str, *, port: str = "PROMETHEUS_PORT", time: float | None = None
+    ) -> list[dict[str, Any]]:
         """Return the series of an instant query, now or at a moment."""
         asked = {"query": expression} | ({} if time is None else {"time": str(time)})
         answer = self.get(port, "/api/v1/query", **asked)

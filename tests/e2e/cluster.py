@@ -39,9 +39,12 @@ class Part:
 PARTS = (
     Part(ROOT / "scenarios/quick.yaml", BOTH, ("--scale", "0.25")),
     Part(Path(__file__).with_name("proxmox-cold.yaml"), BOTH, ()),
-    Part(ROOT / "scenarios/cache-matrix.yaml", ("pve1",),
-         ("--scale", "0.06", "--only", "*/rand*-4k-qd32")),
-)  # fmt: skip
+    Part(
+        ROOT / "scenarios/cache-matrix.yaml",
+        ("pve1",),
+        ("--scale", "0.06", "--only", "*/rand*-4k-qd32"),
+    ),
+)
 
 
 def pvebench(*arguments: str) -> list[str]:
@@ -60,14 +63,22 @@ def node_exporter() -> Iterator[str]:
             process.terminate()
 
 
-def measure(part: Part, api: RunningApi, directory: Path, exporter: str,
-            more: Sequence[str]) -> None:  # fmt: skip
+def measure(
+    part: Part, api: RunningApi, directory: Path, exporter: str, more: Sequence[str]
+) -> None:
     """Run one part; fail where a run is not ok, the page is not full, or anything is left."""
     address = f"127.0.0.1:{free_port()}"
     config = write_settings(
-        directory, api, packs=[part.pack], nodes=part.nodes, storages=STORAGES,
-        more=f"listen: {address}", node_exporter=exporter, kvm="false", cpu="max",
-    )  # fmt: skip
+        directory,
+        api,
+        packs=[part.pack],
+        nodes=part.nodes,
+        storages=STORAGES,
+        more=f"listen: {address}",
+        node_exporter=exporter,
+        kvm="false",
+        cpu="max",
+    )
     given = ["--config", str(config), *part.options, *more]
     if not (directory / "token").exists():
         password = {**os.environ, PASSWORD_VARIABLE: "rootpw"}
@@ -118,9 +129,15 @@ def upgrade(api: RunningApi, directory: Path, exporter: str) -> None:
     core = directory / "core.yaml"
     core.write_text(CORE_PACK, "utf-8")
     config = write_settings(
-        directory, api, packs=[core, PARTS[0].pack], storages=STORAGES,
-        more=f"listen: {address}", node_exporter=exporter, kvm="false", cpu="max",
-    )  # fmt: skip
+        directory,
+        api,
+        packs=[core, PARTS[0].pack],
+        storages=STORAGES,
+        more=f"listen: {address}",
+        node_exporter=exporter,
+        kvm="false",
+        cpu="max",
+    )
     state = directory / "state-upgrade"
     given = ["--config", str(config), "--state", str(state), "--scale", "0.25"]
     with subprocess.Popen(pvebench("serve", *given)) as process:
@@ -157,8 +174,11 @@ def check_outcomes(directory: Path) -> None:
     """Fail where a run did not come about. A loaded machine may well make numbers suspicious."""
     listed = pvebench("results", "--state", str(directory / "state"), "--json", "--limit", "1000")
     runs = json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)
-    bad = [(run["scenario"], run["reason"]) for run in runs
-           if run["outcome"] in ("failed", "invalid", "skipped")]  # fmt: skip
+    bad = [
+        (run["scenario"], run["reason"])
+        for run in runs
+        if run["outcome"] in ("failed", "invalid", "skipped")
+    ]
     assert not bad, bad
 
 

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Final
 
 from integration.conftest import Lab
-from pvebench.analysis.findings import Finding
-from pvebench.analysis.wording import sentence
+from pvebench.analysis.together.findings import Finding
+from pvebench.analysis.words import sentence
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
-from pvebench.drivers.host import ProcProbe
+from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.qemu.lab import QemuLab
 from pvebench.guest import build_image, default_directory
 from pvebench.judging import Feed, Keeper, Verdicts
@@ -37,6 +37,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.volume import Attachment, Volume
 from pvebench.plan import Assignment, expand
+from pvebench.results import Results
 from pvebench.scheduler import Worker
 from support.packs import STORAGES, Recorder, write_pack
 
@@ -89,6 +90,7 @@ class Trial:
     def __init__(self, directory: Path) -> None:
         image = build_image(default_directory(), say=print)
         self.lab = Lab(directory, image, ThrottledLab)
+        self.results = Results(self.lab.store)
         probe = ProcProbe(lambda: self.lab.qemu.pid, lambda: self.lab.qemu.volume_path)
         self.site = Site(node="lab", hypervisor=self.lab.qemu, probe=probe, clock=self.lab.clock)
         pack = load_pack(write_pack(directory, PACK))
@@ -97,12 +99,15 @@ class Trial:
 
     def measure(self, cycles: int) -> None:
         Worker(
-            site=self.site, assignments=[self.given], store=self.lab.store,
-            observer=self.recorder, cycles=cycles,
-        ).run()  # fmt: skip
+            site=self.site,
+            assignments=[self.given],
+            results=self.results,
+            observer=self.recorder,
+            cycles=cycles,
+        ).run()
 
     def verdicts(self) -> Verdicts:
-        return Keeper(Feed(self.lab.store), load_known_issues()).judge()
+        return Keeper(Feed(self.results), load_known_issues()).judge()
 
     def rates(self) -> dict[Disk, list[float]]:
         """Return disk -> its rates, oldest first."""

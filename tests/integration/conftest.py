@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host import SystemClock
-from pvebench.drivers.qemu import Accelerator, QemuLab
-from pvebench.drivers.qemu.storages import StorageOptions
-from pvebench.drivers.qemu.volumes import DirectoryStorage
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.lab import QemuLab
+from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Guest
@@ -37,10 +38,14 @@ class Lab:
         self.clock = SystemClock()
         options = StorageOptions(name="local", kind="dir", owner="test", path=str(self.storage))
         self.qemu = kind(
-            node="lab", storages={"local": DirectoryStorage(options, self.store.journal)},
-            image=image, accelerator=Accelerator.TCG, runtime=directory / "run",
-            journal=self.store.journal, clock=self.clock,
-        )  # fmt: skip
+            node="lab",
+            storages={"local": DirectoryStorage(options, self.store.journal)},
+            image=image,
+            accelerator=Accelerator.TCG,
+            runtime=directory / "run",
+            journal=self.store.journal,
+            clock=self.clock,
+        )
 
     def plug(self, wanted: Scenario) -> tuple[Guest, Attachment]:
         """Attach the scenario's disk as a run does: by a boot where the bus cannot hot-plug."""
@@ -55,9 +60,12 @@ class Lab:
 
 
 def scenario(
-    bus: Bus = Bus.VIRTIO, kind: Format = Format.RAW, cache: Cache = Cache.NONE,
-    size: int = 64 * MIB, **options: object,
-) -> Scenario:  # fmt: skip
+    bus: Bus = Bus.VIRTIO,
+    kind: Format = Format.RAW,
+    cache: Cache = Cache.NONE,
+    size: int = 64 * MIB,
+    **options: object,
+) -> Scenario:
     disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type] # options by name
     return Scenario(node="lab", storage="local", disk=disk, machine=MACHINE, volume_bytes=size)
 

@@ -9,13 +9,11 @@ import pytest
 from support.crashes import CrashTest
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("image")
-def test_killed_at_a_dozen_random_moments_nothing_is_lost_mislabelled_or_left(
-    tmp_path: Path,
-) -> None:
-    report = CrashTest(tmp_path, seed=1).play(12)
+def test_killed_at_random_moments_nothing_is_lost_mislabelled_or_left(tmp_path: Path) -> None:
+    report = CrashTest(tmp_path, seed=1).play(6)
     print(report)
     assert report.wrong == []
-    assert report.moments == 12
-    assert report.outcomes["ok"] >= 8
+    assert report.moments == 6
+    assert report.outcomes["ok"] >= 4

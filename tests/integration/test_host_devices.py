@@ -13,15 +13,15 @@ import pytest
 
 from integration.conftest import Lab, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.host import ProcProbe, SystemClock
+from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.beside import Beside
-from pvebench.drivers.host.disk import HostDisk
-from pvebench.drivers.host.knobs import KNOBS
-from pvebench.drivers.host.tuning import KIND, undo_setting
-from pvebench.drivers.qemu import undo_pending
-from pvebench.drivers.qemu.devices import DEVICE_MARK, OFFSET_BYTES, claim
-from pvebench.drivers.qemu.registry import STORAGES
-from pvebench.drivers.qemu.storages import StorageOptions
+from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.host.tuning import KIND, KNOBS, undo_setting
+from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages.block import DEVICE_MARK, OFFSET_BYTES, claim
+from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
@@ -31,15 +31,18 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from pvebench.store import Store
-from pvebench.workloads import ROOMS
 from support.devices import block_device
-from support.packs import Recorder
+from support.packs import Recorder, tool_workload
 
-GOOD = {Outcome.OK, Outcome.NOISY}
+# A doubt about the numbers of a busy machine is none about the tool.
+GOOD = {Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS}
 ROW = Scenario(
-    node="lab", storage="disk", machine=Machine(memory_bytes=MIB, cpus=1), volume_bytes=64 * MIB,
+    node="lab",
+    storage="disk",
+    machine=Machine(memory_bytes=MIB, cpus=1),
+    volume_bytes=64 * MIB,
     disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-)  # fmt: skip
+)
 
 
 def tuned(**options: object) -> Scenario:
@@ -52,18 +55,20 @@ class Host:
     def __init__(self, folder: Path, device: Path) -> None:
         self.store = Store(folder / "pvebench.db", simulated=False)
         options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
-        storage = STORAGES["block"](options, self.store.journal)
+        storage = KINDS["block"].make(options, self.store.journal)
         self.disk = HostDisk(
-            node="lab", storages={"disk": storage}, runtime=folder / "run",
+            node="lab",
+            storages={"disk": storage},
+            runtime=folder / "run",
             journal=self.store.journal,
-        )  # fmt: skip
+        )
         probe = ProcProbe(lambda: None, lambda: self.disk.volume_path)
         site = Site(node="lab", hypervisor=self.disk, probe=probe, clock=SystemClock())
         self.runner = Runner(site, Recorder())
 
     def run(self, scenario: Scenario, tool: str = "fio", **options: object) -> Run:
         wanted = {"rw": "randread", "bs": "4k", "iodepth": 4, **options} if tool == "fio" else {}
-        workload = ROOMS[tool].resolve(wanted, ramp_seconds=0.2, runtime_seconds=1.0)
+        workload = tool_workload(tool, wanted, ramp_seconds=0.2, runtime_seconds=1.0)
         case = Case(scenario=scenario, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
@@ -222,19 +227,21 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
     claim(device, destroy=False)
     before = in_force(device)
     options = StorageOptions(name="disk", kind="block", owner="test", path=str(device))
-    storages = {"disk": STORAGES["block"](options, own_lab.store.journal)}
+    storages = {"disk": KINDS["block"].make(options, own_lab.store.journal)}
     own_lab.qemu._storages |= storages
     host = HostDisk(
-        node="lab", storages=storages, runtime=own_lab.directory / "run",
+        node="lab",
+        storages=storages,
+        runtime=own_lab.directory / "run",
         journal=own_lab.store.journal,
-    )  # fmt: skip
+    )
     both = Beside(own_lab.qemu, host)
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
     runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
     size = other_size(device)
     wanted = replace(scenario(read_ahead=size), storage="disk")
-    workload = ROOMS["fio"].resolve(
-        {"rw": "read", "bs": "64k"}, ramp_seconds=0.2, runtime_seconds=1.0
+    workload = tool_workload(
+        "fio", {"rw": "read", "bs": "64k"}, ramp_seconds=0.2, runtime_seconds=1.0
     )
     run = runner.run(Case(scenario=wanted, workload=workload), cycle="", conduct=Conduct())
     assert run.outcome in GOOD, run.reason

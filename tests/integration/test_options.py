@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.host import ProcProbe
-from pvebench.drivers.host.network import ServerLink
-from pvebench.drivers.qemu.devices import OFFSET_BYTES, claim, signatures
-from pvebench.drivers.qemu.loops import detach_loops
-from pvebench.drivers.qemu.registry import STORAGES
-from pvebench.drivers.qemu.storages import MARK, StorageOptions
-from pvebench.drivers.qemu.undo import undo_pending
+from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages.block import OFFSET_BYTES, claim, signatures
+from pvebench.drivers.storages.contract import MARK, StorageOptions
+from pvebench.drivers.storages.loop import detach_loops
+from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import VolumeError
 from pvebench.guest import GuestImage
 from pvebench.model.conduct import Conduct
@@ -35,8 +35,8 @@ from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.runner import Runner
-from pvebench.workloads import ROOMS
 from support.devices import block_device, need_loop_devices
+from support.packs import tool_workload
 
 HOT = [
     scenario(Bus.SCSI, ssd=True, queues=4),
@@ -55,6 +55,9 @@ COLD = [
     scenario(Bus.IDE, kind=Format.QCOW2, cache=Cache.WRITEBACK, iops=500),
     scenario(Bus.SCSI, scsihw=ScsiHw.LSI),
 ]
+
+# A doubt about the numbers of a busy machine is none about what was switched.
+MEASURED = {Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS}
 
 
 class Quiet:
@@ -77,7 +80,7 @@ class Bench:
 
     def run(self, wanted: Scenario, tool: str = "fio", seconds: float = 1.0, **job: object) -> Run:
         options = {"rw": "randrw", "bs": "4k", "iodepth": 4, **job} if tool == "fio" else job
-        workload = ROOMS[tool].resolve(options, ramp_seconds=0.2, runtime_seconds=seconds)
+        workload = tool_workload(tool, options, ramp_seconds=0.2, runtime_seconds=seconds)
         case = Case(scenario=wanted, workload=workload)
         return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
 
@@ -98,20 +101,19 @@ def iops(run: Run) -> float:
 @pytest.mark.parametrize("wanted", [*HOT, *COLD], ids=lambda wanted: wanted.slug)
 def test_an_option_is_switched_on_read_back_and_measured(bench: Bench, wanted: Scenario) -> None:
     run = bench.run(wanted)
-    assert (run.outcome, run.reason) == (Outcome.OK, "")
+    assert run.outcome in MEASURED, run.reason
     assert iops(run) > 10
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "size"),
-    [(Filesystem.EXT4, 64), (Filesystem.XFS, 320), (Filesystem.BTRFS, 128)],
+    ("filesystem", "size"), [(Filesystem.EXT4, 64), (Filesystem.XFS, 320), (Filesystem.BTRFS, 128)]
 )
 def test_a_file_on_a_filesystem_in_the_guest_is_measured(
     bench: Bench, filesystem: Filesystem, size: int
 ) -> None:
     layout = Layout(filesystem=filesystem, mount_options="noatime", file_bytes=24 * MIB)
     run = bench.run(replace(scenario(size=size * MIB), layout=layout))
-    assert (run.outcome, run.reason) == (Outcome.OK, "")
+    assert run.outcome in MEASURED, run.reason
     assert "filename=/mnt/test/fio.dat" in run.evidence["job.fio"]
 
 
@@ -120,27 +122,28 @@ def test_a_wrong_mount_option_is_a_failed_run_that_names_it(bench: Bench) -> Non
     run = bench.run(replace(scenario(), layout=layout))
     assert run.outcome is Outcome.FAILED
     assert "nosuchoption" in run.reason
-    assert bench.run(scenario()).outcome is Outcome.OK
+    assert bench.run(scenario()).outcome in MEASURED
 
 
 def test_a_limit_of_operations_is_kept(bench: Bench) -> None:
-    run = bench.run(scenario(Bus.SCSI, iops=200), seconds=3.0, rw="randread")
-    assert 150 < iops(run) < 230
+    limited = bench.run(scenario(Bus.SCSI, iops=100), seconds=3.0, rw="randread")
+    free = bench.run(scenario(Bus.SCSI), seconds=3.0, rw="randread")
+    # QEMU lets a tenth of a second's worth through at once, here at both ends of the window.
+    assert 10 < iops(limited) < 130
+    assert iops(free) > 1.5 * iops(limited)
 
 
-def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(
-    own_lab: Lab,
-) -> None:
+def test_trim_gives_blocks_back_to_the_host_and_the_next_run_fills_them_again(own_lab: Lab) -> None:
     bench = Bench(own_lab)
     wanted = scenario(discard=True)
-    assert bench.run(wanted).outcome is Outcome.OK
+    assert bench.run(wanted).outcome in MEASURED
     (path,) = own_lab.storage.iterdir()
     full = path.stat().st_size // 512
     assert path.stat().st_blocks >= full
     trimmed = bench.run(wanted, rw="trim", bs="1M")
-    assert trimmed.outcome is Outcome.OK
+    assert trimmed.outcome in MEASURED
     assert path.stat().st_blocks < full * 0.75
-    assert bench.run(wanted, rw="randread").outcome is Outcome.OK
+    assert bench.run(wanted, rw="randread").outcome in MEASURED
     # The file system's own blocks for it may be more or fewer than the first time.
     assert path.stat().st_blocks >= full
 
@@ -163,7 +166,8 @@ def test_a_linked_clone_begins_empty_each_time_and_reads_its_base(own_lab: Lab) 
     grown = overlay.stat().st_blocks * 512
     assert grown > MIB
     second = bench.run(wanted, rw="randread")
-    assert {first.outcome, second.outcome} == {Outcome.OK}
+    assert first.outcome in MEASURED
+    assert second.outcome in MEASURED
     assert overlay.stat().st_blocks * 512 < MIB
     guest = own_lab.qemu.boot(MACHINE)
     done = guest.run(["/bin/sh", "-c", "head -c 65536 /dev/vda | md5sum"])
@@ -176,8 +180,9 @@ def test_the_boot_is_measured_and_an_idle_vm_costs_little(bench: Bench) -> None:
     idle = bench.run(scenario(), tool="idle", seconds=2.0)
     (seconds,) = [one.value for one in boot.samples if one.metric == "boot_time"]
     cores = {one.part: one.value for one in idle.samples if one.metric == "host_cpu"}
-    assert (boot.outcome, idle.outcome) == (Outcome.OK, Outcome.OK)
-    assert 1 < seconds < 60
+    assert boot.outcome in MEASURED
+    assert idle.outcome in MEASURED
+    assert 1 < seconds < 300
     assert cores["qemu"] < 0.5
 
 
@@ -186,7 +191,7 @@ def test_the_boot_is_measured_and_an_idle_vm_costs_little(bench: Bench) -> None:
 
 def add(lab: Lab, kind: str, **options: object) -> None:
     made = StorageOptions(name=kind, kind=kind, owner="test", **options)  # type: ignore[arg-type] # by name
-    lab.qemu._storages[kind] = STORAGES[kind](made, lab.store.journal)
+    lab.qemu._storages[kind] = KINDS[kind].make(made, lab.store.journal)
 
 
 def on(storage: str, **options: object) -> Scenario:
@@ -199,7 +204,7 @@ def test_a_loop_device_is_a_storage_and_nothing_is_left_of_it(own_lab: Lab, kind
     add(own_lab, "loop", path=str(own_lab.directory / "loops"))
     bench = Bench(own_lab)
     run = bench.run(on("loop", kind=kind, cache=Cache.WRITEBACK))
-    assert (run.outcome, run.reason) == (Outcome.OK, "")
+    assert run.outcome in MEASURED, run.reason
     assert "pvebench-test-" in loops()
     bench.runner.close()
     assert str(own_lab.directory) not in loops()
@@ -237,7 +242,7 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
         claim(device, destroy=False)
         before = head(device)
         run = bench.run(on("block"))
-        assert (run.outcome, run.reason) == (Outcome.OK, "")
+        assert run.outcome in MEASURED, run.reason
         bench.runner.close()
         assert head(device) == before
 
@@ -276,7 +281,7 @@ def test_an_nbd_export_with_our_mark_is_a_storage(own_lab: Lab, tmp_path: Path) 
         add(own_lab, "nbd", socket=str(path), export=export)
         bench = Bench(own_lab)
         run = bench.run(on("nbd"))
-        assert (run.outcome, run.reason) == (Outcome.OK, "")
+        assert run.outcome in MEASURED, run.reason
         assert run.evidence["host_cached_bytes"] == "unknown"
         bench.runner.close()
 
@@ -308,9 +313,9 @@ def test_an_export_over_the_network_has_round_trip_and_share_of_the_link(
         link = ServerLink(server="127.0.0.1", port=port, link_bits_per_second=10**12)
         bench = Bench(own_lab, {"nbd": link})
         run = bench.run(on("nbd"))
-        assert (run.outcome, run.reason) == (Outcome.OK, "")
+        assert run.outcome in MEASURED, run.reason
         found = {(one.metric, one.direction): one.value for one in run.samples}
-        assert 0 < found["network_round_trip", None] < 0.1
+        assert 0 < found["network_round_trip", None] < 5
         for direction in (Direction.READ, Direction.WRITE):
             speed = found["bandwidth", direction]
             assert found["network_share", direction] == pytest.approx(speed / 125e9)
@@ -370,7 +375,7 @@ def test_a_directory_on_an_nfs_server_is_a_storage_and_nothing_is_left_in_it(
         bench = Bench(own_lab)
         for kind in (Format.RAW, Format.QCOW2):
             run = bench.run(on("nfs", kind=kind))
-            assert (run.outcome, run.reason) == (Outcome.OK, "")
+            assert run.outcome in MEASURED, run.reason
         assert len(list(export.iterdir())) == 2
         bench.runner.close()
         assert list(export.iterdir()) == []

@@ -49,13 +49,20 @@ def api(tmp_path: Path) -> Iterator[RunningApi]:
 
 @pytest.mark.usefixtures("image")
 def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
-    api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    api: RunningApi,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     config = write_settings(
-        tmp_path, api, packs=[write_pack(tmp_path, PACK)], nodes=("pve1", "pve2"),
-        storages=STORAGES, kvm="false", cpu="max",
-    )  # fmt: skip
+        tmp_path,
+        api,
+        packs=[write_pack(tmp_path, PACK)],
+        nodes=("pve1", "pve2"),
+        storages=STORAGES,
+        kvm="false",
+        cpu="max",
+    )
     given = ["--config", str(config)]
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert run_cli(["proxmox", "init", *given, "--apply"]) == 0
@@ -66,9 +73,11 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
     runs = json.loads(capsys.readouterr().out)
     assert not {run["outcome"] for run in runs} & {"failed", "invalid", "skipped"}, runs
     assert {(run["node"], run["scenario"]) for run in runs} == {
-        ("pve1", "local.scsi.raw.none"), ("pve1", "local.sata.vmdk.none"),
-        ("pve1", "share.scsi.raw.none"), ("pve2", "share.scsi.raw.none"),
-    }  # fmt: skip
+        ("pve1", "local.scsi.raw.none"),
+        ("pve1", "local.sata.vmdk.none"),
+        ("pve1", "share.scsi.raw.none"),
+        ("pve2", "share.scsi.raw.none"),
+    }
     store = Store(tmp_path / "state" / "pvebench.db")
     # The fill, and what fio wrote.
     assert store.written_bytes("share", datetime.now(UTC), node="pve2") > 64 * MIB
@@ -100,9 +109,14 @@ def test_a_volume_that_is_kept_is_filled_once_for_two_starts(
     api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_settings(
-        tmp_path, api, packs=[write_pack(tmp_path, READS)], storages={"local": "{type: dir}"},
-        kvm="false", cpu="max", keep_volumes="true",
-    )  # fmt: skip
+        tmp_path,
+        api,
+        packs=[write_pack(tmp_path, READS)],
+        storages={"local": "{type: dir}"},
+        kvm="false",
+        cpu="max",
+        keep_volumes="true",
+    )
     given = ["--config", str(config)]
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert run_cli(["proxmox", "init", *given, "--apply"]) == 0

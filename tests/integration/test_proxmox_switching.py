@@ -11,7 +11,7 @@ from pve.cluster import Cluster
 from pve.real import real
 from pve.server import running_api
 from pve.site import Site, scenario
-from pvebench.drivers.host import SystemClock
+from pvebench.drivers.clocks import SystemClock
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.scenario import Machine, Scenario

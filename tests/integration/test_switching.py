@@ -8,14 +8,15 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.qemu import Accelerator
-from pvebench.drivers.qemu.machine import QemuMachine
-from pvebench.drivers.qemu.undo import processes_with, undo_pending
-from pvebench.drivers.qemu.volumes import cached_bytes
+from pvebench.drivers.qemu import machine
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.machine import QemuMachine, processes_with, undo_pending
+from pvebench.drivers.storages.directory import cached_bytes
 from pvebench.errors import (
     GuestSilent,
     HypervisorGone,
@@ -23,9 +24,12 @@ from pvebench.errors import (
     OutputUnreadable,
     SwitchFailed,
     ToolFailed,
+    ToolStuck,
 )
 from pvebench.model.disk import Aio, Bus, Cache, Format
+from pvebench.model.ports import HostProbe, Site
 from pvebench.model.units import MIB, TIB
+from pvebench.runner.measure import wait_for_end
 from pvebench.runner.verify import mismatch
 
 HOT = (Bus.VIRTIO, Bus.SCSI)
@@ -116,9 +120,10 @@ def test_qemu_opens_the_volume_past_the_page_cache_for_none_and_directsync_only(
             own_lab.qemu.attach(volume, wanted.disk)
             own_lab.clock.sleep(0.3)
             lines = [
-                line for line in trace.read_text()[done:].splitlines()
+                line
+                for line in trace.read_text()[done:].splitlines()
                 if volume.volid in line and "O_RDWR" in line
-            ]  # fmt: skip
+            ]
             assert lines, cache
             direct[cache] = "O_DIRECT" in lines[-1]
             own_lab.qemu.detach()
@@ -145,6 +150,25 @@ def test_a_hung_guest_is_said_and_replaced(own_lab: Lab) -> None:
     fresh = own_lab.qemu.boot(MACHINE)
     assert fresh is not guest
     assert fresh.run(["/bin/true"]).exit_code == 0
+
+
+def test_a_tool_that_does_not_end_leaves_what_guest_and_qemu_say_of_it(shared_lab: Lab) -> None:
+    guest, attachment = shared_lab.plug(scenario())
+    name = attachment.device.rpartition("/")[2]
+    pid = guest.start(["/bin/sh", "-c", "sleep 600 & wait"])
+    probe = cast("HostProbe", None)  # nobody asks it
+    site = Site(node="lab", hypervisor=shared_lab.qemu, probe=probe, clock=shared_lab.clock)
+    with pytest.raises(ToolStuck, match="did not end") as caught:
+        wait_for_end(site, guest, pid, deadline=0.0)
+    said = caught.value.evidence
+    assert f"/sys/block/{name}/inflight:" in said
+    assert "sleep " in said.partition("started\n")[2].partition("==")[0]
+    assert "sigsuspend" in said
+    assert "nanosleep" in said
+    assert "virtio" in said.partition("== interrupts\n")[2]
+    assert f"[{name}]" in said.partition("kernel log\n")[2]
+    assert '"wr_operations"' in said
+    guest.run(["/bin/sh", "-c", f"kill {pid}; pkill sleep"])
 
 
 def test_a_program_that_the_guest_lacks_is_named(shared_lab: Lab) -> None:
@@ -223,7 +247,10 @@ def test_a_guest_that_never_answers_is_told_and_leaves_nothing(own_lab: Lab) -> 
     assert own_lab.store.journal.pending() == []
 
 
-def test_a_stop_while_qemu_is_slow_to_end_leaves_nothing(own_lab: Lab) -> None:
+def test_a_stop_while_qemu_is_slow_to_end_leaves_nothing(
+    own_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "QUIT_SECONDS", 3.0)
     own_lab.qemu.boot(MACHINE)
     own_lab.qemu.volume(scenario())
     pid = own_lab.qemu.pid

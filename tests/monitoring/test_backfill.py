@@ -11,22 +11,21 @@ from pathlib import Path
 import httpx2
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.choice import intervals_of
 from pvebench.cli.demo import demo_page
 from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.store import Store
-from pvebench.web import Board, WebServer, listen
+from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
 from support.prometheus import Prometheus, backfill, free_port, prometheus
-from support.year import assignments, filled_store
+from support.year import filled_store, results_of
 
 HOUR = 3600.0
 
 
 def exported(store: Store, path: Path, window: Window) -> Path:
     with path.open("w", encoding="utf-8") as file:
-        write_past(store, intervals_of(assignments()), Settings(), window, file)
+        write_past(results_of(store), Settings(), window, file)
     return path
 
 
@@ -34,8 +33,9 @@ def changes(server: Prometheus, name: str, start: float, end: float) -> set[tupl
     """Return (scenario, workload) as text and every value that a metric ever had."""
     answer = httpx2.get(
         f"{server.address}/api/v1/query",
-        params={"query": f"{name}[{int(end - start)}s]", "time": end}, timeout=60,
-    ).json()  # fmt: skip
+        params={"query": f"{name}[{int(end - start)}s]", "time": end},
+        timeout=300,
+    ).json()
     return {
         (entry["metric"]["scenario"] + "/" + entry["metric"]["workload"], float(value))
         for entry in answer["data"]["result"]
@@ -47,18 +47,19 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     # promtool refuses nothing, but Prometheus compacts the last three hours itself.
     store = filled_store(tmp_path, days=3, end=now - timedelta(hours=4))
-    runs = store.recent(limit=10_000)
+    runs = store.runs(limit=10_000)
     exporter = f"127.0.0.1:{free_port()}"
-    page = demo_page(store, intervals_of(assignments()))
-    app = make_app(page=page, statuses=list, board=Board(store))
+    results = results_of(store)
+    app = make_app(page=demo_page(results), statuses=list, results=results)
     with WebServer(app, listen(exporter)):
         with prometheus(tmp_path, exporter) as server:
             server.wait_for("pvebench_iops")
         # It is down; what was measured before is not in it.
         window = Window(
-            start=(now - timedelta(days=3, hours=5)).timestamp(), end=now.timestamp() - 3 * HOUR,
+            start=(now - timedelta(days=3, hours=5)).timestamp(),
+            end=now.timestamp() - 3 * HOUR,
             labels={"job": "pvebench", "instance": exporter},
-        )  # fmt: skip
+        )
         backfill(exported(store, tmp_path / "past.om", window), tmp_path / "data")
         with prometheus(tmp_path, exporter) as server:
             found = changes(server, "pvebench_run_timestamp_seconds", window.start, window.end)
@@ -66,8 +67,9 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
     store.close()
     good = {
         (f"{run.scenario}/{run.workload}", run.finished.timestamp())
-        for run in runs if run.outcome.good
-    }  # fmt: skip
+        for run in runs
+        if run.outcome.good
+    }
     assert len(good) > 300
     assert good <= found
     # The past continues the series that a scrape makes: there are not two of each.
@@ -86,9 +88,10 @@ def test_the_text_is_what_openmetrics_asks_for(tmp_path: Path) -> None:
     assert max(float(moment) for moment in moments) < window.end
     one = families["pvebench_iops"].samples[0].labels
     held = [
-        float(sample.timestamp) for sample in families["pvebench_iops"].samples
+        float(sample.timestamp)
+        for sample in families["pvebench_iops"].samples
         if sample.labels == one
-    ]  # fmt: skip
+    ]
     gaps = [later - earlier for earlier, later in itertools.pairwise(held)]
     assert max(gaps) <= 240
     assert families["pvebench_scenario_info"].samples
@@ -99,15 +102,26 @@ def test_the_command_writes_what_promtool_takes(tmp_path: Path) -> None:
     filled_store(tmp_path, days=0.5).close()
     out = tmp_path / "past.om"
     command = [
-        "pvebench", "export", "openmetrics", "--state", str(tmp_path), "--step", "240",
-        "--instance", "127.0.0.1:1", "--output", str(out),
-    ]  # fmt: skip
+        "pvebench",
+        "export",
+        "openmetrics",
+        "--state",
+        str(tmp_path),
+        "--step",
+        "240",
+        "--instance",
+        "127.0.0.1:1",
+        "--output",
+        str(out),
+    ]
     from pvebench.cli.main import run_cli
 
     assert run_cli(command[1:]) == 0
     backfill(out, tmp_path / "blocks")
     listed = subprocess.run(
         ["promtool", "tsdb", "list", str(tmp_path / "blocks")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.dumps(listed.stdout).count("\\n") > 1

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pvebench.web import Board, WebServer, listen
+from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
 from support.grafana import chosen, dashboards, queries, substitute
-from support.monitored import filled_store, page_of, statuses
+from support.monitored import filled_store, page_of, results_of, statuses
 from support.packs import ROOT
 from support.prometheus import Prometheus, free_port, prometheus, wait_until_ready
 
@@ -27,9 +27,13 @@ def victoria_metrics(directory: Path) -> Iterator[str]:
     """Run Debian's VictoriaMetrics; gives the address that docs/scaling.md writes to."""
     address = f"127.0.0.1:{free_port()}"
     command = [
-        "victoria-metrics", f"-storageDataPath={directory}/vm", f"-httpListenAddr={address}",
-        "-retentionPeriod=2y", "-search.latencyOffset=0s", "-loggerLevel=ERROR",
-    ]  # fmt: skip
+        "victoria-metrics",
+        f"-storageDataPath={directory}/vm",
+        f"-httpListenAddr={address}",
+        "-retentionPeriod=2y",
+        "-search.latencyOffset=0s",
+        "-loggerLevel=ERROR",
+    ]
     with subprocess.Popen(command) as process:
         try:
             wait_until_ready(f"http://{address}/health")
@@ -50,7 +54,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus,
     directory = tmp_path_factory.mktemp("scaling")
     store = filled_store(directory, days=26)
     exporter = f"127.0.0.1:{free_port()}"
-    app = make_app(page=page_of(store), statuses=statuses, board=Board(store))
+    results = results_of(store)
+    app = make_app(page=page_of(results), statuses=statuses, results=results)
     with (
         victoria_metrics(directory) as address,
         WebServer(app, listen(exporter)),
@@ -60,8 +65,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus,
     ):
         far = Prometheus(f"http://{address}")
         for server in (near, far):
-            server.wait_for("node_storage:pvebench_change_state:count_regressed", seconds=90)
-            server.wait_for("count_over_time(pvebench_results[2m]) >= 4", seconds=90)
+            server.wait_for("node_storage:pvebench_change_state:count_regressed", seconds=300)
+            server.wait_for("count_over_time(pvebench_results[2m]) >= 4", seconds=300)
         yield near, far
     store.close()
 

@@ -30,10 +30,10 @@ class Chain:
     grafana: str
 
     def options(self, **other: str) -> list[str]:
-        places = {"exporter": self.exporter, "prometheus": self.prometheus,
-                  "grafana": self.grafana}  # fmt: skip
-        return [part for name, address in (places | other).items()
-                for part in (f"--{name}", address)]  # fmt: skip
+        places = {"exporter": self.exporter, "prometheus": self.prometheus, "grafana": self.grafana}
+        return [
+            part for name, address in (places | other).items() for part in (f"--{name}", address)
+        ]
 
 
 def grafana(prometheus_address: str) -> Starlette:
@@ -52,8 +52,10 @@ def grafana(prometheus_address: str) -> Starlette:
         answer = httpx2.get(
             f"{prometheus_address}/api/v1/query", params={"query": asked["expr"]}
         ).json()
-        values = [[[at * 1000], [float(value)]] for at, value in
-                  (entry["value"] for entry in answer["data"]["result"])]  # fmt: skip
+        values = [
+            [[at * 1000], [float(value)]]
+            for at, value in (entry["value"] for entry in answer["data"]["result"])
+        ]
         frames = [{"schema": {}, "data": {"values": columns}} for columns in values]
         return JSONResponse({"results": {"A": {"status": 200, "frames": frames}}})
 
@@ -76,8 +78,11 @@ def test_a_point_goes_all_the_way(chain: Chain, capsys: Captured) -> None:
     assert run_cli(["selftest", *chain.options()]) == 0
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()] == [
-        "exporter", "Prometheus", "Grafana", "what",
-    ]  # fmt: skip
+        "exporter",
+        "Prometheus",
+        "Grafana",
+        "what",
+    ]
 
 
 def test_it_stops_at_an_exporter_that_is_not_there(chain: Chain, capsys: Captured) -> None:

@@ -17,13 +17,14 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Workload
 from pvebench.workloads.base import Target
 from pvebench.workloads.fio import Fio, fill_job
+from support.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
 FIO = Fio()
 
 
 def workload_of(**options: Any) -> Workload:
-    return FIO.resolve({"bs": "4k", **options}, ramp_seconds=0.5, runtime_seconds=2)
+    return tool_workload("fio", {"bs": "4k", **options}, ramp_seconds=0.5, runtime_seconds=2)
 
 
 MIXED = workload_of(rw="randrw", iodepth=4, rwmixread=75)
@@ -151,9 +152,12 @@ def test_several_jobs_add_up(figures: list[tuple[int, int, int]]) -> None:
         job = copy.deepcopy(JOB)
         clat = {"N": count, "mean": mean, "min": mean, "max": mean, "stddev": 0.0}
         job["read"] |= {
-            "total_ios": operations, "iops": operations / 2, "io_bytes": operations * 4096,
-            "bw_bytes": operations * 2048, "clat_ns": clat,
-        }  # fmt: skip
+            "total_ios": operations,
+            "iops": operations / 2,
+            "io_bytes": operations * 4096,
+            "bw_bytes": operations * 2048,
+            "clat_ns": clat,
+        }
         jobs.append(job)
     parsed = FIO.parse(MIXED, json.dumps({"jobs": jobs}), {})
     found = {(sample.metric, sample.direction): sample.value for sample in parsed.samples}
@@ -183,7 +187,7 @@ def test_jobs_stay_within_the_device_and_the_rate(
     size = blocks * 2**power + odd
     options = {"rw": rw, "bs": 2**power, "numjobs": numjobs, "rate_iops": rate * numjobs}
     job = FIO.job(
-        FIO.resolve(options, ramp_seconds=1, runtime_seconds=1),
+        tool_workload("fio", options, ramp_seconds=1, runtime_seconds=1),
         Target(device="/dev/x", size_bytes=size),
     )
     text = job.files[job.argv[-1]].decode()

@@ -10,7 +10,7 @@ import pytest
 from pve.machines import CheapMachine
 from pve.site import MACHINE, Site, scenario
 from pve.vms import Vm
-from pvebench.drivers.proxmox.undo import undo_pending
+from pvebench.drivers.proxmox.leftovers import undo_pending
 from pvebench.errors import PvebenchError
 from pvebench.model.disk import Bus, Cache, Format
 from pvebench.model.scenario import Scenario
@@ -18,17 +18,32 @@ from pvebench.model.volume import Plug
 
 STEPS = 12
 SCENARIOS = (
-    scenario(), scenario(Bus.VIRTIO, cache=Cache.WRITEBACK, iothread=True),
-    scenario(kind=Format.QCOW2), scenario(Bus.SATA, Format.VMDK), scenario(storage="share"),
-)  # fmt: skip
+    scenario(),
+    scenario(Bus.VIRTIO, cache=Cache.WRITEBACK, iothread=True),
+    scenario(kind=Format.QCOW2),
+    scenario(Bus.SATA, Format.VMDK),
+    scenario(storage="share"),
+)
 TASKS = ("qmconfig", "qmstart", "qmstop", "qmcreate", "qmdestroy", "imgcopy")
 
 
 def disturb(site: Site, rng: random.Random) -> None:
     """Switch one fault on, or off again."""
     method = rng.choice(("GET", "GET", "POST", "POST", "PUT", "DELETE"))
-    kind = rng.choice(("drop_before", "drop_after", "status", "truncate", "task", "hung", "node",
-                       "agent", "stopped", "lock"))  # fmt: skip
+    kind = rng.choice(
+        (
+            "drop_before",
+            "drop_after",
+            "status",
+            "truncate",
+            "task",
+            "hung",
+            "node",
+            "agent",
+            "stopped",
+            "lock",
+        )
+    )
     vm = site.cluster.vms.get(site.node.vmid)
     machine = vm.machine if vm else None
     match kind:

@@ -12,8 +12,8 @@ from pve.cluster import VERSIONS, Cluster
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.config.proxmox import ClusterStorageSettings
-from pvebench.drivers.proxmox.storages import STORAGE_TYPES
+from pvebench.drivers.proxmox.settings import ClusterStorageSettings
+from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES
 from support.packs import SMALL, write_pack
 
 
@@ -70,8 +70,10 @@ def test_init_prints_commands_and_changes_nothing(
 ) -> None:
     assert run_cli(["proxmox", "init", "--config", str(config)]) == 0
     out = capsys.readouterr().out
-    assert "pveum acl modify /pool/bench --tokens 'pvebench@pve!bench' --roles PvebenchVm" in out
-    assert "pveum pool modify bench --storage local,thin" in out
+    assert (
+        "pveum acl modify /pool/bench --tokens 'pvebench@pve!bench' --roles StorageBenchVM" in out
+    )
+    assert "pveum pool modify bench --storage thin" in out
     assert ("VM.Monitor" in out) == (api.cluster.major == 8)
     assert api.calls == []
 
@@ -93,29 +95,6 @@ def test_the_token_is_kept_where_only_its_owner_reads_it(
     secret = path.read_text("ascii").strip().partition("=")[2]
     assert len(secret) == 32
     assert secret not in capsys.readouterr().out
-
-
-def test_init_again_mends_what_is_there_and_keeps_the_token(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    access = api.cluster.access
-    access.roles["PvebenchVm"] = {"VM.Audit"}
-    access.acl.clear()
-    token = (granted.parent / "token").read_text("ascii")
-    assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 0
-    assert "is there: pveum user token add" in capsys.readouterr().out
-    assert (granted.parent / "token").read_text("ascii") == token
-    assert findings(granted, capsys)["rights"] == (True, "all that is needed")
-
-
-def test_a_token_whose_secret_is_lost_is_told_after_all_else_was_made(
-    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api.cluster.access.acl.clear()
-    (granted.parent / "token").unlink()
-    assert run_cli(["proxmox", "init", "--config", str(granted), "--apply"]) == 6
-    assert "pveum user token remove pvebench@pve bench" in capsys.readouterr().err
-    assert len(api.cluster.access.acl) == 4
 
 
 def test_a_wrong_password_is_told(
@@ -150,7 +129,7 @@ def test_check_names_every_missing_thing_with_its_command(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = api.cluster
-    cluster.access.roles["PvebenchVm"].remove("VM.PowerMgmt")
+    cluster.access.roles["StorageBenchVM"].remove("VM.PowerMgmt")
     cluster.storages["thin"].content = "rootdir"
     cluster.storages["local"].type = "nfs"
     cluster.storages["local"].content = "images"
@@ -186,13 +165,15 @@ def test_check_tells_an_lvm_storage_that_holds_raw_only(
 
 
 def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
-    api: RunningApi, config: Path, monkeypatch: pytest.MonkeyPatch,
+    api: RunningApi,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     assert run_cli(["proxmox", "init", "--config", str(config), "--with-scrub-guard"]) == 0
     out = capsys.readouterr().out
     token = "'pvebench@pve!bench'"
-    assert f"pveum acl modify / --tokens {token} --roles PvebenchNode --propagate 0" in out
+    assert f"pveum acl modify / --tokens {token} --roles StorageBenchNode --propagate 0" in out
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert (
         run_cli(["proxmox", "init", "--config", str(config), "--apply", "--with-scrub-guard"]) == 0
@@ -236,8 +217,9 @@ def test_an_unknown_node_is_told_with_those_that_exist(
 ) -> None:
     granted.write_text(granted.read_text("utf-8").replace("node: pve1", "node: pve7"), "utf-8")
     assert findings(granted, capsys)["node"] == (
-        False, "the cluster has no node 'pve7'; give one of pve1, pve2 as node"
-    )  # fmt: skip
+        False,
+        "the cluster has no node 'pve7'; give one of pve1, pve2 as node",
+    )
 
 
 def test_a_plan_needs_no_cluster_and_knows_what_its_storages_hold(
@@ -269,3 +251,12 @@ def test_without_the_section_the_driver_is_refused(
 def test_settings_and_driver_know_the_same_storage_types() -> None:
     schema = ClusterStorageSettings.model_json_schema()
     assert set(schema["properties"]["type"]["enum"]) == set(STORAGE_TYPES)
+
+
+@pytest.mark.parametrize("name", ["9pool", "a/b", "pool x", ""])
+def test_a_pool_that_the_server_would_refuse_is_refused_by_the_settings(
+    config: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    config.write_text(config.read_text("utf-8").replace("pool: bench", f'pool: "{name}"'), "utf-8")
+    assert run_cli(["proxmox", "init", "--config", str(config)]) == 2
+    assert "is no name of a pool" in capsys.readouterr().err

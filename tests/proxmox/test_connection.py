@@ -14,9 +14,14 @@ from pvebench.drivers.proxmox.access import (
     sees_scrubs,
     vm_privileges,
 )
-from pvebench.drivers.proxmox.connection import Connection, Server
+from pvebench.drivers.proxmox.connection import (
+    TOKEN_VARIABLE,
+    Connection,
+    Server,
+    Token,
+    read_token,
+)
 from pvebench.drivers.proxmox.faults import LostReply, Rejected
-from pvebench.drivers.proxmox.login import TOKEN_VARIABLE, Token, read_token
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_api
@@ -70,10 +75,10 @@ def test_a_missing_right_is_named_with_its_path(site: Site) -> None:
         site.connect().get("/nodes/pve1/qemu/4242/config")
 
 
-def test_an_unknown_parameter_is_told_in_the_servers_words(site: Site) -> None:
+def test_a_wrong_parameter_is_told_in_the_servers_words(site: Site) -> None:
     with pytest.raises(Rejected) as rejected:
-        site.connect().get("/version", foo=1)
-    assert "not defined in schema" in rejected.value.fields["foo"]
+        site.connect().get("/cluster/nextid", vmid="abc")
+    assert "type check ('integer') failed" in rejected.value.fields["vmid"]
 
 
 @pytest.mark.parametrize("status", [595, 596, 599, 503])
@@ -105,7 +110,7 @@ def test_requests_are_counted_and_only_a_server_in_trouble_is_a_failure(site: Si
     api = Connection(site.server, site.token, site.clock, traffic)
     api.get("/version")
     with pytest.raises(Rejected):
-        api.get("/version", unknown="x")
+        api.get("/cluster/nextid", vmid="abc")
     site.faults.add("drop_before", "GET", "/version", times=2)
     api.get("/version")
     site.faults.add("drop_after", "POST", "/pools")
@@ -115,8 +120,9 @@ def test_requests_are_counted_and_only_a_server_in_trouble_is_a_failure(site: Si
     collect_api({"pve1": traffic}, families)
     told = {
         (family.name, sample.labels["operation"]): sample.value
-        for family in families.families() for sample in family.samples
-    }  # fmt: skip
+        for family in families.families()
+        for sample in family.samples
+    }
     assert told["pvebench_pve_api_requests", "get"] == 5
     assert told["pvebench_pve_api_request_failures", "get"] == 2
     assert told["pvebench_pve_api_requests", "post"] == 1
@@ -180,7 +186,7 @@ def test_the_rights_that_init_gives_are_those_that_check_wants(both: Site) -> No
 
 
 def test_a_role_of_version_8_lacks_the_agent_on_9(site: Site) -> None:
-    site.cluster.access.roles["PvebenchVm"] = vm_privileges(8)
+    site.cluster.access.roles["StorageBenchVM"] = vm_privileges(8)
     table = site.connect().get("/access/permissions")
     assert missing_rights(table, pool=POOL, major=9) == ["/pool/bench: VM.GuestAgent.Unrestricted"]
 
@@ -204,3 +210,20 @@ def test_an_administrators_token_is_noticed(site: Site) -> None:
     for subject in ("pvebench@pve", "pvebench@pve!bench"):
         site.cluster.access.acl.append(("/", subject, "Administrator"))
     assert excess_rights(site.connect().get("/access/permissions"))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 500, 501, 595, 596, 599])
+@pytest.mark.parametrize(
+    "text", ["no", "VM is locked (backup)", "can't lock file 'x'", "no quorum"]
+)
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_every_refusal_says_what_happened_its_cause_and_the_next_step_each_on_its_own(
+    site: Site, status: int, text: str, method: str
+) -> None:
+    site.faults.add("status", method.upper(), "/pools", times=9, status=status, text=text)
+    with pytest.raises(DriverError) as refused:
+        getattr(site.connect(), method)("/pools", **({"poolid": "x"} if method == "post" else {}))
+    error = refused.value
+    assert all((error.happened, error.cause, error.next_step))
+    assert str(error).count("\n") == 2
+    assert "pvebench " not in error.cause

@@ -13,9 +13,10 @@ from pve.machines import CheapMachine
 from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.drivers.proxmox.agent import AgentGuest
-from pvebench.drivers.proxmox.manners import NodeGuard
-from pvebench.drivers.proxmox.storages import ClusterStorage
-from pvebench.drivers.proxmox.stray import find_strays
+from pvebench.drivers.proxmox.claims import Claims
+from pvebench.drivers.proxmox.leftovers import find_strays
+from pvebench.drivers.proxmox.neighbours import NodeGuard
+from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.errors import (
     DriverError,
     GuestSilent,
@@ -27,7 +28,7 @@ from pvebench.errors import (
 from pvebench.model.guard import HoldKind
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case
-from pvebench.workloads import ROOMS
+from support.packs import tool_workload
 
 HERE = Path(__file__).parent
 
@@ -125,10 +126,14 @@ def test_a_node_that_reboots_in_the_middle_of_a_task_ends_the_wait_at_the_deadli
 def test_an_expired_token_holds_the_cases_with_its_reason(site: Site) -> None:
     site.cluster.access.users["pvebench@pve"].tokens["bench"].expire = int(time.time()) - 1
     guard = NodeGuard(
-        site.connect(), "pve1", storages={"local": ClusterStorage("local", "dir")},
-        shared=frozenset(), floors={},
-    )  # fmt: skip
-    fio = ROOMS["fio"].resolve({"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
+        site.connect(),
+        "pve1",
+        storages={"local": ClusterStorage("local", "dir")},
+        shared=frozenset(),
+        floors={},
+        claims=Claims(site.connect(), "pve1", lambda: site.node.vm, site.clock),
+    )
+    fio = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
     hold = guard.enter(Case(scenario=scenario(), workload=fio))
     assert hold is not None
     assert (hold.kind, hold.skip) == (HoldKind.AWAY, True)
@@ -144,6 +149,7 @@ def test_a_volume_that_is_plugged_in_already_is_never_plugged_in_twice(site: Sit
     vm.config["scsi5"] = vm.config.pop("scsi1")  # somebody moved it
     site.machine.slots["scsi5"] = site.machine.slots.pop("scsi1")
     site.node._plugged = None  # the driver has not seen it
+    site.clock.sleep(6)  # and has forgotten what it saw last
     volume, _ = site.node.volume(scenario())
     with pytest.raises(SwitchFailed, match="still plugged in as scsi5"):
         site.node.attach(volume, scenario().disk)
@@ -217,7 +223,7 @@ def test_a_file_longer_than_version_8_reads_comes_whole(both: Site) -> None:
     place = "/run/pvebench/long"
     size = 16 * MIB + 300_000
     script = f'head -c {size} /dev/urandom >"$0"; sha256sum <"$0"'
-    told = guest.run(["/bin/sh", "-c", script, place]).stdout.split()[0].decode()
+    told = guest.run(["/bin/sh", "-c", script, place], timeout=600).stdout.split()[0].decode()
     content = guest.read_file(place)
     assert len(content) == size
     assert hashlib.sha256(content).hexdigest() == told
@@ -233,7 +239,7 @@ def test_a_stranger_with_our_name_and_tag_in_our_pool_is_no_stray_of_ours(site: 
     theirs = {"name": "pvebench-pve1", "tags": "pvebench", "description": "pvebench-mark: mine\n"}
     cluster.vms[9001] = Vm(9001, "pve1", machine, cluster.volumes, config=dict(theirs))
     cluster.pools[POOL].add(9001)
-    assert [one.vmid for one in find_strays(site.connect(), pool=POOL, known=())] == [9000]
+    assert [one.vmid for one in find_strays(site.connect(), pool=POOL, known={})] == [9000]
     site.node.shutdown()
     assert cluster.vms[9001].config == theirs
 

@@ -13,11 +13,9 @@ from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.keeping import KEPT
-from pvebench.drivers.proxmox.marks import Filled, description, filled_of, mark_of
+from pvebench.drivers.proxmox.leftovers import KEPT, undo_pending
 from pvebench.drivers.proxmox.node import ProxmoxNode
-from pvebench.drivers.proxmox.undo import undo_pending
-from pvebench.drivers.proxmox.vm import KIND
+from pvebench.drivers.proxmox.vm import KIND, Filled, description, filled_of, mark_of
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
@@ -61,9 +59,7 @@ def kinds(site: Site) -> list[str]:
 
 def crash(site: Site) -> list[str]:
     """Forget the driver, as kill -9 does, and tidy up as the next start does."""
-    return undo_pending(
-        site.store.journal, site.connect(), site.clock, node="pve1", keep=True
-    )  # fmt: skip
+    return undo_pending(site.store.journal, site.connect(), site.clock, node="pve1", keep=True)
 
 
 def test_a_filled_volume_stays_and_is_known_as_filled_at_the_next_start(both: Site) -> None:
@@ -272,6 +268,21 @@ def test_a_kept_vm_gets_what_the_settings_say_today(site: Site) -> None:
     assert len(images) == 2
 
 
+def test_a_kept_vm_has_its_one_cpu_with_and_without_kvm(site: Site) -> None:
+    begin(site, kvm=False, cpu="max")
+    fill(site, scenario())
+    assert str(vm_of(site).config["vcpus"]) == "1"
+    site.node.shutdown()
+    begin(site).boot(MACHINE)
+    config = vm_of(site).config
+    assert str(config["cores"]) == "1"
+    assert not {"kvm", "vcpus"} & config.keys()
+    site.node.shutdown()
+    begin(site, kvm=False, cpu="max").boot(MACHINE)
+    config = vm_of(site).config
+    assert (str(config["cores"]), str(config["vcpus"])) == ("2", "1")
+
+
 def test_a_kept_vm_that_is_locked_is_waited_for_not_replaced(site: Site) -> None:
     begin(site)
     first = fill(site, scenario())
@@ -325,10 +336,17 @@ def test_a_volume_is_believed_to_be_filled_only_if_it_reads_so(
 
 def test_a_description_never_grows_beyond_what_proxmox_takes() -> None:
     notes = [
-        Filled(key=f"local.raw.{n}", storage="local", volid=f"local:9000/vm-9000-{n}", format="raw",
-               size_bytes=n, listed_bytes=n, content="data")
+        Filled(
+            key=f"local.raw.{n}",
+            storage="local",
+            volid=f"local:9000/vm-9000-{n}",
+            format="raw",
+            size_bytes=n,
+            listed_bytes=n,
+            content="data",
+        )
         for n in range(200)
-    ]  # fmt: skip
+    ]
     text = description("0" * 32, notes)
     assert len(text) <= 8192
     found = filled_of({"description": text})
@@ -338,9 +356,7 @@ def test_a_description_never_grows_beyond_what_proxmox_takes() -> None:
 
 @pytest.fixture
 def config(site: Site, tmp_path: Path) -> Path:
-    found = write_settings(
-        tmp_path, site.api, packs=[write_pack(tmp_path)], keep_volumes="true"
-    )  # fmt: skip
+    found = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], keep_volumes="true")
     token = site.token
     (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
     begin(site)

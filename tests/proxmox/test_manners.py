@@ -7,15 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from pve.cluster import Cluster
-from pve.site import Site, scenario
-from pvebench.drivers.proxmox.manners import NodeGuard
-from pvebench.drivers.proxmox.storages import ClusterStorage
+from pve.site import MACHINE, Site, scenario
+from pvebench.drivers.proxmox.claims import Claims
+from pvebench.drivers.proxmox.neighbours import LOCKED_SECONDS, NodeGuard
+from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case
-from pvebench.workloads import ROOMS
+from support.packs import tool_workload
 
-FIO = ROOMS["fio"].resolve({"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
+FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
 
 
 def case(storage: str = "local") -> Case:
@@ -24,10 +25,16 @@ def case(storage: str = "local") -> Case:
 
 def guard(site: Site, **floors: int) -> NodeGuard:
     return NodeGuard(
-        site.connect(), "pve1", shared=frozenset({"share"}), floors=floors,
-        storages={name: ClusterStorage(name, one.type)
-                  for name, one in site.cluster.storages.items()},
-    )  # fmt: skip
+        site.connect(),
+        "pve1",
+        claims=Claims(site.connect(), "pve1", lambda: site.node.vm, site.clock),
+        now=site.clock.monotonic,
+        shared=frozenset({"share"}),
+        floors=floors,
+        storages={
+            name: ClusterStorage(name, one.type) for name, one in site.cluster.storages.items()
+        },
+    )
 
 
 def test_a_quiet_node_holds_nothing_and_disturbed_nothing(both: Site) -> None:
@@ -41,12 +48,16 @@ def test_a_quiet_node_holds_nothing_and_disturbed_nothing(both: Site) -> None:
     ("disturb", "text"),
     [
         (lambda cluster: cluster.tasks.foreign("pve1", "vzdump", ""), "a backup runs on pve1"),
-        (lambda cluster: cluster.tasks.foreign("pve1", "qmigrate", "101"),
-         "a migration (101) runs on pve1"),
-        (lambda cluster: cluster.all_nodes["pve1"].replicating.append(102),
-         "replication of 102 runs on pve1"),
+        (
+            lambda cluster: cluster.tasks.foreign("pve1", "qmigrate", "101"),
+            "a migration (101) runs on pve1",
+        ),
+        (
+            lambda cluster: cluster.all_nodes["pve1"].replicating.append(102),
+            "replication of 102 runs on pve1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_busy_node_is_waited_for_and_makes_a_run_noisy(
     site: Site, disturb: Callable[[Cluster], object], text: str
 ) -> None:
@@ -75,8 +86,8 @@ def test_a_scrub_is_seen_where_the_token_may_look(site: Site) -> None:
     assert guard(site).enter(case()) is None
     access = site.cluster.access
     for subject in (site.token.user, f"{site.token.user}!{site.token.name}"):
-        access.acl.append(("/", subject, "PvebenchNode"))
-        access.not_inherited.add(("/", subject, "PvebenchNode"))
+        access.acl.append(("/", subject, "StorageBenchNode"))
+        access.not_inherited.add(("/", subject, "StorageBenchNode"))
     hold = guard(site).enter(case())
     assert hold is not None
     assert hold.reason == "a scrub of pool tank runs on pve1"
@@ -94,11 +105,13 @@ def test_a_right_that_is_missing_is_not_asked_for_again(site: Site) -> None:
     ("change", "text"),
     [
         (lambda cluster: setattr(cluster.all_nodes["pve1"], "online", False), "is offline"),
-        (lambda cluster: setattr(cluster.all_nodes["pve1"], "hastate", "maintenance"),
-         "is in maintenance"),
+        (
+            lambda cluster: setattr(cluster.all_nodes["pve1"], "hastate", "maintenance"),
+            "is in maintenance",
+        ),
         (lambda cluster: cluster.all_nodes.pop("pve1"), "is not in the cluster"),
     ],
-)  # fmt: skip
+)
 def test_a_node_that_is_away_is_skipped_with_the_reason(
     site: Site, change: Callable[[Cluster], object], text: str
 ) -> None:
@@ -129,3 +142,38 @@ def test_space_that_is_to_stay_free_is_kept(site: Site) -> None:
     assert hold is not None
     assert (hold.kind, hold.skip) == (HoldKind.SPACE, True)
     assert hold.reason == "storage local: 100.0 GiB free on pve1, 101.0 GiB are to stay free"
+
+
+def test_a_node_without_zfs_has_no_scrub_to_wait_for(both: Site) -> None:
+    both.cluster.zfs_installed = False  # recordings `read.root.zfs`
+    one = guard(both)
+    assert one.enter(case()) is None
+    assert one.leave(case()) == ""
+
+
+@pytest.mark.parametrize("lock", ["backup", "snapshot", "migrate"])
+def test_a_locked_vm_is_waited_for(both: Site, lock: str) -> None:
+    both.node.boot(MACHINE)
+    one = guard(both)
+    vm = both.cluster.vms[both.node.vmid]
+    vm.config["lock"] = lock
+    hold = one.enter(case())
+    assert hold is not None
+    assert (hold.kind, hold.skip) == (HoldKind.BUSY, False)
+    assert hold.reason == f"the benchmark VM on pve1 is locked ({lock})"
+    del vm.config["lock"]
+    assert one.enter(case()) is None
+
+
+def test_a_vm_that_stays_locked_is_waited_for_up_to_a_limit(site: Site) -> None:
+    site.node.boot(MACHINE)
+    later = 0.0
+    one = guard(site)
+    one._now = lambda: later
+    site.cluster.vms[site.node.vmid].config["lock"] = "backup"
+    assert one.enter(case()) is not None
+    later = LOCKED_SECONDS
+    hold = one.enter(case())
+    assert hold is not None
+    assert hold.skip
+    assert "qm unlock 9000" in hold.reason

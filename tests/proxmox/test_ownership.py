@@ -11,7 +11,7 @@ from pve.refusals import Refused
 from pve.site import MACHINE, POOL, QuickClock, Site, scenario
 from pve.vms import Vm
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.undo import undo_pending
+from pvebench.drivers.proxmox.leftovers import undo_pending
 from pvebench.errors import (
     Busy,
     DriverError,
@@ -52,9 +52,11 @@ def test_numbers_that_are_taken_are_passed_by(site: Site) -> None:
 
 def test_a_number_taken_between_look_and_make_is_passed_by(site: Site) -> None:
     site.faults.add(
-        "status", "POST", "/nodes/pve1/qemu",
+        "status",
+        "POST",
+        "/nodes/pve1/qemu",
         text="unable to create VM 9000 - VM 9000 already exists on node 'pve2'",
-    )  # fmt: skip
+    )
     site.node.boot(MACHINE)
     assert site.node.vmid == 9001
     assert len(site.store.journal.pending()) == 1
@@ -85,7 +87,7 @@ def test_a_vm_that_lost_its_mark_or_its_pool_is_never_removed(site: Site, what: 
     else:
         site.cluster.pools[POOL].clear()
         for subject in ("pvebench@pve", "pvebench@pve!bench"):
-            site.cluster.access.acl.append((f"/vms/{vmid}", subject, "PvebenchVm"))
+            site.cluster.access.acl.append((f"/vms/{vmid}", subject, "StorageBenchVM"))
     site.node.shutdown()
     assert vm.running
     assert not site.store.journal.pending()
@@ -228,9 +230,12 @@ def test_a_vm_held_by_a_backup_is_waited_for_not_broken(site: Site) -> None:
 
 def test_a_configuration_lock_is_waited_for(site: Site) -> None:
     site.faults.add(
-        "status", "POST", "/status/start", times=2,
+        "status",
+        "POST",
+        "/status/start",
+        times=2,
         text="can't lock file '/var/lock/qemu-server/lock-9000.conf' - got timeout",
-    )  # fmt: skip
+    )
     site.node.boot(MACHINE)
     assert len(site.faults.hits) == 2
 

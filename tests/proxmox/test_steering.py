@@ -13,8 +13,8 @@ import pytest
 from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.volumes import MARK
-from pvebench.store import StateDirectory
+from pvebench.drivers.proxmox.holding import MARK
+from pvebench.store import StateDirectory, Store
 from support.packs import SMALL, write_pack
 from support.prometheus import free_port
 
@@ -54,6 +54,22 @@ def test_sweep_leaves_what_is_not_in_its_list(
     assert site.node.vmid in site.cluster.vms
 
 
+def test_sweep_shows_what_a_killed_process_left_and_removes_it_when_asked(
+    site: Site, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.node.volume(scenario())
+    StateDirectory(tmp_path / "state", exclusive=False)
+    site.close()
+    (tmp_path / "pvebench.db").rename(tmp_path / "state" / "pvebench.db")
+    assert run_cli(["sweep", "--config", str(config)]) == 0
+    assert "VM 9000 on pve1, stopped, left when a pvebench was killed" in capsys.readouterr().out
+    assert run_cli(["sweep", "--config", str(config), "--remove", "9000"]) == 0
+    assert site.cluster.vms == {}
+    store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
+    assert store.journal.pending() == []
+    store.close()
+
+
 def test_pause_and_resume_are_kept_in_the_state_directory(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,7 +104,7 @@ def test_abort_ends_an_instance_in_mid_run_and_leaves_nothing(
             time.sleep(0.1)
         time.sleep(2)
         assert run_cli(["abort", *options]) == 0
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=300) == 130
     assert state.holder() == 0
     assert "was told to end" in capsys.readouterr().out
 

@@ -93,6 +93,25 @@ def test_another_machine_means_a_restart(site: Site) -> None:
     assert (str(config["memory"]), str(config["cores"])) == ("1024", "2")
 
 
+@pytest.mark.parametrize(("cpus", "room"), [(1, 2), (2, 2), (4, 4)])
+def test_without_kvm_a_vm_has_room_for_two_cpus_but_those_that_were_asked_for(
+    both: Site, cpus: int, room: int
+) -> None:
+    """`config_to_command` in src/PVE/QemuServer.pm (qemu-server 8.3 to 9.2) makes of it `-smp
+    VCPUS,sockets=1,cores=CORES,maxcpus=CORES`; the API takes `vcpus` without `hotplug: cpu`."""
+    both.node = both.driver("pve1", kvm=False, cpu="max")
+    both.node.boot(Machine(memory_bytes=768 * MIB, cpus=cpus))
+    config = both.cluster.vms[both.node.vmid].config
+    assert (str(config["cores"]), str(config["vcpus"])) == (str(room), str(cpus))
+
+
+def test_with_kvm_nothing_is_said_of_vcpus(both: Site) -> None:
+    both.node.boot(MACHINE)
+    config = both.cluster.vms[both.node.vmid].config
+    assert str(config["cores"]) == "1"
+    assert "vcpus" not in config
+
+
 def test_a_volume_of_another_size_replaces_the_old_one(site: Site) -> None:
     attach(site, scenario(size=64 * MIB))
     attached = attach(site, scenario(size=128 * MIB))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pve.refusals import Refused, failure, forbidden
+from pve.refusals import Refused, bad_parameter, failure, forbidden
 
 _HEADER = re.compile(r"PVEAPIToken=(?P<user>[^!]+)!(?P<name>[^= ]+)[= ](?P<secret>\S+)\Z")
 ROOT = "root@pam"
@@ -22,6 +23,11 @@ class Token:
     secret: str
     privsep: bool = True
     expire: int = 0
+    comment: str = ""
+
+    def shown(self) -> dict[str, Any]:
+        comment = {"comment": self.comment} if self.comment else {}
+        return {"privsep": int(self.privsep), "expire": self.expire, **comment}
 
 
 @dataclass
@@ -63,8 +69,9 @@ class Access:
         user, equals, _ = given.partition("=")
         raise self._no_login(
             f"'{user}' is not a valid token ID - not able to split into user and token parts"
-            if equals else "no tokenid specified"
-        )  # fmt: skip
+            if equals
+            else "no tokenid specified"
+        )
 
     def _wrong_token(self, name: str, token_name: str, secret: str) -> str:
         user = self.users.get(name)
@@ -103,18 +110,23 @@ class Access:
         return found | self._on_path(who, f"/pool/{pool}") if pool else found
 
     def _on_path(self, who: str, path: str) -> set[str]:
-        """The deepest entry on the way decides."""
+        """The deepest entry on the way decides, and NoAccess over what else is there."""
         best: tuple[int, set[str]] = (-1, set())
+        denied = -1
         for at, subject, role in self.acl:
             if subject != who or not (at in {"/", path} or path.startswith(f"{at}/")):
                 continue
             if at != path and (at, subject, role) in self.not_inherited:
                 continue
+            if role == "NoAccess":
+                denied = max(denied, len(at))
+            if role not in self.roles:
+                continue  # as the real one does with what is left of a role that was removed
             if len(at) == best[0]:
                 best[1].update(self.roles[role])
             elif len(at) > best[0]:
                 best = (len(at), set(self.roles[role]))
-        return best[1]
+        return best[1] if best[0] > denied else set()
 
     def need(self, who: str, path: str, privileges: Iterable[str], *, any_of: bool = False) -> None:
         """Raise 403 where rights are missing."""
@@ -125,15 +137,49 @@ class Access:
             raise forbidden(path, *(wanted if any_of else [w for w in wanted if w not in have][:1]))
 
     def check(self, who: str, rule: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-        """Apply the `permissions` of an endpoint's schema."""
-        check = rule.get("check")
-        if check is None or who == ROOT:
+        """Apply the `permissions` of an endpoint's schema; raise 403 where they are not met.
+
+        Only the login root@pam may do everything; a token of it is asked like any other.
+        """
+        if who == ROOT or rule.get("user") in ("all", "world"):
             return
-        if check[0] == "perm":
-            path = re.sub(r"\{(\w+)\}", lambda match: str(params.get(match[1], "")), check[1])
-            self.need(who, path, check[2], any_of="any" in check[3:])
-        else:  # user and ACL management: administrators only, which is all that is needed here
-            self.need(who, "/access", ["Permissions.Modify"])
+        if not rule.get("check"):
+            raise Refused(403, "Permission check failed (user != root@pam)")
+        self._test(who, rule["check"], params)
+
+    def _test(self, who: str, check: Sequence[Any], params: Mapping[str, Any]) -> None:
+        kind, rest = check[0], check[1:]
+        if kind == "and":
+            for one in rest:
+                self._test(who, one, params)
+        elif kind == "or":
+            self._any_of(who, rest, params)
+        elif kind == "perm":
+            options = dict(zip(rest[2::2], rest[3::2], strict=True))
+            self.need(who, _filled(rest[0], params), rest[1], any_of=bool(options.get("any")))
+        elif kind == "perm-modify":
+            self.need_modify(who, _filled(rest[0], params))
+        elif kind == "userid-group":
+            self.need(who, "/access/groups", rest[0], any_of=True)
+        elif rest[0] == "self":  # userid-param
+            if who != params["userid"]:
+                raise Refused(403, "Permission check failed")
+        else:
+            realm = str(params["userid"]).rpartition("@")[2]
+            self.need(who, f"/access/realm/{realm}", [rest[0]])
+
+    def _any_of(self, who: str, checks: Sequence[Any], params: Mapping[str, Any]) -> None:
+        for one in checks:
+            with suppress(Refused):
+                self._test(who, one, params)
+                return
+        raise Refused(403, "Permission check failed")
+
+    def need_modify(self, who: str, path: str) -> None:
+        """Raise 403 for those who may not give rights on a path, nor add it to a pool."""
+        kinds = {"storage": "Datastore.Allocate", "vms": "VM.Allocate", "pool": "Pool.Allocate"}
+        kind = kinds.get(path.split("/")[1]) if path.count("/") > 1 else None
+        self.need(who, path, ["Permissions.Modify", *([kind] if kind else [])], any_of=True)
 
     def table(self, who: str, paths: Iterable[str]) -> dict[str, dict[str, int]]:
         """Answer /access/permissions: every path that an ACL or a pool names."""
@@ -152,10 +198,46 @@ class Access:
         )
 
     def make_token(self, user: str, name: str, *, privsep: bool) -> str:
-        if user not in self.users:
-            raise failure(f"no such user ('{user}')")
-        if name in self.users[user].tokens:
-            raise failure("Token already exists.")
+        if name in self.existing(user).tokens:
+            raise bad_parameter({"tokenid": "Token already exists."})
         token = Token(secrets.token_hex(16), privsep=privsep)
         self.users[user].tokens[name] = token
         return token.secret
+
+    def existing(self, user: str) -> User:
+        if user not in self.users:
+            raise failure(f"no such user ('{user}')")
+        return self.users[user]
+
+    def token(self, user: str, name: str) -> Token:
+        if name not in self.existing(user).tokens:
+            raise failure(f"no such token '{name}' for user '{user}'")
+        return self.users[user].tokens[name]
+
+    def grant(self, path: str, role: str, subjects: Iterable[str], *, inherited: bool) -> None:
+        """Add users and full tokens to the ACLs."""
+        for subject in subjects:
+            entry = (path, subject, role)
+            self.withdraw(*entry)
+            self.acl.append(entry)
+            if not inherited:
+                self.not_inherited.add(entry)
+
+    def refuse_unknown(self, role: str, subjects: Iterable[str]) -> None:
+        if role not in self.roles:
+            raise failure(f"ACL update failed: role '{role}' does not exist")
+        for subject in subjects:
+            user, _, name = subject.partition("!")
+            if user not in self.users:
+                raise failure(f"ACL update failed: user '{user}' does not exist")
+            if name and name not in self.users[user].tokens:
+                raise failure(f"ACL update failed: no such token '{name}' for user '{user}'")
+
+    def withdraw(self, path: str, subject: str, role: str) -> None:
+        entry = (path, subject, role)
+        self.acl = [one for one in self.acl if one != entry]
+        self.not_inherited.discard(entry)
+
+
+def _filled(path: str, params: Mapping[str, Any]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: str(params.get(match[1], "")), path)

@@ -8,6 +8,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,28 @@ from pve.work import Task, TaskFailure, Tasks
 
 VERSIONS = {8: "8.4.21", 9: "9.2.11"}
 PACKAGES = {
-    8: {"pve-manager": "8.4.21", "qemu-server": "8.4.10", "pve-qemu-kvm": "9.2.0-7",
-        "zfsutils-linux": "2.2.8-pve1", "proxmox-kernel-6.8.12-15-pve-signed": "6.8.12-15"},
-    9: {"pve-manager": "9.2.11", "qemu-server": "9.2.6", "pve-qemu-kvm": "11.0.0-2",
-        "zfsutils-linux": "2.4.1-pve1", "proxmox-kernel-7.0.2-1-pve-signed": "7.0.2-1"},
-}  # fmt: skip
+    8: {
+        "pve-manager": "8.4.21",
+        "qemu-server": "8.4.10",
+        "pve-qemu-kvm": "9.2.0-7",
+        "zfsutils-linux": "2.2.8-pve1",
+        "proxmox-kernel-6.8.12-15-pve-signed": "6.8.12-15",
+    },
+    9: {
+        "pve-manager": "9.2.11",
+        "qemu-server": "9.2.6",
+        "pve-qemu-kvm": "11.0.0-2",
+        "zfsutils-linux": "2.4.1-pve1",
+        "proxmox-kernel-7.0.2-1-pve-signed": "7.0.2-1",
+    },
+}
+_STORAGE_SEEN = {"Datastore.Audit", "Datastore.AllocateSpace"}
+_ACL_PATH = re.compile(
+    r"/|/access(/(groups|realm)(/[\w.-]+)?)?|/(nodes|storage)(/[\w.-]+)?|/vms(/[1-9]\d{2,})?"
+    r"|/pool(/[\w.-]+){0,3}|/(sdn|mapping)(/[\w.-]+)*",
+    re.ASCII,
+)
+"""Where rights may be given, as AccessControl.pm lists it."""
 KERNELS = {8: "6.8.12-15-pve", 9: "7.0.2-1-pve"}
 
 MakeMachine = Callable[[int, Path, Volumes, Callable[[], str]], Machine]
@@ -70,6 +88,7 @@ class Cluster:
     pool_storages: dict[str, set[str]] = field(default_factory=dict)
     vms: dict[int, Vm] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Tasks)
+    zfs_installed: bool = True
 
     def __post_init__(self) -> None:
         self.schema = Schema(self.major)
@@ -138,9 +157,12 @@ class Cluster:
     def get_nodes_status(self, who: str, node: str) -> dict[str, Any]:
         return {
             "current-kernel": {"release": self.all_nodes[node].kernel, "sysname": "Linux"},
-            "cpuinfo": {"model": "Test CPU", "cpus": 4}, "loadavg": ["0.1", "0.1", "0.1"],
-            "cpu": 0.05, "wait": 0.01, "uptime": 1000,
-        }  # fmt: skip
+            "cpuinfo": {"model": "Test CPU", "cpus": 4},
+            "loadavg": ["0.1", "0.1", "0.1"],
+            "cpu": 0.05,
+            "wait": 0.01,
+            "uptime": 1000,
+        }
 
     def get_nodes_apt_versions(self, who: str, node: str) -> list[dict[str, str]]:
         return [
@@ -149,9 +171,16 @@ class Cluster:
         ]
 
     def get_nodes_tasks(
-        self, who: str, node: str, *, source: str = "archive", limit: int = 50,
-        vmid: str | None = None, typefilter: str | None = None, **_: Any,
-    ) -> list[dict[str, Any]]:  # fmt: skip
+        self,
+        who: str,
+        node: str,
+        *,
+        source: str = "archive",
+        limit: int = 50,
+        vmid: str | None = None,
+        typefilter: str | None = None,
+        **_: Any,
+    ) -> list[dict[str, Any]]:
         foreign = "Sys.Audit" in self.access.rights(who, f"/nodes/{node}")
         rows = []
         for task in reversed(self.tasks.all):
@@ -162,7 +191,7 @@ class Cluster:
             if (vmid and task.subject != str(vmid)) or (typefilter and task.kind != typefilter):
                 continue
             row = task.status()
-            row["status"] = task.end if ended else "RUNNING"
+            row["status"] = row.pop("exitstatus", "RUNNING")
             rows.append(row)
         return rows[: int(limit)]
 
@@ -182,14 +211,27 @@ class Cluster:
 
     def get_cluster_resources(self, who: str, type: str = "", **_: Any) -> list[dict[str, Any]]:
         nodes = [
-            {"id": f"node/{node.name}", "type": "node", "node": node.name,
-             "status": "online" if node.online else "offline",
-             **({"hastate": node.hastate} if node.hastate else {})}
+            {
+                "id": f"node/{node.name}",
+                "type": "node",
+                "node": node.name,
+                "status": "online" if node.online else "offline",
+                **({"hastate": node.hastate} if node.hastate else {}),
+            }
             for node in self.all_nodes.values()
-        ]  # fmt: skip
+        ]
         wanted = {"vm": "qemu"}.get(type, type)
-        rows = [*nodes, *self._guests(who)]
+        storages = [
+            self._storage_resource(one, node)
+            for node in self.nodes
+            for one in self._storages_of(node)
+            if self.access.rights(who, f"/storage/{one.name}") & _STORAGE_SEEN
+        ]
+        rows = [*nodes, *self._guests(who), *storages]
         return [row for row in rows if wanted in {"", row["type"]}]
+
+    def get_cluster_backup(self, who: str) -> list[dict[str, Any]]:
+        return []
 
     def get_nodes_replication(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
         return [
@@ -198,19 +240,43 @@ class Cluster:
         ]
 
     def get_nodes_disks_zfs(self, who: str, node: str) -> list[dict[str, Any]]:
+        if not self.zfs_installed:
+            raise failure("zfsutils-linux not installed")
         return [{"name": name, "health": "ONLINE"} for name in self.all_nodes[node].pools]
 
     def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
         return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}
 
+    @staticmethod
+    def _storage_resource(one: Storage, node: str) -> dict[str, Any]:
+        return {
+            "id": f"storage/{node}/{one.name}",
+            "type": "storage",
+            "storage": one.name,
+            "node": node,
+            "plugintype": one.type,
+            "content": one.content,
+            "shared": int(one.shared),
+            "status": "available",
+            "disk": one.avail,
+            "maxdisk": one.avail * 2,
+        }
+
     def _guests(self, who: str) -> list[dict[str, Any]]:
         return [
-            {"id": f"qemu/{vm.vmid}", "type": "qemu", "vmid": vm.vmid, "node": vm.node,
-             "status": "running" if vm.running else "stopped", "name": vm.config.get("name", ""),
-             "pool": self._pool_of(f"/vms/{vm.vmid}") or ""}
+            {
+                "id": f"qemu/{vm.vmid}",
+                "type": "qemu",
+                "vmid": vm.vmid,
+                "node": vm.node,
+                "status": "running" if vm.running else "stopped",
+                "name": vm.config.get("name", ""),
+                "pool": self._pool_of(f"/vms/{vm.vmid}") or "",
+                **{key: vm.config[key] for key in ("lock", "tags") if key in vm.config},
+            }
             for vm in self.vms.values()
             if "VM.Audit" in self.access.rights(who, f"/vms/{vm.vmid}")
-        ]  # fmt: skip
+        ]
 
     def get_cluster_status(self, who: str) -> list[dict[str, Any]]:
         return [{"type": "cluster", "name": "test", "quorate": 1, "nodes": len(self.nodes)}]
@@ -228,49 +294,93 @@ class Cluster:
         return self.access.table(who, [*paths, *(f"/storage/{name}" for name in members)])
 
     def get_access_roles(self, who: str) -> list[dict[str, Any]]:
+        special = self.schema.data["roles"]
         return [
-            {"roleid": name, "privs": ",".join(sorted(privs))}
-            for name, privs in self.access.roles.items()
+            {"roleid": name, "privs": ",".join(self._known(name)), "special": int(name in special)}
+            for name in self.access.roles
         ]
 
-    def _privileges(self, text: str) -> set[str]:
-        wanted = set(text.replace(",", " ").split())
-        unknown = wanted - self.access.roles["Administrator"]
-        if unknown:
-            raise bad_parameter({"privs": f"invalid privilege '{min(unknown)}'"})
-        return wanted
+    def _known(self, role: str) -> list[str]:
+        """What of a role this version knows: the rest is ignored where it is read."""
+        return sorted(self.access.roles[role] & self.schema.privileges)
+
+    def _own_role(self, doing: str, roleid: str) -> None:
+        if roleid in self.schema.data["roles"]:
+            raise failure(f"auto-generated role '{roleid}' cannot be {doing}")
+        if roleid not in self.access.roles:
+            verb = {"modified": "update", "deleted": "delete"}[doing]
+            raise failure(f"{verb} role failed: role '{roleid}' does not exist")
+
+    def get_access_roles_roleid(self, who: str, roleid: str) -> dict[str, int]:
+        if roleid not in self.access.roles:
+            raise failure(f"role '{roleid}' does not exist")
+        return dict.fromkeys(self._known(roleid), 1)
 
     def post_access_roles(self, who: str, roleid: str, privs: str = "") -> None:
+        if roleid.upper().startswith("PVE"):
+            text = "cannot use role ID starting with the (case-insensitive) 'PVE' namespace"
+            raise bad_parameter({"roleid": text})
         if roleid in self.access.roles:
-            raise failure(f"role '{roleid}' already exists")
-        self.access.roles[roleid] = self._privileges(privs)
+            raise failure(f"create role failed: role '{roleid}' already exists")
+        self.access.roles[roleid] = split_list(privs)
 
-    def put_access_roles(self, who: str, roleid: str, privs: str = "", **_: Any) -> None:
-        self.access.roles[roleid] = self._privileges(privs)
+    def put_access_roles(self, who: str, roleid: str, privs: str = "", append: str = "0") -> None:
+        self._own_role("modified", roleid)
+        before = self.access.roles[roleid] if append == "1" else set()
+        self.access.roles[roleid] = before | split_list(privs)
+
+    def delete_access_roles_roleid(self, who: str, roleid: str) -> None:
+        self._own_role("deleted", roleid)
+        del self.access.roles[roleid]
 
     def get_access_acl(self, who: str, **_: Any) -> list[dict[str, Any]]:
-        return [
-            {"path": path, "ugid": subject, "roleid": role} for path, subject, role
-            in self.access.acl
-        ]  # fmt: skip
+        """Only what the caller might change, as in Proxmox."""
+        rows = []
+        for entry in self.access.acl:
+            path, subject, role = entry
+            with suppress(Refused):
+                self.access.need_modify(who, path)
+                rows.append(
+                    {
+                        "path": path,
+                        "ugid": subject,
+                        "roleid": role,
+                        "type": "token" if "!" in subject else "user",
+                        "propagate": int(entry not in self.access.not_inherited),
+                    }
+                )
+        return [row for row in rows if row["roleid"] in self.access.roles]
 
     def put_access_acl(
-        self, who: str, path: str, roles: str, users: str = "", tokens: str = "",
-        propagate: str = "1", **_: Any,
-    ) -> None:  # fmt: skip
-        for subject in f"{users},{tokens}".split(","):
-            for role in roles.split(","):
-                if role not in self.access.roles:
-                    raise bad_parameter({"roles": f"no such role '{role}'"})
-                entry = (path, subject, role)
-                if subject and entry not in self.access.acl:
-                    self.access.acl.append(entry)
-                if propagate == "0":
-                    self.access.not_inherited.add(entry)
+        self,
+        who: str,
+        path: str,
+        roles: str,
+        users: str = "",
+        tokens: str = "",
+        groups: str = "",
+        propagate: str = "1",
+        delete: str = "0",
+    ) -> None:
+        if not (users or tokens or groups):
+            what = "either 'users', 'groups' or 'tokens' is required."
+            raise bad_parameter(dict.fromkeys(("users", "groups", "tokens"), what))
+        subjects = sorted(split_list(users) | split_list(tokens))
+        if not _ACL_PATH.fullmatch(path):
+            raise bad_parameter({"path": f"invalid ACL path '{path}'"})
+        for role in split_list(roles):
+            self.access.refuse_unknown(role, subjects)
+            if delete == "1":
+                for subject in subjects:
+                    self.access.withdraw(path, subject, role)
+            else:
+                self.access.grant(path, role, subjects, inherited=propagate == "1")
 
     def get_access_users(self, who: str, **_: Any) -> list[dict[str, Any]]:
-        return [{"userid": name, "enable": int(user.enabled)} for name, user
-                in self.access.users.items()]  # fmt: skip
+        return [
+            {"userid": name, "enable": int(user.enabled)}
+            for name, user in self.access.users.items()
+        ]
 
     def post_access_users(self, who: str, userid: str, password: str = "", **_: Any) -> None:
         if userid in self.access.users:
@@ -278,16 +388,45 @@ class Cluster:
         self.access.users[userid] = User(password=password)
 
     def get_access_users_token(self, who: str, userid: str) -> list[dict[str, Any]]:
-        return [{"tokenid": name} for name in self.access.users[userid].tokens]
+        tokens = self.access.existing(userid).tokens
+        return [{"tokenid": name, **token.shown()} for name, token in tokens.items()]
+
+    def get_access_users_token_tokenid(self, who: str, userid: str, tokenid: str) -> dict[str, Any]:
+        return self.access.token(userid, tokenid).shown()
 
     def post_access_users_token_tokenid(
-        self, who: str, userid: str, tokenid: str, privsep: str = "1", **_: Any
+        self,
+        who: str,
+        userid: str,
+        tokenid: str,
+        privsep: str = "1",
+        comment: str = "",
+        expire: str = "0",
     ) -> dict[str, Any]:
         secret = self.access.make_token(userid, tokenid, privsep=privsep == "1")
-        return {"full-tokenid": f"{userid}!{tokenid}", "value": secret,
-                "info": {"privsep": privsep}}  # fmt: skip
+        token = self.access.token(userid, tokenid)
+        token.comment, token.expire = comment, int(expire)
+        told = {"privsep": privsep, **({"comment": comment} if comment else {})}
+        return {"full-tokenid": f"{userid}!{tokenid}", "value": secret, "info": told}
 
-    def get_pools(self, who: str, **_: Any) -> list[dict[str, Any]]:
+    def put_access_users_token_tokenid(
+        self, who: str, userid: str, tokenid: str, privsep: str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        token = self.access.token(userid, tokenid)
+        if privsep is not None:
+            token.privsep = privsep == "1"
+        return token.shown()
+
+    def delete_access_users_token_tokenid(self, who: str, userid: str, tokenid: str) -> None:
+        self.access.token(userid, tokenid)
+        del self.access.users[userid].tokens[tokenid]
+        full = f"{userid}!{tokenid}"
+        self.access.acl = [entry for entry in self.access.acl if entry[1] != full]
+
+    def get_pools(self, who: str, poolid: str = "", **_: Any) -> list[dict[str, Any]]:
+        if poolid:
+            self.access.need(who, f"/pool/{poolid}", ["Pool.Audit"])
+            return [self.get_pools_poolid(who, poolid)]
         return [
             {"poolid": name}
             for name in self.pools
@@ -302,47 +441,77 @@ class Cluster:
             for vmid in sorted(self.pools[poolid])
         ]
         members += [
-            {"id": f"storage/{name}", "storage": name, "type": "storage"}
+            self._storage_resource(self.storages[name], self.nodes[0])
             for name in sorted(self.pool_storages.get(poolid, ()))
+            if name in self.storages
         ]
         return {"poolid": poolid, "members": members}
 
     def post_pools(self, who: str, poolid: str, **_: Any) -> None:
         if poolid in self.pools:
-            raise failure(f"pool '{poolid}' already exists")
+            raise failure(f"create pool failed: pool '{poolid}' already exists")
+        if not poolid.rpartition("/")[2][:1].isalpha():
+            raise failure("create pool failed: pool name must start with a letter")
         self.pools[poolid] = set()
 
-    def put_pools(self, who: str, poolid: str, storage: str = "", vms: str = "", **_: Any) -> None:
-        self.pool_storages.setdefault(poolid, set()).update(filter(None, storage.split(",")))
-        self.pools[poolid].update(int(vmid) for vmid in vms.split(",") if vmid)
+    def put_pools(
+        self, who: str, poolid: str, storage: str = "", vms: str = "", delete: str = "0", **_: Any
+    ) -> None:
+        """As a whole or not at all: one member that is there already refuses the others, too."""
+        if poolid not in self.pools:
+            raise failure(f"update pools failed: pool '{poolid}' does not exist")
+        storages, numbers = split_list(storage), {int(vmid) for vmid in split_list(vms)}
+        have = self.pool_storages.setdefault(poolid, set())
+        for path in [f"/vms/{vmid}" for vmid in numbers] + [f"/storage/{one}" for one in storages]:
+            self.access.need_modify(who, path)
+        away = delete == "1"
+        for word, wanted, there in (
+            ("Storage '{}'", storages, have),
+            ("VM {}", numbers, self.pools[poolid]),
+        ):
+            for one in sorted(wanted - there if away else wanted & there):
+                how = "not" if away else "already"
+                raise failure(f"update pools failed: {word.format(one)} is {how} a pool member")
+        if away:
+            have -= storages
+            self.pools[poolid] -= numbers
+        else:
+            have |= storages
+            self.pools[poolid] |= numbers
 
     # --- storage ---------------------------------------------------------------------------
 
     def _storages_of(self, node: str) -> list[Storage]:
         return [one for one in self.storages.values() if not one.nodes or node in one.nodes]
 
-    def _storage_row(self, one: Storage) -> dict[str, Any]:
+    def _storage_row(self, one: Storage, *, formats: bool = False) -> dict[str, Any]:
         row: dict[str, Any] = {
-            "storage": one.name, "type": one.type, "content": one.content, "active": 1,
-            "enabled": 1, "shared": int(one.shared), "total": one.avail * 2, "used": one.avail,
+            "storage": one.name,
+            "type": one.type,
+            "content": one.content,
+            "active": 1,
+            "enabled": 1,
+            "shared": int(one.shared),
+            "total": one.avail * 2,
+            "used": one.avail,
             "avail": one.avail,
-        }  # fmt: skip
-        if self.major >= 9:
+        }
+        if formats and self.major >= 9:
             row["formats"] = {"supported": list(one.formats), "default": one.formats[0]}
         return row
 
-    def get_nodes_storage(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
-        privileges = {"Datastore.Audit", "Datastore.AllocateSpace"}
+    def get_nodes_storage(
+        self, who: str, node: str, format: str = "0", **_: Any
+    ) -> list[dict[str, Any]]:
         return [
-            self._storage_row(one)
+            self._storage_row(one, formats=format == "1")
             for one in self._storages_of(node)
-            if privileges & self.access.rights(who, f"/storage/{one.name}")
+            if _STORAGE_SEEN & self.access.rights(who, f"/storage/{one.name}")
         ]
 
     def get_nodes_storage_status(self, who: str, node: str, storage: str) -> dict[str, Any]:
         row = self._storage_row(self.volumes_on[node].storage(storage))
         del row["storage"]
-        row.pop("formats", None)
         return row
 
     def get_nodes_storage_content(
@@ -350,23 +519,37 @@ class Cluster:
     ) -> list[dict[str, Any]]:
         rows = self.volumes_on[node].listed(storage, content, int(vmid) if vmid else None)
         return [
-            row for row in rows
+            row
+            for row in rows
             if "vmid" not in row
             or "VM.Config.Disk" in self.access.rights(who, f"/vms/{row['vmid']}")
-        ]  # fmt: skip
+        ]
 
     def post_nodes_storage_content(
-        self, who: str, node: str, storage: str, vmid: str, filename: str, size: str,
+        self,
+        who: str,
+        node: str,
+        storage: str,
+        vmid: str,
+        filename: str,
+        size: str,
         format: str = "raw",
-    ) -> str:  # fmt: skip
+    ) -> str:
         return self.volumes_on[node].allocate(
             storage, int(vmid), filename, parse_size(size), format
         )
 
     def post_nodes_storage_upload(
-        self, who: str, node: str, storage: str, content: str, filename: str, blob: bytes = b"",
-        checksum: str = "", checksum_algorithm: str = "",
-    ) -> str:  # fmt: skip
+        self,
+        who: str,
+        node: str,
+        storage: str,
+        content: str,
+        filename: str,
+        blob: bytes = b"",
+        checksum: str = "",
+        checksum_algorithm: str = "",
+    ) -> str:
         def copy(task: Task) -> None:
             if checksum:
                 got = hashlib.new(checksum_algorithm, blob).hexdigest()
@@ -390,7 +573,8 @@ class Cluster:
         return found
 
     def get_nodes_qemu(self, who: str, node: str, **_: Any) -> list[dict[str, Any]]:
-        return [row for row in self._guests(who) if row["node"] == node]
+        rows = [row for row in self._guests(who) if row["node"] == node]
+        return [{key: row[key] for key in ("vmid", "name", "status")} for row in rows]
 
     def post_nodes_qemu(
         self, who: str, node: str, vmid: str, pool: str = "", **options: Any
@@ -408,7 +592,9 @@ class Cluster:
                 if tags is not None and self.major >= 9:
                     # Checked before the VM is in its pool.
                     self.access.need(who, f"/vms/{vmid}", ["VM.Config.Options"])
-                vm.update(options if tags is None else {**options, "tags": tags})
+                wanted = options if tags is None else {**options, "tags": tags}
+                if wanted:
+                    vm.update(wanted)
             except Refused as error:
                 undo()
                 code = f"{error.status} " if error.status != 500 else ""
@@ -510,11 +696,16 @@ class Cluster:
         return self.vm(node, vmid).pending_rows()
 
     def post_nodes_qemu_config(
-        self, who: str, node: str, vmid: str, digest: str | None = None, force: str = "0",
+        self,
+        who: str,
+        node: str,
+        vmid: str,
+        digest: str | None = None,
+        force: str = "0",
+        background_delay: str = "0",
         **options: Any,
-    ) -> str:  # fmt: skip
+    ) -> str | None:
         vm = self.vm(node, vmid)
-        options.pop("background_delay", None)
         drops = str(options.get("delete", "")).split(",")
         changed = {key: value for key, value in options.items() if key not in ("delete", "revert")}
         for key in filter(None, drops):
@@ -534,25 +725,49 @@ class Cluster:
                 vm.check_digest(digest)
                 vm.update(options, force=force == "1")
 
-        return self.tasks.run(node, "qmconfig", vmid, who, change)
+        upid = self.tasks.run(node, "qmconfig", vmid, who, change)
+        return upid if self._outlasts(upid, int(background_delay)) else None
+
+    def _outlasts(self, upid: str, seconds: int) -> bool:
+        """Wait up to so long for a task that is to end well: its caller then is told of none."""
+        task, deadline = self.tasks.find(upid), time.monotonic() + seconds
+        while task.end is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not seconds or task.end is None:
+            return True
+        if task.end != "OK" and not task.end.startswith("WARNINGS"):
+            raise failure(f"failed to update VM {task.subject}: {task.end}")
+        return False
 
     def get_nodes_qemu_status_current(self, who: str, node: str, vmid: str) -> dict[str, Any]:
         vm = self.vm(node, vmid)
         running = vm.running
         found: dict[str, Any] = {
-            "vmid": vm.vmid, "name": vm.config.get("name", ""), "ha": {"managed": 0},
+            "vmid": vm.vmid,
+            "name": vm.config.get("name", ""),
+            "ha": {"managed": 0},
             "status": "running" if running else "stopped",
-            "qmpstatus": "running" if running else "stopped", "agent": 1,
-        }  # fmt: skip
+            "qmpstatus": vm.machine.qmp_status() if running else "stopped",
+        }
+        if "agent" in vm.config:
+            found["agent"] = 1
         if "lock" in vm.config:
             found["lock"] = vm.config["lock"]
         if running:
             qemu, machine = vm.machine.versions()
-            found |= {"running-qemu": qemu, "running-machine": machine,
-                      "blockstat": vm.machine.blockstat()}  # fmt: skip
+            found |= {
+                "running-qemu": qemu,
+                "running-machine": machine,
+                "blockstat": vm.machine.blockstat(),
+            }
             if self.major >= 9:
-                found |= {"pressurecpusome": 1.5, "pressureiosome": 2.5, "pressureiofull": 0.5,
-                          "pressurememorysome": 0, "pressurememoryfull": 0}  # fmt: skip
+                found |= {
+                    "pressurecpusome": 1.5,
+                    "pressureiosome": 2.5,
+                    "pressureiofull": 0.5,
+                    "pressurememorysome": 0,
+                    "pressurememoryfull": 0,
+                }
         return found
 
     def post_nodes_qemu_status_start(
@@ -584,7 +799,9 @@ class Cluster:
 
         return self.tasks.run(node, "qmstop", vmid, who, stop)
 
-    def delete_nodes_qemu_vmid(self, who: str, node: str, vmid: str, **_: Any) -> str:
+    def delete_nodes_qemu_vmid(
+        self, who: str, node: str, vmid: str, destroy_unreferenced_disks: str = "0", **_: Any
+    ) -> str:
         vm = self.vm(node, vmid)
         if str(vm.config.get("protection", "0")) == "1":
             raise failure(f"can't remove VM {vmid} - protection mode enabled")
@@ -594,7 +811,7 @@ class Cluster:
         def destroy(task: Task) -> None:
             with vm.locked():
                 vm.refuse_lock()
-                vm.remove()
+                vm.remove(unreferenced=destroy_unreferenced_disks == "1")
                 self.vms.pop(vm.vmid, None)
                 for members in self.pools.values():
                     members.discard(vm.vmid)
@@ -646,9 +863,15 @@ class Cluster:
         return status | {key: text.decode("latin-1") for key, text in streams.items() if text}
 
     def get_nodes_qemu_agent_file_read(
-        self, who: str, node: str, vmid: str, file: str, offset: str = "0", count: str = "16777216",
+        self,
+        who: str,
+        node: str,
+        vmid: str,
+        file: str,
+        offset: str = "0",
+        count: str = "16777216",
         **_: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         whole = self._agent(node, vmid, "file-read", file=file)
         piece = whole[int(offset) : int(offset) + int(count)]
         found = {"content": piece.decode("latin-1"), "bytes-read": len(piece)}
@@ -668,19 +891,30 @@ class Cluster:
         """Make pool, role, user and token as an administrator would; return the token."""
         self.pools.setdefault(pool, set())
         self.pool_storages[pool] = set(self.storages)
-        self.access.roles["PvebenchVm"] = privileges
-        self.access.roles["PvebenchNode"] = {"Sys.Audit"}
+        self.access.roles["StorageBenchVM"] = privileges
+        self.access.roles["StorageBenchNode"] = {"Sys.Audit"}
         user = "pvebench@pve"
         self.access.users[user] = User()
         secret = self.access.make_token(user, "bench", privsep=True)
         for subject in (user, f"{user}!bench"):
-            self.access.acl.append((f"/pool/{pool}", subject, "PvebenchVm"))
+            self.access.acl.append((f"/pool/{pool}", subject, "StorageBenchVM"))
             if node_audit:
-                self.access.acl.append(("/nodes", subject, "PvebenchNode"))
+                self.access.acl.append(("/nodes", subject, "StorageBenchNode"))
         return f"{user}!bench={secret}"
+
+    def share_with(self, other: Cluster) -> None:
+        """Have the storage `share` be one server's for both clusters, which know nothing else."""
+        other.storages["share"] = self.storages["share"]
+        for volumes in other.volumes_on.values():
+            volumes.share(self.volumes)
 
     def idle(self, seconds: float = 10.0) -> None:
         """Wait until no task runs."""
         deadline = time.monotonic() + seconds
         while any(task.end is None for task in self.tasks.all) and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def split_list(text: str) -> set[str]:
+    """Return the items of a list as the API takes it: parted by commas, semicolons or blanks."""
+    return set(text.replace(",", " ").replace(";", " ").split())

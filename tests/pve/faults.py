@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["delay", "drop_before", "drop_after", "status", "status_after", "truncate"]
+Kind = Literal["delay", "drop_before", "drop_after", "status", "status_after", "truncate", "mangle"]
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Fault:
         kind: `delay`: wait, then answer; `drop_before`: close the connection, nothing done;
             `drop_after`: do it, close without an answer; `status`: answer with `status` and
             `text`, nothing done; `status_after`: do it, answer so all the same; `truncate`: do it,
-            cut the answer in the middle.
+            cut the answer in the middle; `mangle`: do it, answer with `text` as the body.
         times: how many calls it still hits.
     """
 
@@ -40,9 +40,16 @@ class Faults:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(
-        self, kind: Kind, method: str, path: str, *, times: int = 1, seconds: float = 0.0,
-        status: int = 500, text: str = "fault",
-    ) -> None:  # fmt: skip
+        self,
+        kind: Kind,
+        method: str,
+        path: str,
+        *,
+        times: int = 1,
+        seconds: float = 0.0,
+        status: int = 500,
+        text: str = "fault",
+    ) -> None:
         """Switch a fault on for calls whose path ends with the pattern `path`."""
         pattern = re.compile(f".*{path}\\Z")
         self.active.append(Fault(kind, method, pattern, times, seconds, status, text))

@@ -11,9 +11,15 @@ STORAGES = {"local": "{type: dir}", "fast": "{type: lvmthin, id: thin}"}
 
 
 def write_settings(
-    directory: Path, api: RunningApi, *, packs: Sequence[Path], nodes: Sequence[str] = ("pve1",),
-    storages: dict[str, str] | None = None, more: str = "", **proxmox: str,
-) -> Path:  # fmt: skip
+    directory: Path,
+    api: RunningApi,
+    *,
+    packs: Sequence[Path],
+    nodes: Sequence[str] = ("pve1",),
+    storages: dict[str, str] | None = None,
+    more: str = "",
+    **proxmox: str,
+) -> Path:
     """Write `pvebench.yaml` below `directory`; return its path.
 
     Args:

@@ -6,10 +6,24 @@ import itertools
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 from pve.drives import parse
+
+_Ended = subprocess.CompletedProcess[bytes]
+_BESIDE = ThreadPoolExecutor(max_workers=8)
+"""Runs the guests' programs: an agent starts one and answers."""
+
+
+def _finish(process: subprocess.Popen[bytes], given: bytes) -> _Ended:
+    try:
+        out, err = process.communicate(given, timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+    return _Ended(process.args, process.returncode, out, err)
 
 
 class AgentRefusal(Exception):
@@ -38,6 +52,9 @@ class Machine(Protocol):
 
     def blockstat(self) -> dict[str, dict[str, int]]: ...
 
+    def qmp_status(self) -> str:
+        """Return `running`, `io-error` …"""
+
     def versions(self) -> tuple[str, str]:
         """Return running-qemu and running-machine."""
 
@@ -57,22 +74,28 @@ class CheapMachine:
         self._qemu = ""
         self._running = False
         self.slots: dict[str, str] = {}
-        self.programs: dict[int, subprocess.CompletedProcess[bytes]] = {}
-        self._pids = itertools.count(100)
+        self.programs: dict[int, Future[_Ended]] = {}
+        self._pids = itertools.count(10_000_000)
+        """Numbers that no process of this machine has."""
         self.hung = False
         """The guest does not let go of disks, and its agent is silent."""
         self.agent_dead = False
+        self.full = False
+        """A write found no room: QEMU has stopped the guest (status running, io-error)."""
         self.frozen = False
         """A backup has frozen the guest's file systems: its agent answers, but runs nothing."""
 
     def start(self, config: Mapping[str, Any]) -> list[str]:
         self.slots = {}
+        if str(config.get("kvm", "1")) == "0" and str(config.get("cpu", "")).startswith("host"):
+            raise RuntimeError("CPU model 'host' requires KVM or HVF")
         for slot, value in config.items():
             if slot[:3] in ("scs", "vir", "sat", "ide") and slot[-1].isdigit():
                 self._open(slot, str(value))
         shutil.rmtree(self._root, ignore_errors=True)
         (self._root / "run/pvebench").mkdir(parents=True)
         self._running, self.hung, self.agent_dead, self.frozen = True, False, False, False
+        self.full = False
         self._qemu = self._installed_qemu()
         return []
 
@@ -98,9 +121,12 @@ class CheapMachine:
         self._open(slot, value)
 
     def unplug(self, slot: str) -> None:
-        if self.hung:
+        if self.hung or self.full:
             raise RuntimeError(f"error on hot-unplugging device '{slot}' - still busy in guest?\n")
         self.slots.pop(slot, None)
+
+    def qmp_status(self) -> str:
+        return "io-error" if self.full else "running"
 
     def blockstat(self) -> dict[str, dict[str, int]]:
         names = ("rd_operations", "wr_operations", "flush_operations", "rd_bytes", "wr_bytes")
@@ -120,22 +146,20 @@ class CheapMachine:
         return "".join(f"{name}:\n  thread_id=1\n" for name in names)
 
     def agent(self, command: str, arguments: Mapping[str, Any]) -> Any:
-        if self.hung or self.agent_dead:
+        if self.hung or self.agent_dead or self.full:
             raise AgentSilence
         match command:
             case "ping":
                 return {}
             case "exec" | "exec-status" | "file-read" | "file-write" if self.frozen:
-                raise AgentRefusal(f"The command guest-{command} has been disabled: not allowed "
-                                   "while file systems are frozen")  # fmt: skip
+                raise AgentRefusal(
+                    f"The command guest-{command} has been disabled: not allowed "
+                    "while file systems are frozen"
+                )
             case "exec":
                 return {"pid": self._exec(arguments["command"], arguments["input"])}
             case "exec-status":
-                done = self.programs.pop(int(arguments["pid"]), None)
-                if done is None:
-                    raise AgentRefusal("Invalid parameter 'pid'")
-                return {"exited": 1, "exitcode": done.returncode, "out": done.stdout,
-                        "err": done.stderr}  # fmt: skip
+                return self._status(int(arguments["pid"]))
             case "file-read":
                 try:
                     return self._inside(arguments["file"]).read_bytes()
@@ -148,23 +172,34 @@ class CheapMachine:
                 return None
         raise AgentRefusal(f"The command guest-{command} has not been found")
 
+    def _status(self, pid: int) -> dict[str, Any]:
+        """Tell how a program ended, once."""
+        found = self.programs.get(pid)
+        if found is None:
+            raise AgentRefusal("Invalid parameter 'pid'")
+        if not found.done():
+            return {"exited": 0}
+        done = self.programs.pop(pid).result()
+        # A signal's number is told otherwise; nothing here asks for it.
+        code = abs(done.returncode)
+        return {"exited": 1, "exitcode": code, "out": done.stdout, "err": done.stderr}
+
     def _inside(self, path: str) -> Path:
         return self._root / path.lstrip("/")
 
     def _exec(self, argv: list[str], given: bytes) -> int:
-        pid = next(self._pids)
-        if argv[0] == "/usr/bin/pvebench-disk":
-            self.programs[pid] = self._disk(argv[1])
+        if any("/usr/bin/pvebench-disk" in word for word in argv):
+            pid = next(self._pids)
+            self.programs[pid] = Future()
+            self.programs[pid].set_result(self._disk(argv[-1]))
             return pid
         inside = [word.replace("/run/pvebench", f"{self._root}/run/pvebench") for word in argv]
         inside = [self._device(word) for word in inside]
-        try:
-            self.programs[pid] = subprocess.run(
-                inside, input=given, capture_output=True, check=False, timeout=20
-            )
-        except FileNotFoundError as error:
-            raise FileNotFoundError(argv[0]) from error
-        return pid
+        process = subprocess.Popen(
+            inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.programs[process.pid] = _BESIDE.submit(_finish, process, given)
+        return process.pid
 
     def _device(self, word: str) -> str:
         """Return the file behind a word that is a device of the guest; another word as it is."""
@@ -175,8 +210,11 @@ class CheapMachine:
         for slot, value in self.slots.items():
             volid, options = parse(value)
             if options.get("serial") == serial:
-                cache = "write-through" if options.get("cache") in (
-                    "writethrough", "directsync") else "write-back"  # fmt: skip
+                cache = (
+                    "write-through"
+                    if options.get("cache") in ("writethrough", "directsync")
+                    else "write-back"
+                )
                 text = (
                     f"device=/dev/test-{slot} size_bytes={self._volumes.size(volid)} "
                     f"write_cache={cache} rotational={int('ssd=1' not in value)}\n"

@@ -22,13 +22,13 @@ from typing import Any
 from pve.drives import SLOT, parse
 from pve.machines import AgentRefusal, AgentSilence, Machine
 from pve.storage import Volumes
-from pvebench.drivers.qemu.qmp import Channel, Refused
+from pvebench.drivers.qemu.qmp import Channel, CommandRefused
 from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
 
 _DIRECT = ("none", "directsync")
 _WRITE_THROUGH = ("writethrough", "directsync")
 _QDEV = re.compile(r"(?:/machine/peripheral/)?((?:scsi|virtio|sata|ide)\d+)\b")
-_BOOT_SECONDS = 150.0
+_BOOT_SECONDS = 560.0
 
 
 def real(vmid: int, directory: Path, volumes: Volumes, qemu: Callable[[], str]) -> Machine:
@@ -76,23 +76,47 @@ class RealMachine:
         )
         self._process = subprocess.Popen(
             [
-                "qemu-system-x86_64", "-machine", "type=pc,accel=tcg,usb=off", "-cpu", "max",
-                "-m", f"{config['memory']}M", "-smp", str(config.get("cores", 1)),
-                "-nodefaults", "-no-user-config", "-display", "none",
-                "-blockdev", json.dumps({"driver": "file", "node-name": "iso", "read-only": True,
-                                         "filename": str(iso)}),
-                "-device", "ide-cd,bus=ide.1,unit=0,drive=iso,id=ide2,bootindex=100",
-                "-chardev", "socket,id=qmp,path=qmp.sock,server=on,wait=off",
-                "-mon", "chardev=qmp,mode=control",
-                "-chardev", "socket,id=agent,path=agent.sock,server=on,wait=off",
-                "-device", "virtio-serial-pci",
-                "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
-                "-chardev", "file,id=console,path=console.log",
-                "-device", "isa-serial,chardev=console", "-device", "virtio-rng-pci", *disks,
+                "qemu-system-x86_64",
+                "-machine",
+                "type=pc,accel=tcg,usb=off",
+                "-cpu",
+                "max",
+                "-m",
+                f"{config['memory']}M",
+                "-smp",
+                _smp(config),
+                "-nodefaults",
+                "-no-user-config",
+                "-display",
+                "none",
+                "-blockdev",
+                json.dumps(
+                    {"driver": "file", "node-name": "iso", "read-only": True, "filename": str(iso)}
+                ),
+                "-device",
+                "ide-cd,bus=ide.1,unit=0,drive=iso,id=ide2,bootindex=100",
+                "-chardev",
+                "socket,id=qmp,path=qmp.sock,server=on,wait=off",
+                "-mon",
+                "chardev=qmp,mode=control",
+                "-chardev",
+                "socket,id=agent,path=agent.sock,server=on,wait=off",
+                "-device",
+                "virtio-serial-pci",
+                "-device",
+                "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+                "-chardev",
+                "file,id=console,path=console.log",
+                "-device",
+                "isa-serial,chardev=console",
+                "-device",
+                "virtio-rng-pci",
+                *disks,
             ],
-            cwd=self._directory, stdin=subprocess.DEVNULL,
+            cwd=self._directory,
+            stdin=subprocess.DEVNULL,
             stderr=errors,
-        )  # fmt: skip
+        )
         os.close(errors)
         try:
             self._qmp = self._channel("qmp", negotiate=True)
@@ -138,6 +162,12 @@ class RealMachine:
             os.close(self._directory_fd)
             self._directory_fd = -1
 
+    @property
+    def pid(self) -> int:
+        """Of QEMU, which runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -168,22 +198,39 @@ class RealMachine:
         zeroes = options.get("detect_zeroes", "1") == "1"
         detect = ("unmap" if discard else "on") if zeroes else "off"
         return [
-            {"driver": "file", "node-name": f"e-{slot}", "filename": str(self._volumes.path(volid)),
-             "aio": options.get("aio", "io_uring"), "locking": "off", **common},
-            {"driver": self._volumes.format(volid), "node-name": f"f-{slot}", "file": f"e-{slot}",
-             "detect-zeroes": detect, **common},
-            {"driver": "throttle", "node-name": f"drive-{slot}", "file": f"f-{slot}",
-             "throttle-group": f"throttle-drive-{slot}", **common},
-        ]  # fmt: skip
+            {
+                "driver": "file",
+                "node-name": f"e-{slot}",
+                "filename": str(self._volumes.path(volid)),
+                "aio": options.get("aio", "io_uring"),
+                "locking": "off",
+                **common,
+            },
+            {
+                "driver": self._volumes.format(volid),
+                "node-name": f"f-{slot}",
+                "file": f"e-{slot}",
+                "detect-zeroes": detect,
+                **common,
+            },
+            {
+                "driver": "throttle",
+                "node-name": f"drive-{slot}",
+                "file": f"f-{slot}",
+                "throttle-group": f"throttle-drive-{slot}",
+                **common,
+            },
+        ]
 
     @staticmethod
     def _devices(slot: str, value: str, scsihw: str) -> list[dict[str, Any]]:
         _, options = parse(value)
         number = int(slot.lstrip("scivrtaode") or 0)
         disk: dict[str, Any] = {
-            "id": slot, "drive": f"drive-{slot}",
+            "id": slot,
+            "drive": f"drive-{slot}",
             "write-cache": "off" if options.get("cache") in _WRITE_THROUGH else "on",
-        }  # fmt: skip
+        }
         if "serial" in options:
             disk["serial"] = options["serial"]
         if options.get("ssd") == "1":
@@ -219,7 +266,7 @@ class RealMachine:
             raise RuntimeError("VM not running")
         try:
             return self._qmp.execute(command, arguments)
-        except Refused as error:
+        except CommandRefused as error:
             raise RuntimeError(f"qmp command '{command}' failed - {error.text}") from error
         except DriverError as error:
             raise RuntimeError(f"qmp command '{command}' failed - got timeout") from error
@@ -238,10 +285,12 @@ class RealMachine:
         self._plugged[slot] = (value, scsihw)
 
     def _clear(self, slot: str, value: str, scsihw: str) -> None:
-        commands = [("blockdev-del", {"node-name": f"{name}-{slot}"})
-                    for name in ("drive", "f", "e")]  # fmt: skip
-        commands += [("object-del", {"id": thing["id"]})
-                     for thing in self._objects(slot, value, scsihw)]  # fmt: skip
+        commands = [
+            ("blockdev-del", {"node-name": f"{name}-{slot}"}) for name in ("drive", "f", "e")
+        ]
+        commands += [
+            ("object-del", {"id": thing["id"]}) for thing in self._objects(slot, value, scsihw)
+        ]
         for command, arguments in commands:
             with contextlib.suppress(RuntimeError):
                 self._ask(command, arguments)
@@ -253,15 +302,21 @@ class RealMachine:
         for device in reversed(self._devices(slot, value, scsihw)):
             try:
                 self._qmp.execute_until(
-                    "device_del", {"id": device["id"]}, event="DEVICE_DELETED",
-                    device=device["id"], timeout=5.0,
-                )  # fmt: skip
+                    "device_del",
+                    {"id": device["id"]},
+                    event="DEVICE_DELETED",
+                    device=device["id"],
+                    timeout=5.0,
+                )
             except DriverError as error:
                 raise RuntimeError(
                     f"error on hot-unplugging device '{device['id']}' - still busy in guest?"
                 ) from error
         del self._plugged[slot]
         self._clear(slot, value, scsihw)
+
+    def qmp_status(self) -> str:
+        return str(self._ask("query-status")["status"])
 
     def blockstat(self) -> dict[str, dict[str, int]]:
         found = {}
@@ -304,7 +359,7 @@ class RealMachine:
         plain = {key.replace("_", "-"): value for key, value in arguments.items()}
         try:
             return self._guest.execute(command, plain or None, timeout=15.0)
-        except Refused as error:
+        except CommandRefused as error:
             raise AgentRefusal(error.text) from error
         except (OutcomeUnknown, HypervisorGone) as error:
             self._answered.clear()
@@ -326,10 +381,11 @@ class RealMachine:
         if not status["exited"]:
             return {"exited": 0}
         return {
-            "exited": 1, "exitcode": status.get("exitcode", 0),
+            "exited": 1,
+            "exitcode": status.get("exitcode", 0),
             "out": base64.b64decode(status.get("out-data", "")),
             "err": base64.b64decode(status.get("err-data", "")),
-        }  # fmt: skip
+        }
 
     def _read(self, path: str) -> bytes:
         try:
@@ -353,6 +409,18 @@ class RealMachine:
             self._say("guest-file-write", handle=handle, buf_b64=text)
         finally:
             self._say("guest-file-close", handle=handle)
+
+
+def _smp(config: Mapping[str, Any]) -> str:
+    """Return what qemu-server makes of `vcpus` and `cores`; `sockets` is 1.
+
+    Room for two CPUs at least: this is TCG also where the VM's options say KVM, and with room for
+    one TCG loses notifications of virtio (`cpus_option` in
+    drivers/qemu/machine.py).
+    """
+    cores = int(config.get("cores", 1))
+    vcpus, room = int(config.get("vcpus", cores)), max(2, cores)
+    return f"{vcpus},sockets=1,cores={room},maxcpus={room}"
 
 
 def _has_thread(slot: str, scsihw: str) -> bool:

@@ -9,9 +9,13 @@ class Refused(Exception):
     """An answer that is not 200: `reason` goes into the status line, first line only."""
 
     def __init__(
-        self, status: int, reason: str, *, errors: Mapping[str, str] | None = None,
+        self,
+        status: int,
+        reason: str,
+        *,
+        errors: Mapping[str, str] | None = None,
         empty: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason

@@ -1,4 +1,7 @@
-"""Requests against the schema: which endpoint, which parameters, of which form."""
+"""Requests against the recorded schema: which endpoint, which parameters, each of which form.
+
+The rules are those of Proxmox's JSONSchema.pm (pve-common), in its order and with its words.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pve.formats import VALIDATORS, complaint
 from pve.refusals import Refused, bad_parameter
 
 UNKNOWN = "property is not defined in schema and the schema does not allow additional properties"
+MISSING = "property is missing and it is not optional"
 _FAMILY = re.compile(r"(?P<name>.+?)(?P<index>\d+)\Z")
+_TYPES = {
+    "integer": r"[+-]?\d+",
+    "number": r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?",
+    "boolean": r"[01]",
+}
+_BOOLEANS = dict.fromkeys(("1", "on", "yes", "true"), "1")
+_BOOLEANS |= dict.fromkeys(("0", "off", "no", "false"), "0")
 
 
 class Schema:
-    """The excerpt for one major version, kept beside this file."""
+    """The excerpt for one major version, kept beside this file; see `excerpt.py`."""
 
     def __init__(self, major: int) -> None:
         path = Path(__file__).with_name(f"schema-{major}.json")
         self.data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        self.privileges = frozenset(self.data["roles"]["Administrator"])
         self._patterns = [
             (method, re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + r"\Z"), name)
             for name in self.data["endpoints"]
@@ -38,21 +51,27 @@ class Schema:
 
     def check(self, name: str, params: Mapping[str, Any]) -> None:
         """Refuse parameters that the schema does not allow."""
-        known = self.data["endpoints"][name]["parameters"]
-        errors: dict[str, str] = {}
-        for key, value in params.items():
-            rule = self.rule(known, key)
-            complaint = UNKNOWN if rule is None else self._complaint(rule, value)
-            if complaint:
-                errors[key] = complaint
-        for key, rule in known.items():
-            if not rule.get("optional") and "[n]" not in key and key not in params:
-                errors[key] = "property is missing and it is not optional"
-            needs = rule.get("requires")
-            if key in params and needs and needs not in params:
-                errors[needs] = f"missing property - '{key}' requires this property"
+        errors = self._object(self.data["endpoints"][name]["parameters"], params, "")
         if errors:
             raise bad_parameter(errors)
+
+    def _object(
+        self, known: Mapping[str, Any], found: Mapping[str, Any], prefix: str
+    ) -> dict[str, str]:
+        """Return member -> complaint, for the parameters of a call or of a list of properties."""
+        errors: dict[str, str] = {}
+        for key, rule in known.items():
+            if "index" in rule or "alias" in rule or rule.get("optional") or key in found:
+                continue
+            errors[f"{prefix}{key}"] = MISSING
+        for key, value in found.items():
+            rule = self.rule(known, key)
+            if wrong := UNKNOWN if rule is None else self._value(rule, value, f"{prefix}{key}"):
+                errors[f"{prefix}{key}"] = wrong
+            needs = rule.get("requires") if rule else None
+            if needs and needs not in found:
+                errors[f"{prefix}{needs}"] = f"missing property required by '{prefix}{key}'"
+        return errors
 
     @staticmethod
     def rule(known: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
@@ -65,80 +84,74 @@ class Schema:
         low, high = rule["index"]
         return rule if low <= int(match["index"]) <= high else None
 
-    def _complaint(self, rule: Mapping[str, Any], value: Any) -> str:
+    def _value(self, rule: Mapping[str, Any], value: Any, place: str) -> str:
         kind = rule.get("type", "string")
         if kind == "array":
             return "" if isinstance(value, list) else "type check ('array') failed"
         text = str(value)
-        complaint = _type_complaint(kind, text) or _limits_complaint(rule, text)
-        return complaint or self._format_complaint(str(rule.get("format", "")), text)
+        if kind in _TYPES and not re.fullmatch(_TYPES[kind], text):
+            return f"type check ('{kind}') failed - got '{text}'"
+        if wrong := self._format(str(rule.get("format", "")), text, place):
+            return f"invalid format - {wrong}"
+        return _limits(rule, text)
 
-    def _format_complaint(self, name: str, text: str) -> str:
-        if complaint := _form_complaint(name, text):
-            return f"invalid format - {complaint}"
-        form = self.data["formats"].get(name)
-        if not isinstance(form, dict) or form.get("kind") != "property-string":
+    def _format(self, name: str, text: str, place: str) -> str:
+        if not name:
             return ""
-        for part in text.split(","):
-            key, equals, value = part.partition("=")
-            rule = form["properties"].get(key) if equals else None
-            if equals and rule is None:
-                return f"invalid format - format error\n{key}: {UNKNOWN}"
-            while rule and "alias" in rule:
-                rule = form["properties"][rule["alias"]]
-            if rule and (wrong := self._inner_complaint(rule, value)):
-                return f"invalid format - format error\n{key}: {wrong}"
-        return ""
-
-    @staticmethod
-    def _inner_complaint(rule: Mapping[str, Any], value: str) -> str:
-        if rule.get("type") == "boolean":
-            good = value in ("0", "1", "on", "off", "yes", "no", "true", "false")
-            return "" if good else "type check ('boolean') failed"
-        return _type_complaint(rule.get("type", "string"), value) or _limits_complaint(rule, value)
+        form = self.data["formats"].get(name, {})
+        if form.get("kind") != "property-string":
+            return complaint(name, text, self.privileges)
+        found, wrong = _properties(form["properties"], text)
+        if wrong:
+            return wrong
+        errors = self._object(form["properties"], found, f"{place}.")
+        if errors:
+            return "".join(["format error", *(f"\n{key}: {why}" for key, why in errors.items())])
+        return VALIDATORS[name](found) if name in VALIDATORS else ""
 
 
-def _form_complaint(name: str, text: str) -> str:
-    """Check the forms that no table of the schema tells, of what the driver sends."""
-    label = "[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?"
-    if name == "dns-name" and not re.fullmatch(rf"{label}(\.{label})*", text):
-        return "value does not look like a valid DNS name"
-    if name == "inline:memory" and (
-        wrong := _type_complaint("integer", text.partition("=")[2] or text)
-    ):
-        return f"format error\nmemory.current: {wrong}"
-    kind = text.partition(",")[0].removeprefix("cputype=")
-    if name == "pve-vm-cpu-conf" and not _CPU.match(kind):
-        return f"Built-in cputype '{kind}' is not defined (missing 'custom-' prefix?)"
-    return ""
+def _properties(known: Mapping[str, Any], text: str) -> tuple[dict[str, str], str]:
+    """Return (member -> value, or else the complaint) of `VALUE,KEY=VALUE,…`."""
+    found: dict[str, str] = {}
+    default = next((key for key, rule in known.items() if rule.get("default_key")), "")
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            key, value = default, part
+            if not default:
+                return {}, "value without key, but schema does not define a default key"
+        elif not (key and value):
+            return {}, "missing key in comma-separated list property"
+        alias = known.get(key, {})
+        key = str(alias.get("alias", key))
+        if alias.get("keyAlias"):
+            found[str(alias["keyAlias"])] = part.partition("=")[0]
+        if key in found:
+            return {}, f"duplicate key in comma-separated list property: {key}"
+        boolean = known.get(key, {}).get("type") == "boolean"
+        found[key] = _BOOLEANS.get(value.lower(), value) if boolean else value
+    return found, ""
 
 
-_CPU = re.compile(
-    r"(host|max|x86-64-v[2-4](-AES)?|kvm(32|64)|qemu(32|64)|custom-.+|[A-Z][\w-]*|486|athlon|phenom"
-    r"|core(2)?duo|pentium[23]?)\Z"
-)
-"""CPU types that the server has built in; those named after processors begin with a capital."""
-
-
-def _type_complaint(kind: str, text: str) -> str:
-    forms = {"integer": r"[+-]?\d+\Z", "number": r"[+-]?\d+(\.\d+)?\Z", "boolean": r"[01]\Z"}
-    if kind in forms and not re.match(forms[kind], text):
-        return f"type check ('{kind}') failed - got '{text}'"
-    return ""
-
-
-def _limits_complaint(rule: Mapping[str, Any], text: str) -> str:
-    if "enum" in rule and text not in rule["enum"]:
-        return f"value '{text}' does not have a value in the enumeration '{rule['enum']}'"
-    if "pattern" in rule:
-        pattern = rule["pattern"].replace("(?^:", "(?:")
-        if not re.fullmatch(pattern, text):
-            return f"value does not match the regex pattern '{rule['pattern']}'"
-    if "maxLength" in rule and len(text) > rule["maxLength"]:
+def _limits(rule: Mapping[str, Any], text: str) -> str:
+    pattern = rule.get("pattern")
+    if pattern and not re.fullmatch(re.sub(r"\(\?\^[a-z]*:", "(?:", pattern), text):
+        return "value does not match the regex pattern"
+    if len(text) > rule.get("maxLength", len(text)):
         return f"value may only be {rule['maxLength']} characters long"
-    if rule.get("type") in ("integer", "number"):
-        if "minimum" in rule and float(text) < rule["minimum"]:
-            return f"value must have a minimum value of {rule['minimum']}"
-        if "maximum" in rule and float(text) > rule["maximum"]:
-            return f"value must have a maximum value of {rule['maximum']}"
+    if len(text) < rule.get("minLength", 0):
+        return f"value must be at least {rule['minLength']} characters long"
+    if re.fullmatch(_TYPES["number"], text) and (wrong := _range(rule, float(text))):
+        return wrong
+    if "enum" in rule and text not in rule["enum"]:
+        known = ", ".join(rule["enum"])
+        return f"value '{text}' does not have a value in the enumeration '{known}'"
+    return ""
+
+
+def _range(rule: Mapping[str, Any], value: float) -> str:
+    if value > rule.get("maximum", value):
+        return f"value must have a maximum value of {rule['maximum']}"
+    if value < rule.get("minimum", value):
+        return f"value must have a minimum value of {rule['minimum']}"
     return ""

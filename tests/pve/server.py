@@ -6,13 +6,14 @@ import email.parser
 import email.policy
 import hashlib
 import json
+import re
 import socket
 import ssl
 import subprocess
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,8 +24,20 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pve.cluster import Cluster
 from pve.faults import Fault, Faults
 from pve.refusals import Refused
+from pvebench.drivers.proxmox.endpoints import ENDPOINTS
 
 PREFIX = "/api2/json"
+
+
+def unlisted(name: str, params: Iterable[str]) -> str:
+    """Return what of a request the driver's own list of them does not have, empty if nothing."""
+    for entry in ENDPOINTS:
+        if f"{entry.method} {entry.path}" == name:
+            inside = set(re.findall(r"\{(\w+)\}", entry.path))
+            sent = {key if key in entry.sends else re.sub(r"\d+\Z", "[n]", key) for key in params}
+            more = sent - inside - set(entry.sends)
+            return f"{name} sends {', '.join(sorted(more))}" if more else ""
+    return f"{name} is not in drivers.proxmox.endpoints"
 
 
 def make_certificate(directory: Path) -> Path:
@@ -33,11 +46,29 @@ def make_certificate(directory: Path) -> Path:
     path = directory / "server.pem"
     key, cert = directory / "key.pem", directory / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=pve1.test", "-keyout", str(key), "-out", str(cert),
-         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=pve1.test",
+            "-keyout",
+            str(key),
+            "-out",
+            str(cert),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost",
+        ],
+        check=True,
+        capture_output=True,
+    )
     path.write_bytes(key.read_bytes() + cert.read_bytes())
     return path
 
@@ -114,6 +145,9 @@ class _Handler(BaseHTTPRequestHandler):
         if name != "POST /access/ticket":
             who = cluster.access.login(dict(self.headers.items()), self.command)
         blob = params.pop("blob", None)
+        if self.headers.get("User-Agent", "").startswith("pvebench/"):
+            wrong = unlisted(name, params)
+            assert not wrong, wrong
         for key, value in found.items():
             if str(params.get(key, value)) != value:
                 raise Refused(400, "Parameter verification failed.", errors={key: "duplicate"})
@@ -155,7 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault and fault.kind == "drop_after":
             self._drop()
             return
-        body = json.dumps({"data": data}).encode()
+        body = json.dumps({"data": data}, ensure_ascii=False).encode()
+        if fault and fault.kind == "mangle":
+            body = fault.text.encode()
         self.send_response(200, "OK")
         if fault and fault.kind == "truncate":
             self.send_header("Content-Length", str(len(body)))

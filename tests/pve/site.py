@@ -12,12 +12,11 @@ from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
 from pvebench.drivers.proxmox.access import vm_privileges
-from pvebench.drivers.proxmox.connection import Connection, Server
-from pvebench.drivers.proxmox.login import Token
+from pvebench.drivers.proxmox.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.making import VmOptions
 from pvebench.drivers.proxmox.node import ProxmoxNode
-from pvebench.drivers.proxmox.shape import VmOptions
-from pvebench.drivers.proxmox.storages import ClusterStorage
-from pvebench.drivers.proxmox.vm import Place
+from pvebench.drivers.proxmox.storage_types import ClusterStorage
+from pvebench.drivers.proxmox.vm import VmPlace
 from pvebench.guest import GuestImage
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -45,9 +44,13 @@ class QuickClock:
 
 
 def scenario(
-    bus: Bus = Bus.SCSI, kind: Format = Format.RAW, cache: Cache = Cache.NONE,
-    storage: str = "local", size: int = 64 * MIB, **options: object,
-) -> Scenario:  # fmt: skip
+    bus: Bus = Bus.SCSI,
+    kind: Format = Format.RAW,
+    cache: Cache = Cache.NONE,
+    storage: str = "local",
+    size: int = 64 * MIB,
+    **options: object,
+) -> Scenario:
     disk = Disk(bus=bus, format=kind, cache=cache, **options)  # type: ignore[arg-type] # options by name
     return Scenario(node="pve1", storage=storage, disk=disk, machine=MACHINE, volume_bytes=size)
 
@@ -57,19 +60,27 @@ def small_image(directory: Path) -> GuestImage:
     for name in ("kernel", "initramfs", "guest.iso"):
         (directory / name).write_bytes(name.encode() * 100)
     return GuestImage(
-        directory=directory, kernel=directory / "kernel", initramfs=directory / "initramfs",
-        iso=directory / "guest.iso", digest="0" * 64,
+        directory=directory,
+        kernel=directory / "kernel",
+        initramfs=directory / "initramfs",
+        iso=directory / "guest.iso",
+        digest="0" * 64,
         manifest={"kernel_version": "6.1.0", "packages": dict.fromkeys(PROGRAMS.values(), "1.0-1")},
-    )  # fmt: skip
+    )
 
 
 class Site:
     """One test cluster with a driver for node pve1."""
 
     def __init__(
-        self, api: RunningApi, directory: Path, major: int, *, image: GuestImage | None = None,
+        self,
+        api: RunningApi,
+        directory: Path,
+        major: int,
+        *,
+        image: GuestImage | None = None,
         clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.clock = clock or QuickClock()
         self.api = api
         self.cluster: Cluster = api.cluster
@@ -91,14 +102,16 @@ class Site:
 
     def driver(self, node: str, **options: Any) -> ProxmoxNode:
         return ProxmoxNode(
-            self.connect(), place=Place(node=node, pool=POOL, vmids=(9000, 9009)),
-            options=VmOptions(iso_storage="local", **options), image=self.image,
-            journal=self.store.journal, clock=self.clock,
+            self.connect(),
+            place=VmPlace(node=node, pool=POOL, vmids=(9000, 9009)),
+            options=VmOptions(iso_storage="local", **options),
+            image=self.image,
+            journal=self.store.journal,
+            clock=self.clock,
             storages={
-                name: ClusterStorage(name, one.type)
-                for name, one in self.cluster.storages.items()
+                name: ClusterStorage(name, one.type) for name, one in self.cluster.storages.items()
             },
-        )  # fmt: skip
+        )
 
     @property
     def machine(self) -> CheapMachine:

@@ -12,8 +12,13 @@ from typing import Any
 from pve.refusals import bad_parameter, failure
 
 FILES = ("dir", "nfs", "cifs", "btrfs")
-_FORMATS = {"lvmthin": ("raw",), "lvm": ("raw",), "zfspool": ("raw",), "rbd": ("raw",),
-            "btrfs": ("raw",)}  # fmt: skip
+_FORMATS = {
+    "lvmthin": ("raw",),
+    "lvm": ("raw",),
+    "zfspool": ("raw",),
+    "rbd": ("raw",),
+    "btrfs": ("raw",),
+}
 
 
 @dataclass
@@ -23,6 +28,7 @@ class Storage:
     Attributes:
         nodes: those that have it; empty: all.
         avail: free bytes that it claims to have.
+        preallocates: its option `preallocation: full`: else a volume takes no space until written.
     """
 
     name: str
@@ -32,6 +38,7 @@ class Storage:
     nodes: tuple[str, ...] = ()
     avail: int = 100 << 30
     shared: bool = False
+    preallocates: bool = False
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -54,6 +61,10 @@ class Volumes:
         self._node = node
         self._own: Book = {}
         self._shared = shared
+
+    def share(self, other: Volumes) -> None:
+        """See on shared storages what `other` sees, and let it see what is made here."""
+        self._shared = other._shared
 
     @property
     def _found(self) -> Book:
@@ -95,8 +106,9 @@ class Volumes:
     def next_name(self, storage: str, vmid: int, form: str) -> str:
         stems = {
             volid.rpartition("/")[2].partition(":")[2] or volid.rpartition("/")[2]
-            for volid in self._found if volid.startswith(f"{storage}:")
-        }  # fmt: skip
+            for volid in self._found
+            if volid.startswith(f"{storage}:")
+        }
         taken = {stem.partition(".")[0] for stem in stems}
         number = next(n for n in itertools.count() if f"vm-{vmid}-disk-{n}" not in taken)
         ending = f".{form}" if self.storage(storage).type in FILES else ""
@@ -119,7 +131,7 @@ class Volumes:
         path = self._directory(place) / "images" / str(vmid) / name
         if volid in self._found:
             raise failure(f"disk image '{path}' already exists")
-        if size > place.avail:
+        if place.preallocates and size > place.avail:
             raise failure(
                 f"unable to create image: qemu-img: {path}: Could not write zeros for "
                 f"preallocation: No space left on device"
@@ -165,8 +177,12 @@ class Volumes:
                 continue
             if vmid is not None and owner != vmid:
                 continue
-            row: dict[str, Any] = {"volid": volid, "format": form, "content": kind,
-                                   "size": self.size(volid)}  # fmt: skip
+            row: dict[str, Any] = {
+                "volid": volid,
+                "format": form,
+                "content": kind,
+                "size": self.size(volid),
+            }
             rows.append(row | ({"vmid": owner} if owner else {}))
         return rows
 

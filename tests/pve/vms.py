@@ -21,9 +21,22 @@ FAST = frozenset(
 )
 THROTTLES = ("mbps", "iops")
 NO_EFFECT = frozenset(
-    {"detect_zeroes", "serial", "wwn", "model", "backup", "replicate", "rerror", "werror",
-     "scsiblock", "shared", "size", "format", "snapshot"}
-)  # fmt: skip
+    {
+        "detect_zeroes",
+        "serial",
+        "wwn",
+        "model",
+        "backup",
+        "replicate",
+        "rerror",
+        "werror",
+        "scsiblock",
+        "shared",
+        "size",
+        "format",
+        "snapshot",
+    }
+)
 """Options of a disk in its slot that are written at once, but do nothing until it is re-plugged."""
 
 
@@ -76,8 +89,9 @@ class Vm:
     def locked(self) -> Iterator[None]:
         """Hold the configuration as Proxmox does, or fail as it does."""
         if not self.flock.acquire(timeout=self.lock_seconds):
-            raise failure(f"can't lock file '/var/lock/qemu-server/lock-{self.vmid}.conf' - "
-                          "got timeout")  # fmt: skip
+            raise failure(
+                f"can't lock file '/var/lock/qemu-server/lock-{self.vmid}.conf' - got timeout"
+            )
         try:
             yield
         finally:
@@ -226,8 +240,11 @@ class Vm:
             for key, text in after.items()
             if key in NO_EFFECT or key.startswith(THROTTLES)
         }
-        kept = {key: text for key, text in before.items() if key not in NO_EFFECT
-                and not key.startswith(THROTTLES)}  # fmt: skip
+        kept = {
+            key: text
+            for key, text in before.items()
+            if key not in NO_EFFECT and not key.startswith(THROTTLES)
+        }
         self.config[slot] = render(volid, {**kept, **written})
         if self.config[slot] == value:
             del self.pending[slot]
@@ -265,10 +282,20 @@ class Vm:
         self.machine.stop()
         self.apply()
 
-    def remove(self) -> None:
-        """Free every volume of the VM, those that no configuration knows as well."""
+    def remove(self, *, unreferenced: bool = False) -> None:
+        """Free every volume of the VM that its configuration names (`destroy_vm` in PVE).
+
+        Args:
+            unreferenced: also whatever is named after its number, on any storage of the node.
+        """
+        named = {
+            parse(str(value))[0]
+            for key, value in {**self.config, **self.pending}.items()
+            if SLOT.match(key) or UNUSED.match(key)
+        }
         for volid in self.volumes.owned(self.vmid):
-            self.volumes.free(volid)
+            if unreferenced or volid in named:
+                self.volumes.free(volid)
 
 
 def _keys(text: str) -> list[str]:

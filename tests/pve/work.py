@@ -27,10 +27,16 @@ class Task:
     def status(self) -> dict[str, Any]:
         user, _, token = self.user.partition("!")
         found: dict[str, Any] = {
-            "upid": self.upid, "node": self.node, "type": self.kind, "id": self.subject,
-            "user": user, "starttime": self.started, "pid": 1, "pstart": 1,
+            "upid": self.upid,
+            "node": self.node,
+            "type": self.kind,
+            "id": self.subject,
+            "user": user,
+            "starttime": self.started,
+            "pid": 1,
+            "pstart": 1,
             "status": "running" if self.end is None else "stopped",
-        }  # fmt: skip
+        }
         if token:
             found["tokenid"] = token
         if self.end is not None:
@@ -61,9 +67,14 @@ class Tasks:
         return task
 
     def run(
-        self, node: str, kind: str, subject: str, user: str, work: Callable[[Task], None],
+        self,
+        node: str,
+        kind: str,
+        subject: str,
+        user: str,
+        work: Callable[[Task], None],
         undo: Callable[[], None] = lambda: None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Start `work` in the background; return the UPID at once. A doomed task ends in `undo`."""
         started = int(time.time())
         number = next(self._numbers)

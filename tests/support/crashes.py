@@ -33,7 +33,7 @@ workloads:
   - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
 """
 VICTIMS = ("pvebench", "qemu", "both")
-END_SECONDS = 240.0
+END_SECONDS = 600.0
 
 
 @dataclass
@@ -157,7 +157,7 @@ class CrashTest:
 
     def _look_at_store(self) -> None:
         store = Store(self._state / "pvebench.db", simulated=False)
-        runs = store.recent(limit=100_000)
+        runs = store.runs(limit=100_000)
         report = self.report
         report.stored = len(runs)
         report.outcomes.update(str(run.outcome) for run in runs)
@@ -170,7 +170,7 @@ class CrashTest:
             report.wrong.append(f"the journal is not empty: {store.journal.pending()}")
         for run in runs:
             if run.outcome is Outcome.OK:
-                self._look_at_label(store.evidence(run.number), run.definition["scenario"])
+                self._look_at_label(store.evidence(run.number), run.definition.options)
         store.close()
 
     def _look_at_label(self, evidence: dict[str, str], options: dict[str, str]) -> None:

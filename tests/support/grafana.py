@@ -12,10 +12,12 @@ from support.prometheus import Prometheus
 
 FILES = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
 BUILT_IN = {
-    "__interval": "1h", "__rate_interval": "4m", "__range": "30d",
+    "__interval": "1h",
+    "__rate_interval": "4m",
+    "__range": "30d",
     # Long enough for one run of each case to have ended in it.
     "__interval_ms": str(2 * 86_400_000),
-}  # fmt: skip
+}
 
 
 def dashboards() -> list[dict[str, Any]]:

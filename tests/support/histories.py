@@ -7,9 +7,9 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from pvebench.analysis.case_history import CaseHistory, GoodRun
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Material
-from pvebench.analysis.series import History, Point
 
 DAY = 86400.0
 Labels = Mapping[str, str]
@@ -23,8 +23,12 @@ AFTER = {**BEFORE, "qemu_package": "9.2.0-2"}
 def fleet_labels() -> list[dict[str, str]]:
     """Return 24 cases: 3 buses, 2 cache modes, 2 formats, reads and writes."""
     keys = ("bus", "cache", "format", "rw")
-    values = (("virtio", "scsi", "sata"), ("none", "writeback"), ("raw", "qcow2"),
-              ("randread", "randwrite"))  # fmt: skip
+    values = (
+        ("virtio", "scsi", "sata"),
+        ("none", "writeback"),
+        ("raw", "qcow2"),
+        ("randread", "randwrite"),
+    )
     return [
         {"storage": "local", **dict(zip(keys, row, strict=True))}
         for row in itertools.product(*values)
@@ -36,10 +40,15 @@ def unchanged(labels: Labels, figure: str, run: int) -> float:
 
 
 def histories(
-    effect: Effect = unchanged, *, labels: Sequence[Labels] | None = None, runs: int = 45,
-    changed_at: int = 40, figures: Sequence[str] = ("throughput",), noise: float = 0.02,
+    effect: Effect = unchanged,
+    *,
+    labels: Sequence[Labels] | None = None,
+    runs: int = 45,
+    changed_at: int = 40,
+    figures: Sequence[str] = ("throughput",),
+    noise: float = 0.02,
     seed: int = 1,
-) -> list[History]:  # fmt: skip
+) -> list[CaseHistory]:
     """Return histories of one run a day; from run `changed_at` on in environment `new`."""
     rng = random.Random(seed)
     found = []
@@ -47,7 +56,7 @@ def histories(
         for name in figures:
             level = 10_000.0 if FIGURES[name].more_is_better else 0.001
             points = tuple(
-                Point(
+                GoodRun(
                     time=DAY * (run + 1) + place,
                     environment="old" if run < changed_at else "new",
                     value=level * effect(own, name, run) * math.exp(rng.gauss(0, noise)),
@@ -56,23 +65,33 @@ def histories(
             )
             key = "/".join(own.values()) or "case"
             found.append(
-                History(
-                    case=f"{key}|read", of=key, name=key, figure=FIGURES[name], labels=own,
+                CaseHistory(
+                    case=f"{key}|read",
+                    of=key,
+                    name=key,
+                    figure=FIGURES[name],
+                    labels=own,
                     points=points,
                 )
-            )  # fmt: skip
+            )
     return found
 
 
 def material(
-    found: Sequence[History], *, before: Labels = BEFORE, after: Labels = AFTER,
+    found: Sequence[CaseHistory],
+    *,
+    before: Labels = BEFORE,
+    after: Labels = AFTER,
     accepted_until: Mapping[str, float] | None = None,
-) -> Material:  # fmt: skip
+) -> Material:
     timeline = sorted({(point.time, point.environment) for one in found for point in one.points})
     return Material(
-        node="", histories=found, timeline=timeline, facts={"old": before, "new": after},
+        node="",
+        histories=found,
+        timeline=timeline,
+        facts={"old": before, "new": after},
         accepted_until=accepted_until or {},
-    )  # fmt: skip
+    )
 
 
 def after_change(ratio: float, changed_at: int = 40, **wanted: str) -> Effect:

@@ -7,23 +7,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pvebench.cli.choice import intervals_of
-from pvebench.cli.demo import SHOWN, DemoSource
+from pvebench.cli.demo import SHOWN
 from pvebench.cli.export import Window, first_moment, write_past
 from pvebench.metrics import ConfigState, Page
-from pvebench.metrics.live import (
-    collect_build,
-    collect_config,
-    collect_database,
-    collect_scheduler,
-)
+from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
+from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import CycleStatus, State, WorkerStatus
-from pvebench.store import Store
-from pvebench.web import Board, WebServer, listen
+from pvebench.results import Results
+from pvebench.service.choice import wall_slots
+from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
 from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.verdicts import known_verdicts
-from support.year import assignments, filled_store
+from support.year import assignments, filled_store, results_of
 
 STEP = 4 * 3600.0
 LOOKBACK = "--query.lookback-delta=250m"
@@ -34,27 +30,45 @@ def statuses() -> list[WorkerStatus]:
     now = datetime.now(UTC)
     case = assignments()[0].matrix.cases[0]
     cycle = CycleStatus(
-        uid="1", number=1, pack="demo", tier="core", planned=100, done=40, failed=1,
-        started=now - timedelta(hours=1), expected_end=now + timedelta(hours=2),
-    )  # fmt: skip
+        uid="1",
+        number=1,
+        pack="demo",
+        tier="core",
+        planned=100,
+        done=40,
+        failed=1,
+        started=now - timedelta(hours=1),
+        expected_end=now + timedelta(hours=2),
+    )
     return [
-        WorkerStatus(node="pve1", state=State.RUNNING, since=now, progressed=now, case=case,
-                     cycle=cycle),
-        WorkerStatus(node="pve2", state=State.IDLE, since=now, progressed=now,
-                     next_due=now + timedelta(hours=1)),
-    ]  # fmt: skip
+        WorkerStatus(
+            node="pve1", state=State.RUNNING, since=now, progressed=now, case=case, cycle=cycle
+        ),
+        WorkerStatus(
+            node="pve2",
+            state=State.IDLE,
+            since=now,
+            progressed=now,
+            next_due=now + timedelta(hours=1),
+        ),
+    ]
 
 
-def page_of(store: Store) -> Page:
+def page_of(results: Results) -> Page:
     loaded = ConfigState(digest="d", packs=("demo",), loaded=datetime.now(UTC), successful=True)
     page = Page(
-        DemoSource(store, intervals_of(assignments())),
+        lambda: snapshot_of(
+            results.now,
+            now=datetime.now(UTC),
+            max_age_seconds=SHOWN.max_age,
+            wall=wall_slots(SHOWN),
+        ),
         live={
             "build": collect_build,
             "config": lambda families: collect_config(loaded, families),
             "scheduler": lambda families: collect_scheduler(statuses(), families),
-            "database": lambda families: collect_database(store.path, families),
-            "verdicts": known_verdicts(store),
+            "database": lambda families: collect_database(results.store.path, families),
+            "verdicts": known_verdicts(results.store),
         },
     )
     page.refresh()
@@ -65,16 +79,19 @@ def page_of(store: Store) -> Page:
 def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
     """Give a Prometheus that has the past from a backfill and the present from a scrape."""
     store = filled_store(directory, days=days)
+    results = results_of(store)
     exporter = f"127.0.0.1:{free_port()}"
     past = directory / "past.om"
     window = Window(
-        start=first_moment(store), end=datetime.now(UTC).timestamp(), step=STEP,
+        start=first_moment(results),
+        end=datetime.now(UTC).timestamp(),
+        step=STEP,
         labels={"job": "pvebench", "instance": exporter},
-    )  # fmt: skip
+    )
     with past.open("w", encoding="utf-8") as file:
-        write_past(store, intervals_of(assignments()), SHOWN, window, file)
+        write_past(results, SHOWN, window, file)
     backfill(past, directory / "data")
-    app = make_app(page=page_of(store), statuses=statuses, board=Board(store))
+    app = make_app(page=page_of(results), statuses=statuses, results=results)
     # A busy machine needs longer than a second for a scrape; one that fails ends all series.
     started = prometheus(directory, exporter, LOOKBACK, seconds=5)
     with WebServer(app, listen(exporter)), started as server:

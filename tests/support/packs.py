@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from pvebench.config import Pack, load_pack
-from pvebench.drivers.simulated import Fault, Faults, SimulatedClock, World, simulated_site
-from pvebench.drivers.simulated.clock import START
+from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.drivers.simulated.reality import Fault, Faults
+from pvebench.drivers.simulated.world import World, simulated_site
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.errors import ConfigError
 from pvebench.model.guard import Guard
-from pvebench.model.rules import STORAGE_KINDS
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Workload
 from pvebench.plan import Assignment, Matrix, expand
+from pvebench.results import Results
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
+from pvebench.workloads import ROOMS
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ROOT / "scenarios" / "quick.yaml"
@@ -47,6 +55,23 @@ def write_pack(directory: Path, text: str = SMALL, name: str = "pack.yaml") -> P
     return path
 
 
+def tool_workload(
+    tool: str, options: Mapping[str, Any], *, ramp_seconds: float = 1, runtime_seconds: float = 1
+) -> Workload:
+    """Return what a pack's options for a tool mean."""
+    given = ROOMS[tool].options.model_validate(dict(options))
+    return given.workload(ramp_seconds=ramp_seconds, runtime_seconds=runtime_seconds)
+
+
+def tool_refusal(directory: Path, tool: str, options: Mapping[str, Any]) -> str:
+    """Return what is said of a pack's options for a tool, without the place."""
+    entry = f"  - {json.dumps({tool: options})}\n"
+    path = write_pack(directory, SMALL.partition("  - fio:")[0] + entry)
+    with pytest.raises(ConfigError) as caught:
+        load_pack(path)
+    return str(caught.value).replace(str(path), "").partition(": ")[2]
+
+
 def quick() -> tuple[Pack, Matrix]:
     pack = load_pack(QUICK)
     return pack, expand(pack, node="lab", storages=STORAGES)
@@ -70,18 +95,28 @@ class Recorder:
 class Simulation:
     """A worker on a simulated node, with everything around it."""
 
-    store: Store
+    results: Results
     world: World
     worker: Worker
     recorder: Recorder
 
+    @property
+    def store(self) -> Store:
+        return self.results.store
+
 
 def simulate(
-    directory: Path, *, seed: int = 1, cycles: int | None = 1, pack: Path = QUICK,
-    faults: Mapping[Fault, float] | None = None, start: datetime = START,
+    directory: Path,
+    *,
+    seed: int = 1,
+    cycles: int | None = 1,
+    pack: Path = QUICK,
+    faults: Mapping[Fault, float] | None = None,
+    start: datetime = START,
     guards: Callable[[SimulatedClock, Store], Sequence[Guard]] = lambda *_: (),
-) -> Simulation:  # fmt: skip
+) -> Simulation:
     store = Store(directory / "pvebench.db", simulated=True)
+    results = Results(store)
     clock = SimulatedClock(start)
     world = World(
         node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)
@@ -90,7 +125,11 @@ def simulate(
     matrix = expand(loaded, node="lab", storages=STORAGES)
     recorder = Recorder()
     worker = Worker(
-        site=simulated_site(world), assignments=[Assignment(loaded, matrix)], store=store,
-        observer=recorder, cycles=cycles, guards=guards(clock, store),
-    )  # fmt: skip
-    return Simulation(store, world, worker, recorder)
+        site=simulated_site(world),
+        assignments=[Assignment(loaded, matrix)],
+        results=results,
+        observer=recorder,
+        cycles=cycles,
+        guards=guards(clock, store),
+    )
+    return Simulation(results, world, worker, recorder)

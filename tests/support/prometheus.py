@@ -29,7 +29,7 @@ class Prometheus:
 
     def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
         asked: dict[str, Any] = {"query": expression} | ({} if at is None else {"time": at})
-        answer = httpx2.post(f"{self.address}/api/v1/query", data=asked, timeout=60).json()
+        answer = httpx2.post(f"{self.address}/api/v1/query", data=asked, timeout=300).json()
         assert answer["status"] == "success", (expression, answer)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
@@ -37,12 +37,12 @@ class Prometheus:
     def query_range(self, expression: str, *, days: float, step: float) -> list[dict[str, Any]]:
         now = time.time()
         asked = {"query": expression, "start": now - days * 86400, "end": now, "step": step}
-        answer = httpx2.post(f"{self.address}/api/v1/query_range", data=asked, timeout=60).json()
+        answer = httpx2.post(f"{self.address}/api/v1/query_range", data=asked, timeout=300).json()
         assert answer["status"] == "success", (expression, answer)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
 
-    def wait_for(self, expression: str, *, seconds: float = 60.0) -> list[dict[str, Any]]:
+    def wait_for(self, expression: str, *, seconds: float = 300.0) -> list[dict[str, Any]]:
         deadline = time.monotonic() + seconds
         while not (found := self.query(expression)):
             assert time.monotonic() < deadline, f"Prometheus has no {expression}"
@@ -73,10 +73,14 @@ def prometheus(
         (config / "targets" / f"{nobody}.yml").write_text("[]")
     address = f"127.0.0.1:{free_port()}"
     command = [
-        "prometheus", f"--config.file={config}/prometheus.yml",
-        f"--storage.tsdb.path={directory}/data", f"--web.listen-address={address}",
-        "--storage.tsdb.retention.time=2y", "--log.level=warn", *options,
-    ]  # fmt: skip
+        "prometheus",
+        f"--config.file={config}/prometheus.yml",
+        f"--storage.tsdb.path={directory}/data",
+        f"--web.listen-address={address}",
+        "--storage.tsdb.retention.time=2y",
+        "--log.level=warn",
+        *options,
+    ]
     with subprocess.Popen(command) as process:
         try:
             wait_until_ready(f"http://{address}/-/ready")
@@ -89,16 +93,23 @@ def backfill(path: Path, data: Path) -> None:
     """Put an OpenMetrics file into the data directory of a Prometheus that is not running."""
     subprocess.run(
         [
-            "promtool", "tsdb", "create-blocks-from", "--max-block-duration=486h", "openmetrics",
-            str(path), str(data),
+            "promtool",
+            "tsdb",
+            "create-blocks-from",
+            "--max-block-duration=486h",
+            "openmetrics",
+            str(path),
+            str(data),
         ],
-        check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
 
 
 def wait_until_ready(address: str) -> None:
     """Wait until a server answers with 200."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         try:
             if httpx2.get(address).status_code == 200:

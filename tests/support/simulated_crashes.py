@@ -17,21 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated import (
-    Fault,
-    Faults,
-    Reality,
-    SimulatedClock,
-    World,
-    simulated_site,
-    undo_simulated,
-)
-from pvebench.drivers.simulated.clock import START
+from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.drivers.simulated.reality import Fault, Faults, Reality, undo_simulated
+from pvebench.drivers.simulated.world import World, simulated_site
 from pvebench.model.ports import Journal
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Matrix, expand
+from pvebench.results import Results
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from support.packs import STORAGES
@@ -131,9 +125,12 @@ class Schedule:
 
 
 def play(
-    seed: int, directory: Path, pack: Path, *,
+    seed: int,
+    directory: Path,
+    pack: Path,
+    *,
     journalled: Callable[[Journal], Journal] = lambda inner: inner,
-) -> Schedule:  # fmt: skip
+) -> Schedule:
     """Play the schedule of one seed in an empty directory.
 
     Args:
@@ -153,9 +150,12 @@ def play(
         journal = journalled(MortalJournal(store.journal, fate))
         world = _world(f"{seed}/{life}", fate, reality, journal, rates)
         worker = Worker(
-            site=simulated_site(world), assignments=[Assignment(loaded, matrix)],
-            store=_mortal(store, fate), observer=told, cycles=1,
-        )  # fmt: skip
+            site=simulated_site(world),
+            assignments=[Assignment(loaded, matrix)],
+            results=Results(_mortal(store, fate)),
+            observer=told,
+            cycles=1,
+        )
         try:
             undo_simulated(journal, reality)
             _look_at_reality(schedule, reality, "after the undo at a start")
@@ -173,9 +173,13 @@ def _world(
 ) -> World:
     number = random.Random(seed).randrange(10_000)
     return World(
-        node="lab", seed=number, clock=MortalClock(fate, START), reality=reality,
-        journal=journal, faults=Faults(number, rates),
-    )  # fmt: skip
+        node="lab",
+        seed=number,
+        clock=MortalClock(fate, START),
+        reality=reality,
+        journal=journal,
+        faults=Faults(number, rates),
+    )
 
 
 def _mortal(store: Store, fate: Fate) -> Store:
@@ -200,7 +204,7 @@ def _look_at_reality(schedule: Schedule, reality: Reality, when: str) -> None:
 
 
 def _look_at_runs(schedule: Schedule, store: Store, told: Told, matrix: Matrix) -> None:
-    stored = store.recent(limit=100_000)
+    stored = store.runs(limit=100_000)
     uids = Counter(run.uid for run in stored)
     schedule.outcomes.update(str(run.outcome) for run in stored)
     schedule.wrong += [

@@ -10,43 +10,48 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from pvebench.drivers.simulated import Fault
+from pvebench.drivers.simulated.reality import Fault
 from pvebench.judging import Verdicts
 from pvebench.metrics import Page
+from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
-from pvebench.store import define
-from pvebench.web import Board, PlannedCase, WebServer, listen
+from pvebench.results import PlannedCase, Results
+from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
 
 
-def board_of(simulation: Simulation) -> Board:
-    """Return a board that knows the simulation's packs."""
-    planned = [
+def results_of(simulation: Simulation) -> Results:
+    """Return the simulation's results, which know its packs."""
+    simulation.results.plan(
         PlannedCase(
-            key=case.key, definition=define(case), every_seconds=assignment.pack.every_seconds
+            key=case.key,
+            definition=Definition.of(case),
+            every_seconds=assignment.pack.every_seconds,
         )
         for assignment in simulation.worker.assignments
         for case in assignment.matrix.cases
-    ]
-    return Board(simulation.store, planned)
+    )
+    return simulation.results
 
 
 def app_of(
     simulation: Simulation,
     *,
     page: Page | None = None,
-    board: Board | None = None,
+    results: Results | None = None,
     verdicts: Callable[[], Verdicts] = Verdicts,
 ) -> Starlette:
     """Return the application in simulated time; /metrics works only if a page is given."""
     return make_app(
-        page=page or Page.__new__(Page), statuses=lambda: [simulation.worker.status],
-        board=board or board_of(simulation), now=simulation.world.clock.now,
+        page=page or Page.__new__(Page),
+        statuses=lambda: [simulation.worker.status],
+        results=results or results_of(simulation),
+        now=simulation.world.clock.now,
         verdicts=verdicts,
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -58,9 +63,12 @@ def served(app: ASGIApp) -> Iterator[str]:
 
 
 def lively(
-    directory: Path, *, upgrade: int = 80, end: int = 150,
+    directory: Path,
+    *,
+    upgrade: int = 80,
+    end: int = 150,
     cost: Callable[[Disk], float] = lambda _: 1.0,
-) -> Simulation:  # fmt: skip
+) -> Simulation:
     """Return a simulation with a history, failures, an upgrade, and a case being measured.
 
     Args:
@@ -84,10 +92,15 @@ def lively(
     now = world.clock.now()
     worker.set_status(
         lambda status: replace(
-            status, state=State.RUNNING, case=case, phase=Phase.MEASURE, phase_seconds=8.0,
-            since=now, upcoming=tuple(rest),
+            status,
+            state=State.RUNNING,
+            case=case,
+            phase=Phase.MEASURE,
+            phase_seconds=8.0,
+            since=now,
+            upcoming=tuple(rest),
         )
-    )  # fmt: skip
+    )
     world.clock.sleep(5.0)
     return simulation
 

@@ -16,11 +16,10 @@ NOISE = 0.03
 
 def known_verdicts(store: Store) -> Callable[[Families], None]:
     """Return a collector; the state of each case goes round through all five."""
-    runs = store.history.newest(store.case_keys(), good=True)
-    newest = [(index, store.run(run.number)) for index, run in enumerate(runs.values())]
+    newest = [record.good for record in store.cases().values()]
 
     def collect(families: Families) -> None:
-        for index, run in newest:
+        for index, run in enumerate(newest):
             assert run is not None
             _judge(families, run, STATES[index % 5])
 
@@ -28,8 +27,8 @@ def known_verdicts(store: Store) -> Callable[[Families], None]:
 
 
 def _judge(families: Families, run: StoredRun, state: int) -> None:
-    labels = dict(run.definition["labels"])
-    for direction in run.definition["workload"]["directions"] or [""]:
+    labels = dict(run.definition.labels)
+    for direction in map(str, run.definition.directions or [""]):
         result = {**labels, "direction": direction}
         metrics = ("throughput", "latency_p99", "cpu_cost") if direction else ("idle_cost",)
         for metric in metrics:

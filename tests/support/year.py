@@ -10,6 +10,8 @@ from pvebench.cli.demo import demo_assignments, fill_store
 from pvebench.config import load_pack
 from pvebench.drivers.simulated.story import YEAR, Story
 from pvebench.plan import Assignment
+from pvebench.results import Results
+from pvebench.service.instance import planned_cases
 from pvebench.store import Store
 from support.packs import ROOT
 
@@ -22,6 +24,11 @@ def last_days(days: float) -> Story:
 
 def assignments() -> list[Assignment]:
     return demo_assignments(load_pack(DEMO))
+
+
+def results_of(store: Store) -> Results:
+    """Return the results of a store of the demo, which know its pack."""
+    return Results(store, planned_cases(assignments()))
 
 
 def filled_store(

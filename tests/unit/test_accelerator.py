@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.qemu import Accelerator, choose_accelerator
+from pvebench.drivers.qemu.accelerator import Accelerator, choose_accelerator
+from pvebench.drivers.qemu.machine import arguments
 from pvebench.errors import GuestSilent, MachineError
+from pvebench.guest import GuestImage
+from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB
 
 
 class Proof:
@@ -66,3 +70,28 @@ def test_tcg_on_demand_asks_nobody(tmp_path: Path) -> None:
     proof = Proof(works=True)
     assert choose(tmp_path, proof, wish="tcg") is Accelerator.TCG
     assert proof.times == 0
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "cpus", "given"),
+    [
+        (Accelerator.TCG, 1, "cpus=1,maxcpus=2"),
+        (Accelerator.TCG, 4, "cpus=4,maxcpus=4"),
+        (Accelerator.KVM, 1, "1"),
+    ],
+)
+def test_an_emulated_guest_never_has_room_for_a_single_cpu_only(
+    accelerator: Accelerator, cpus: int, given: str
+) -> None:
+    """QEMU drops the barriers of an emulated guest then: see tests/integration/test_cpus.py."""
+    place = Path("/image")
+    image = GuestImage(
+        directory=place,
+        kernel=place / "kernel",
+        initramfs=place / "initramfs",
+        iso=place / "guest.iso",
+        digest="",
+        manifest={},
+    )
+    line = arguments("uuid", image, Machine(memory_bytes=MIB, cpus=cpus), accelerator)
+    assert line[line.index("-smp") + 1] == given

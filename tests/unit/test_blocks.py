@@ -4,16 +4,20 @@ import json
 
 import pytest
 
-from pvebench.drivers.qemu.blocks import (
-    Names,
-    block_nodes,
-    command_line,
-    create_options,
-    devices,
-    objects,
+from pvebench.drivers.qemu.block_graph import Names, block_nodes, command_line, devices, objects
+from pvebench.drivers.qemu.readback import UNVERIFIED, Seen, read_back
+from pvebench.drivers.storages.directory import create_options
+from pvebench.model.disk import (
+    DEVICE_OPTIONS,
+    DISK_OPTIONS,
+    Aio,
+    Bus,
+    Cache,
+    Disk,
+    Format,
+    Preallocation,
+    ScsiHw,
 )
-from pvebench.drivers.qemu.readback import Seen, read_back
-from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
 
 NAMES = Names(3)
 FILE = {"driver": "file", "filename": "/v", "aio": "io_uring"}
@@ -130,8 +134,18 @@ def seen(**changes: object) -> Seen:
 def test_what_qemu_and_the_guest_say_is_read_in_the_words_of_the_disk() -> None:
     found = read_back(NAMES, disk(Bus.VIRTIO), seen())
     assert {key: found[key] for key in ("bus", "format", "cache", "iothread", "iops")} == {
-        "bus": "virtio", "format": "raw", "cache": "none", "iothread": "0", "iops": "0",
-    }  # fmt: skip
+        "bus": "virtio",
+        "format": "raw",
+        "cache": "none",
+        "iothread": "0",
+        "iops": "0",
+    }
+
+
+def test_every_option_of_the_disk_is_read_back_or_said_to_be_unverified() -> None:
+    found = read_back(NAMES, disk(Bus.VIRTIO), seen())
+    # Those of the device below are read back where they are set: drivers.host.tuning.
+    assert set(DISK_OPTIONS) == {*found, *UNVERIFIED, *DEVICE_OPTIONS}
 
 
 def test_a_guest_that_sees_another_write_cache_than_qemu_is_no_known_cache_mode() -> None:

@@ -6,14 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated import simulated_site
+from pvebench.drivers.simulated.world import simulated_site
 from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
 from pvebench.plan import Assignment, expand
-from pvebench.scheduler.burst import ROUNDS
+from pvebench.results import Results
+from pvebench.scheduler.agenda import ROUNDS
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from support.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
@@ -32,14 +33,19 @@ def node(directory: Path) -> Simulation:
 
 
 def renewed(simulation: Simulation, directory: Path) -> Simulation:
-    world, store, recorder = simulation.world, simulation.store, Recorder()
-    packs = [load_pack(write_pack(directory, text, f"{name}.yaml"))
-             for name, text in (("core", CORE), ("full", FULL))]  # fmt: skip
+    world, recorder = simulation.world, Recorder()
+    results = Results(simulation.store)
+    packs = [
+        load_pack(write_pack(directory, text, f"{name}.yaml"))
+        for name, text in (("core", CORE), ("full", FULL))
+    ]
     worker = Worker(
-        site=simulated_site(world), store=store, observer=recorder,
+        site=simulated_site(world),
+        results=results,
+        observer=recorder,
         assignments=[Assignment(p, expand(p, node="lab", storages=STORAGES)) for p in packs],
-    )  # fmt: skip
-    return Simulation(store, world, worker, recorder)
+    )
+    return Simulation(results, world, worker, recorder)
 
 
 def run(simulation: Simulation, runs: int) -> None:
@@ -50,8 +56,10 @@ def run(simulation: Simulation, runs: int) -> None:
 
 
 def packs_of(simulation: Simulation) -> list[str]:
-    return ["core" if run.case.workload.slug.startswith("randread") else "full"
-            for run in simulation.recorder.runs]  # fmt: skip
+    return [
+        "core" if run.case.workload.slug.startswith("randread") else "full"
+        for run in simulation.recorder.runs
+    ]
 
 
 def test_an_upgrade_in_mid_cycle_has_the_core_tier_run_several_rounds_at_once(
@@ -92,7 +100,7 @@ def test_a_restart_of_pvebench_forgets_no_burst(tmp_path: Path) -> None:
     simulation.world.clock.sleep(700)
     run(simulation, 1)
     later = renewed(simulation, tmp_path)
-    assert later.store.present_environment("lab")[1] is not None
+    assert later.results.rounds("lab") is not None
     run(later, ROUNDS - 1)
     assert packs_of(later) == ["core"] * (ROUNDS - 1)
 
@@ -105,9 +113,8 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
     families = Families()
     collect_scheduler([simulation.worker.status], families)
     snapshot = Snapshot(
-        now=simulation.world.clock.now(), records=[],
-        environments=simulation.store.environments("lab"),
-    )  # fmt: skip
+        now=simulation.world.clock.now(), records=[], episodes=simulation.results.now.episodes
+    )
     collect_environments(snapshot, families)
     found = {family.name: family.samples for family in families.families()}
     (pending,) = found["pvebench_environment_pending_info"]
@@ -118,4 +125,4 @@ def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
 
 def test_an_empty_store_knows_no_environment(tmp_path: Path) -> None:
     store = Store(tmp_path / "empty.db", simulated=True)
-    assert store.present_environment("lab") == ("", None)
+    assert Results(store).rounds("lab") is None

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import json
+import pkgutil
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from pvebench.cli.main import run_cli
+from pvebench import cli as commands
+from pvebench.cli.main import COMMANDS, cli, run_cli
+from pvebench.config.schema import schema_text
 from pvebench.store import StateDirectory
 from support.packs import QUICK, SMALL, write_pack
 
@@ -25,6 +31,22 @@ def test_plan_as_json_is_data(capsys: Captured) -> None:
     assert len(plan["cases"]) == 2
     assert plan["switches"] == 1
     assert {left["reason"] for left in plan["left_out"]} >= {"not selected"}
+
+
+def test_every_command_stands_in_the_module_of_its_name() -> None:
+    named = [module.name.rstrip("_") for module in pkgutil.iter_modules(commands.__path__)]
+    assert set(COMMANDS) <= set(named)
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        assert command.name == name
+
+
+def test_no_module_holds_a_command_that_cannot_be_called() -> None:
+    for module in pkgutil.iter_modules(commands.__path__):
+        name = module.name.rstrip("_")
+        found = getattr(import_module(f"pvebench.cli.{module.name}"), module.name, None)
+        assert not isinstance(found, click.Command) or name in COMMANDS
 
 
 def test_a_broken_pack_ends_with_2_and_its_place(tmp_path: Path, capsys: Captured) -> None:
@@ -102,6 +124,34 @@ def test_the_editor_schema_accepts_the_shipped_packs(capsys: Captured) -> None:
     schema = json.loads(capsys.readouterr().out)
     for path in QUICK.parent.glob("*.yaml"):
         jsonschema.validate(YAML(typ="safe").load(path), schema)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"fio": {"rw": "randread", "bs": "4k", "iodept": 3}},
+        {"fio": {"rw": "randread", "bs": "4k", "iodepth": [1, "2"]}},
+        {"fio": {"bs": "4k"}},
+        {"dd": {"rw": "write", "flush": "sync"}},
+        {"idle": {}, "boot": {}},
+        {},
+    ],
+)
+def test_the_schema_knows_each_tools_options(entry: dict[str, Any]) -> None:
+    import jsonschema
+
+    schema = json.loads(schema_text("pack"))
+    pack = {
+        "pack": "p",
+        "title": "t",
+        "every": "1d",
+        "axes": {},
+        "volume": {"size": "1G"},
+        "workloads": [{"sysbench": {"mode": ["seqrd", "rndrd"], "size": "1G", "validate": True}}],
+    }
+    jsonschema.validate(pack, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(pack | {"workloads": [entry]}, schema)
 
 
 def test_a_selection_that_matches_nothing_is_told(tmp_path: Path, capsys: Captured) -> None:

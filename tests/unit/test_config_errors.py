@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack, load_settings
+from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
-from pvebench.model.rules import STORAGE_KINDS
 from pvebench.plan import check_slugs, expand
 from support.packs import SMALL, STORAGES, write_pack
 
@@ -85,6 +85,23 @@ BROKEN = {
         SMALL.replace("- fio:", "- foi:"),
         "pack.yaml:14:5: unknown key 'foi'; did you mean 'fio'?",
     ),
+    "two tools in one entry": (
+        SMALL + "    idle: {}\n",
+        "pack.yaml:14:5: workloads.0: wants exactly one key, the tool's name, with its options "
+        "below it",
+    ),
+    "a tool without its options": (
+        SMALL + "  - idle: 5m\n",
+        "pack.yaml:15:11: workloads.1.idle: wants a mapping of keys to values, found '5m'",
+    ),
+    "a sweep over nothing": (
+        SMALL.replace("iodepth: 8", "iodepth: []"),
+        "pack.yaml:14:42: workloads.0.fio.iodepth: a sweep over no values measures nothing",
+    ),
+    "no workloads": (
+        SMALL.partition("  - fio")[0].replace("workloads:", "workloads: []"),
+        "pack.yaml:13:12: workloads: no workloads: nothing would be run",
+    ),
     "repeated key": (
         SMALL + "every: 5m\n",
         'pack.yaml:15:1: found duplicate key "every" with value "5m" (original value: "10m")',
@@ -102,6 +119,15 @@ BROKEN = {
         SMALL.replace("volume:", "fixed: {read_ahead: 1000}\nvolume:"),
         "pack.yaml:8:21: fixed.read_ahead: 1000 bytes of read-ahead: use whole sectors of 512, up "
         "to 1G",
+    ),
+    "queues that are none": (
+        SMALL.replace("volume:", "fixed: {queues: 1}\nvolume:"),
+        "pack.yaml:8:17: fixed.queues: wants 2 or more, found 1",
+    ),
+    "mount options that are a command": (
+        SMALL.replace("volume:", "fixed: {mount_options: 'ro; x'}\nvolume:"),
+        "pack.yaml:8:24: fixed.mount_options: 'ro; x': write mount options as mount -o takes "
+        "them: noatime,commit=30",
     ),
     "a scheduler that is a path": (
         SMALL.replace("volume:", "fixed: {scheduler: ../x}\nvolume:"),
@@ -123,7 +149,22 @@ def test_a_broken_pack_is_told_with_file_line_and_column(tmp_path: Path, name: s
 
 def test_an_option_of_a_workload_is_pointed_at(tmp_path: Path) -> None:
     text = message(write_pack(tmp_path, SMALL.replace("bs: 4k", "bs: 4kib8")))
-    assert text.startswith("pack.yaml:14:29: fio.bs: ")
+    assert text.startswith("pack.yaml:14:29: workloads.0.fio.bs: ")
+
+
+def test_a_fault_in_a_sweep_is_told_once_and_where_it_stands(tmp_path: Path) -> None:
+    text = SMALL.replace("bs: 4k, iodepth: 8", "bs: [4k, 3k], iodepth: [1, 8]")
+    assert message(write_pack(tmp_path, text)) == (
+        "pack.yaml:14:29: workloads.0.fio.bs: 3072 bytes is not a power of two from 512 to 64M"
+    )
+
+
+def test_a_rule_about_several_options_points_at_the_one_it_names(tmp_path: Path) -> None:
+    text = SMALL.replace("iodepth: 8", "rwmixread: [30, 70]")
+    assert message(write_pack(tmp_path, text)) == (
+        "pack.yaml:14:44: workloads.0.fio.rwmixread: only rw and randrw mix reads and writes, "
+        "randread does not"
+    )
 
 
 def test_every_fault_of_a_file_is_told_in_the_order_of_its_lines(tmp_path: Path) -> None:
@@ -156,6 +197,9 @@ def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path:
     with pytest.raises(ConfigError) as caught:
         expand(pack, node="lab", storages=STORAGES)
     assert "storage fast is not configured on lab; known: local" in str(caught.value)
+    assert "axes: {storage: [local]} in the pack, or call one in the settings fast" in (
+        caught.value.next_step
+    )
 
 
 def test_one_slug_with_two_meanings_is_refused(tmp_path: Path) -> None:
@@ -183,19 +227,32 @@ def settings_message(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("listen: 9620\n", "pvebench.yaml:1:9: listen: 9620 is not an address to listen on: "
-         "write it as 127.0.0.1:9620"),
-        ("driver: kvm\n", "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu', "
-         "'proxmox', 'host' or 'simulated'"),
-        ("storages:\n  a: {kind: dir}\n",
-         "pvebench.yaml:2:6: storages.a: a storage of kind dir wants path"),
-        ("storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
-         "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path"),
+        (
+            "listen: 9620\n",
+            "pvebench.yaml:1:9: listen: 9620 is not an address to listen on: "
+            "write it as 127.0.0.1:9620",
+        ),
+        (
+            "driver: kvm\n",
+            "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu', "
+            "'proxmox', 'host' or 'simulated'",
+        ),
+        (
+            "storages:\n  a: {kind: dir}\n",
+            "pvebench.yaml:2:6: storages.a: a storage of kind dir wants path",
+        ),
+        (
+            "storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
+            "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path",
+        ),
         ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: listed twice: a.yaml"),
-        ("max_age: 3\n", "pvebench.yaml:1:10: max_age: 3 is not a duration: write a number with "
-         "its unit, ms, s, m, h or d"),
+        (
+            "max_age: 3\n",
+            "pvebench.yaml:1:10: max_age: 3 is not a duration: write a number with "
+            "its unit, ms, s, m, h or d",
+        ),
     ],
-)  # fmt: skip
+)
 def test_broken_settings_are_told_with_file_line_and_column(
     tmp_path: Path, text: str, expected: str
 ) -> None:
@@ -214,6 +271,9 @@ def test_paths_in_settings_are_taken_from_the_files_own_directory(tmp_path: Path
 def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
     held = {name: {str(one) for one in kind.formats} for name, kind in STORAGE_KINDS.items()}
     assert held == {
-        "dir": {"raw", "qcow2", "vmdk"}, "loop": {"raw", "qcow2"}, "block": {"raw"},
-        "nbd": {"raw"}, "nfs": {"raw", "qcow2"},
-    }  # fmt: skip
+        "dir": {"raw", "qcow2", "vmdk"},
+        "loop": {"raw", "qcow2"},
+        "block": {"raw"},
+        "nbd": {"raw"},
+        "nfs": {"raw", "qcow2"},
+    }

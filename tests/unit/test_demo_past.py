@@ -45,10 +45,8 @@ def told(*values: float) -> list[Told]:
 def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float, float]]:
     """Return (days, value) of the samples in a window of three days of changes."""
     window = Window(start=start * DAY, end=end * DAY, step=step)
-    present = Snapshot(
-        now=datetime.fromtimestamp(end * DAY, UTC), records=[], environments=[], intervals={}
-    )
-    text = "".join(past_text([], [], present, window, told=told(0.0, -0.4, -0.5)))
+    present = Snapshot(now=datetime.fromtimestamp(end * DAY, UTC), records=[], intervals={})
+    text = "".join(past_text([], present, window, told=told(0.0, -0.4, -0.5), current=()))
     (family,) = [
         one for one in text_string_to_metric_families(text) if one.name == catalog.CHANGE.exposed
     ]
@@ -57,8 +55,13 @@ def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float
 
 def test_what_was_said_holds_until_something_else_is_said() -> None:
     assert written(0, 3) == [
-        (0.0, 0.0), (0.5, 0.0), (1.0, -0.4), (1.5, -0.4), (2.0, -0.5), (2.5, -0.5),
-    ]  # fmt: skip
+        (0.0, 0.0),
+        (0.5, 0.0),
+        (1.0, -0.4),
+        (1.5, -0.4),
+        (2.0, -0.5),
+        (2.5, -0.5),
+    ]
 
 
 def test_a_window_begins_with_what_had_been_said_before_it() -> None:
@@ -66,9 +69,9 @@ def test_a_window_begins_with_what_had_been_said_before_it() -> None:
 
 
 def test_a_past_without_verdicts_has_none() -> None:
-    present = Snapshot(now=START, records=[], environments=[], intervals={})
+    present = Snapshot(now=START, records=[], intervals={})
     window = Window(start=0, end=DAY)
-    assert catalog.CHANGE.exposed not in "".join(past_text([], [], present, window))
+    assert catalog.CHANGE.exposed not in "".join(past_text([], present, window, current=()))
 
 
 def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
@@ -81,8 +84,8 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     found = told_in_the_past(tmp_path / "pvebench.db", end.timestamp())
     assert len(found) > 2
     window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
-    present = Snapshot(now=end, records=[], environments=[], intervals={})
-    text = "".join(past_text([], [], present, window, told=found))
+    present = Snapshot(now=end, records=[], intervals={})
+    text = "".join(past_text([], present, window, told=found, current=()))
     read = {family.name: family for family in text_string_to_metric_families(text)}
     assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
     assert read[catalog.CHANGE_STATE.exposed].samples

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.drivers.host.knobs import DriveCache, Scheduler
-from pvebench.drivers.host.tuning import Tuner
-from pvebench.drivers.qemu.storages import StorageOptions
-from pvebench.drivers.qemu.volumes import DirectoryStorage
+from pvebench.drivers.host.tuning import DriveCache, Scheduler, Tuner
+from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.environment import Environment
@@ -19,9 +18,9 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
+from pvebench.results import Results
 from pvebench.store import Store
-from pvebench.workloads import ROOMS
-from support.packs import SMALL, write_pack
+from support.packs import SMALL, tool_workload, write_pack
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "golden" / "hdparm"
@@ -83,24 +82,28 @@ def scenario(disk: Disk) -> Scenario:
 def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Path) -> None:
     store = Store(tmp_path / "pvebench.db", simulated=False)
     store.begin_cycle("c", node="lab", pack="p", tier="core", planned=2)
-    workload = ROOMS["fio"].resolve(
-        {"rw": "randread", "bs": "4k"}, ramp_seconds=1.0, runtime_seconds=1.0
+    workload = tool_workload(
+        "fio", {"rw": "randread", "bs": "4k"}, ramp_seconds=1.0, runtime_seconds=1.0
     )
     plain = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
     for uid, disk, iops in (("a", plain, 100.0), ("b", TUNED, 700.0)):
         store.add_run(
             Run(
-                uid=uid, case=Case(scenario=scenario(disk), workload=workload),
-                environment=Environment(node="lab", facts={}), cycle="c", started=START,
-                finished=START, outcome=Outcome.OK,
+                uid=uid,
+                case=Case(scenario=scenario(disk), workload=workload),
+                environment=Environment(node="lab", facts={}),
+                cycle="c",
+                started=START,
+                finished=START,
+                outcome=Outcome.OK,
                 samples=(Sample("iops", Direction.READ, iops, Unit.IOPS),),
             )
-        )  # fmt: skip
+        )
     guest = Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE, read_ahead=MIB)
     other = Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE)
     for disk, iops in ((guest, 700.0), (other, 100.0)):
         case = Case(scenario=scenario(disk), workload=workload)
-        assert store.history.host_rates(case, START) == {Direction.READ: iops}
+        assert Results(store).host_rates(case, START) == {Direction.READ: iops}
 
 
 def test_check_misses_hdparm_only_where_a_pack_switches_a_drives_cache(

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from pvebench.cli import running
-from pvebench.cli.instance import make_sites
 from pvebench.cli.main import run_cli
+from pvebench.service import instance
+from pvebench.service.sites import make_sites
 from pvebench.web import Doorway
 from support.packs import write_pack
 from support.prometheus import free_port
@@ -46,10 +46,21 @@ def test_a_starting_service_is_not_ready_until_its_nodes_are_made(
         assert go_on.wait(30)
         return make_sites(*arguments)
 
-    monkeypatch.setattr(running, "make_sites", slow)
+    monkeypatch.setattr(instance, "make_sites", slow)
     pack = write_pack(tmp_path)
-    command = ["serve", "--driver", "simulated", "--state", str(tmp_path / "s"), "--pack",
-               str(pack), "--listen", address, "--cycles", "1"]  # fmt: skip
+    command = [
+        "serve",
+        "--driver",
+        "simulated",
+        "--state",
+        str(tmp_path / "s"),
+        "--pack",
+        str(pack),
+        "--listen",
+        address,
+        "--cycles",
+        "1",
+    ]
     thread = threading.Thread(target=run_cli, args=(command,))
     thread.start()
     try:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.cli.choice import assignments
 from pvebench.config import load_settings
+from pvebench.service.choice import assignments
 from support.packs import ROOT
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))

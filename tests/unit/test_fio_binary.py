@@ -13,6 +13,7 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import WORK_DIR, Job, Parsed, Target
 from pvebench.workloads.fio import Fio, check_fill, fill_job
+from support.packs import tool_workload
 
 ROOT = Path(__file__).parents[2]
 VARIETY: list[dict[str, Any]] = [
@@ -53,7 +54,7 @@ def measure(
     folder: Path, target: Target, ramp: float = 0, **options: Any
 ) -> tuple[Workload, Parsed]:
     fio = Fio()
-    workload = fio.resolve({"bs": "4k", **options}, ramp_seconds=ramp, runtime_seconds=1)
+    workload = tool_workload("fio", {"bs": "4k", **options}, ramp_seconds=ramp, runtime_seconds=1)
     return workload, fio.parse(workload, *run(fio.job(workload, target), folder))
 
 
@@ -71,7 +72,7 @@ def test_fio_accepts_every_job_file(
     options: dict[str, Any], ramp: float, runtime: float, tmp_path: Path
 ) -> None:
     fio = Fio()
-    workload = fio.resolve(options, ramp_seconds=ramp, runtime_seconds=runtime)
+    workload = tool_workload("fio", options, ramp_seconds=ramp, runtime_seconds=runtime)
     job = fio.job(workload, Target(device="/dev/pvebench:none", size_bytes=4096 * MIB))
     argv = on_disk(job, tmp_path)
     checked = subprocess.run(
@@ -119,7 +120,7 @@ def test_logs_of_an_earlier_run_do_not_leak_into_the_next(target: Target, tmp_pa
 def test_missing_device_is_not_created_as_a_file(tmp_path: Path) -> None:
     fio = Fio()
     absent = tmp_path / "absent"
-    workload = fio.resolve({"rw": "read", "bs": "4k"}, ramp_seconds=0, runtime_seconds=1)
+    workload = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=0, runtime_seconds=1)
     job = fio.job(workload, Target(device=str(absent), size_bytes=MIB))
     with pytest.raises(subprocess.CalledProcessError):
         run(job, tmp_path)

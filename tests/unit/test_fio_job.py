@@ -11,6 +11,7 @@ from pvebench.model.units import MIB
 from pvebench.workloads import ROOMS
 from pvebench.workloads.base import Job, Target
 from pvebench.workloads.fio import Fio, check_fill, fill_job
+from support.packs import tool_workload
 
 TARGET = Target(device="/dev/disk/by-id/test", size_bytes=256 * MIB)
 
@@ -20,7 +21,9 @@ def make_job(
 ) -> Job:
     fio = Fio()
     options = {"rw": "randwrite", "bs": "4k", **options}
-    return fio.job(fio.resolve(options, ramp_seconds=ramp, runtime_seconds=runtime), target)
+    return fio.job(
+        tool_workload("fio", options, ramp_seconds=ramp, runtime_seconds=runtime), target
+    )
 
 
 def lines_of(job: Job) -> dict[str, str]:
@@ -184,8 +187,8 @@ def test_fill_without_a_report_is_unreadable() -> None:
 
 
 def test_compressible_data_is_asked_for_in_the_job_the_slug_and_the_fill() -> None:
-    workload = ROOMS["fio"].resolve(
-        {"rw": "randwrite", "bs": "1M", "compress": 60}, ramp_seconds=1, runtime_seconds=5
+    workload = tool_workload(
+        "fio", {"rw": "randwrite", "bs": "1M", "compress": 60}, ramp_seconds=1, runtime_seconds=5
     )
     assert workload.slug == "randwrite-1M-qd1-compress60"
     target = Target(device="/dev/vdb", size_bytes=64 << 20)
@@ -198,5 +201,5 @@ def test_compressible_data_is_asked_for_in_the_job_the_slug_and_the_fill() -> No
 
 
 def test_nothing_else_means_something_new_because_there_are_more_options() -> None:
-    plain = ROOMS["fio"].resolve({"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=5)
+    plain = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=5)
     assert "compress" not in plain.parameters

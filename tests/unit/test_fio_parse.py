@@ -13,6 +13,7 @@ from pvebench.model.run import Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import Parsed
 from pvebench.workloads.fio import Fio
+from support.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
 READ, WRITE, TRIM = Direction.READ, Direction.WRITE, Direction.TRIM
@@ -36,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def workload_of(name: str) -> Workload:
     runtime = 4 if name == "stalls" else 2
     options = {"bs": "4k", **OPTIONS[name]}
-    return Fio().resolve(options, ramp_seconds=0.5, runtime_seconds=runtime)
+    return tool_workload("fio", options, ramp_seconds=0.5, runtime_seconds=runtime)
 
 
 def output_of(name: str) -> str:
@@ -152,11 +153,17 @@ def test_every_sample_has_the_unit_of_its_metric() -> None:
     units = {(sample.metric, sample.unit) for name in EXPECTED for sample in parse(name).samples}
     assert len({metric for metric, _ in units}) == len(units)
     assert {
-        ("iops", Unit.IOPS), ("bandwidth", Unit.BYTES_PER_SECOND), ("operations", Unit.OPERATIONS),
-        ("bytes", Unit.BYTES), ("runtime", Unit.SECONDS), ("clat_percentile", Unit.SECONDS),
-        ("guest_cpu", Unit.RATIO), ("context_switches", Unit.OPERATIONS),
-        ("iops_variation", Unit.RATIO), ("sync_mean", Unit.SECONDS),
-    } <= units  # fmt: skip
+        ("iops", Unit.IOPS),
+        ("bandwidth", Unit.BYTES_PER_SECOND),
+        ("operations", Unit.OPERATIONS),
+        ("bytes", Unit.BYTES),
+        ("runtime", Unit.SECONDS),
+        ("clat_percentile", Unit.SECONDS),
+        ("guest_cpu", Unit.RATIO),
+        ("context_switches", Unit.OPERATIONS),
+        ("iops_variation", Unit.RATIO),
+        ("sync_mean", Unit.SECONDS),
+    } <= units
 
 
 def test_no_sample_appears_twice() -> None:
@@ -235,7 +242,9 @@ def test_missing_device_is_a_failure_although_fio_reports_no_error() -> None:
 
 
 def test_direction_without_io_is_a_failure_rather_than_a_zero() -> None:
-    workload = Fio().resolve({"rw": "randrw", "bs": "4k"}, ramp_seconds=0.5, runtime_seconds=2)
+    workload = tool_workload(
+        "fio", {"rw": "randrw", "bs": "4k"}, ramp_seconds=0.5, runtime_seconds=2
+    )
     with pytest.raises(ToolFailed, match="did not complete a single write"):
         Fio().parse(workload, output_of("randread"), {})
 
@@ -280,7 +289,9 @@ def test_variation_without_a_log_is_fios_own_and_says_so() -> None:
 def test_fewer_than_three_intervals_have_no_variation() -> None:
     output = damaged("randread", within="read", iops_samples=2)
     logs = {"fio_iops.log": "500, 1, 0, 0, 0\n"}
-    workload = Fio().resolve({"rw": "randread", "bs": "4k"}, ramp_seconds=0.5, runtime_seconds=1)
+    workload = tool_workload(
+        "fio", {"rw": "randread", "bs": "4k"}, ramp_seconds=0.5, runtime_seconds=1
+    )
     parsed = Fio().parse(workload, output, logs)
     assert parsed.intervals == {"read": (1.0,)}
     assert ("iops_variation", READ, "") not in table(parsed)

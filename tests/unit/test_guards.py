@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pvebench.drivers.host.load import LoadLimits, too_busy
-from pvebench.drivers.simulated import SimulatedClock
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.proxmox.neighbours import LoadLimits, too_busy
+from pvebench.drivers.simulated.reality import Fault, Faults
 from pvebench.errors import Interrupted
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
@@ -73,7 +74,7 @@ def test_a_case_for_which_waiting_is_no_use_is_recorded_as_skipped(tmp_path: Pat
     away = Hold(kind=HoldKind.AWAY, reason="node lab is offline", skip=True)
     simulation = guarded(tmp_path, Scripted(away))
     simulation.worker.run()
-    skipped, good = simulation.store.recent()[::-1]
+    skipped, good = simulation.store.runs()[::-1]
     assert (skipped.outcome, skipped.reason) == (Outcome.SKIPPED, "node lab is offline")
     assert good.outcome is Outcome.OK
 
@@ -91,9 +92,21 @@ def test_a_run_that_was_disturbed_is_noisy_with_the_reason_and_keeps_its_numbers
 ) -> None:
     simulation = guarded(tmp_path, Scripted(disturbed="a backup runs on pve1"))
     simulation.worker.run()
-    for run in simulation.store.recent():
+    for run in simulation.store.runs():
         assert (run.outcome, run.reason) == (Outcome.NOISY, "a backup runs on pve1")
         assert run.samples
+
+
+def test_a_failed_run_that_was_disturbed_stays_failed_with_its_own_reason(tmp_path: Path) -> None:
+    simulation = guarded(tmp_path, Scripted(disturbed="a backup runs on pve1"))
+    simulation.world.faults = Faults(1, {Fault.TOOL_FAILS: 1.0})
+    simulation.worker.run()
+    runs = simulation.recorder.runs
+    assert runs
+    for run in runs:
+        assert run.outcome is Outcome.FAILED
+        assert "the tool failed" in run.reason
+        assert "backup" not in run.reason
 
 
 def test_a_guard_that_let_pass_is_told_when_a_later_one_objects() -> None:
@@ -112,7 +125,7 @@ def test_a_stop_while_guards_look_back_loses_no_finished_run(tmp_path: Path) -> 
     simulation = guarded(tmp_path, first, second)
     simulation.worker.step()
     simulation.worker.step()
-    assert len(simulation.store.recent()) == 1
+    assert len(simulation.store.runs()) == 1
     assert first.calls == second.calls == ["enter", "leave"]
 
 
@@ -201,9 +214,7 @@ def budget(limit: int) -> Callable[[SimulatedClock, Store], Sequence[Guard]]:
     return guards
 
 
-def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(
-    tmp_path: Path,
-) -> None:
+def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, pack=write_pack(tmp_path), guards=budget(2 * MIB))
     simulation.worker.run()
     first, second = simulation.recorder.runs
@@ -222,15 +233,24 @@ def test_what_a_run_writes_is_counted_and_a_used_up_budget_skips(
 def test_budgets_and_space_are_on_the_page() -> None:
     families = Families()
     state = StorageState(
-        node="pve1", storage="local", type="rbd", shared=True, written_bytes=5, budget_bytes=10,
-        counted_bytes=9, free_bytes=None, floor_bytes=3,
-    )  # fmt: skip
+        node="pve1",
+        storage="local",
+        type="rbd",
+        shared=True,
+        written_bytes=5,
+        budget_bytes=10,
+        counted_bytes=9,
+        free_bytes=None,
+        floor_bytes=3,
+    )
     collect_storages([state], families)
     assert {family.name: family.samples[0].value for family in families.families()} == {
-        "pvebench_storage_info": 1.0, "pvebench_write_budget_used_ratio": 0.9,
-        "pvebench_month_written_bytes": 5.0, "pvebench_write_budget_bytes": 10.0,
+        "pvebench_storage_info": 1.0,
+        "pvebench_write_budget_used_ratio": 0.9,
+        "pvebench_month_written_bytes": 5.0,
+        "pvebench_write_budget_bytes": 10.0,
         "pvebench_storage_free_floor_bytes": 3.0,
-    }  # fmt: skip
+    }
 
 
 def snapshot(at: float, cpu: float, waited: float) -> HostSnapshot:
@@ -246,10 +266,12 @@ def snapshot(at: float, cpu: float, waited: float) -> HostSnapshot:
         (LoadLimits(cpu_ratio=0.5), ""),
         (LoadLimits(cpu_ratio=0.2), "38% of the host's CPUs are busy, more than 20%"),
         (LoadLimits(io_pressure_ratio=0.3), ""),
-        (LoadLimits(io_pressure_ratio=0.1),
-         "tasks of the host wait for I/O 25% of the time, more than 10%"),
+        (
+            LoadLimits(io_pressure_ratio=0.1),
+            "tasks of the host wait for I/O 25% of the time, more than 10%",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_host_above_its_limits_is_busy(limits: LoadLimits, text: str) -> None:
     assert too_busy(snapshot(0, 10, 5), snapshot(2, 13, 5.5), limits) == text
 

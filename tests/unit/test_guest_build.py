@@ -117,9 +117,13 @@ def test_too_little_space_is_told_before_anything_is_fetched(
     ],
 )
 def test_a_build_that_the_file_system_stops_says_why(
-    tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch,
-    number: int, kind: type[Exception], expected: str,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    builder: Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    kind: type[Exception],
+    expected: str,
+) -> None:
     monkeypatch.setattr(build, "_build", failing(number))
     with pytest.raises(kind, match=expected):
         build_image(tmp_path)

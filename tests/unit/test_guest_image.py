@@ -8,10 +8,10 @@ import pytest
 
 from pvebench.errors import GuestImageError, NotWritable, ToolsMissing
 from pvebench.guest import build, load_image
+from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.guest.build import build_image
-from pvebench.guest.cpio import CHARACTER, DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.guest.image import FILES, MANIFEST, describe_files, upstream
-from pvebench.guest.modules import module_files
+from pvebench.guest.kernel import module_files
 from pvebench.guest.recipe import FORMAT, recipe_digest
 
 
@@ -19,9 +19,12 @@ def whole_image(directory: Path) -> Path:
     for name in FILES:
         (directory / name).write_bytes(f"content of {name}".encode())
     manifest = {
-        "format": FORMAT, "recipe": recipe_digest(), "kernel_version": "6.1", "packages": {},
+        "format": FORMAT,
+        "recipe": recipe_digest(),
+        "kernel_version": "6.1",
+        "packages": {},
         "files": describe_files(directory),
-    }  # fmt: skip
+    }
     (directory / MANIFEST).write_text(json.dumps(manifest))
     return directory
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.errors import GuestImageError
-from pvebench.guest.libraries import LOADER, find_loader, find_program, library_closure
+from pvebench.guest.content import LOADER, find_loader, find_program, library_closure
 
 LIBRARY_PLACE = "lib/x86_64-linux-gnu"
 

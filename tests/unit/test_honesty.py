@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pvebench.analysis.honesty import Doubt, Figures, contradictions, cpu_out_of_range
 from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.plausibility import Doubt, Figures, contradictions, cpu_out_of_range
 from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Direction
 from pvebench.runner.honesty import Circumstances, Judgement, judge
-from pvebench.workloads import ROOMS
+from support.packs import tool_workload
 
 READ, WRITE = Direction.READ, Direction.WRITE
 
@@ -22,9 +22,15 @@ READ, WRITE = Direction.READ, Direction.WRITE
 def figures(**changes: Any) -> Figures:
     """A row of a table published in 2017: randwrite, scsi, raw, none."""
     known = {
-        "direction": "write", "iops": 15539, "bandwidth": 63649792, "block_bytes": 4096,
-        "size": 4 << 30, "seconds": 67.478, "iops_step": 1, "bandwidth_step": 1024,
-    }  # fmt: skip
+        "direction": "write",
+        "iops": 15539,
+        "bandwidth": 63649792,
+        "block_bytes": 4096,
+        "size": 4 << 30,
+        "seconds": 67.478,
+        "iops_step": 1,
+        "bandwidth_step": 1024,
+    }
     return Figures(**(known | changes))
 
 
@@ -46,9 +52,12 @@ def test_a_lost_digit_in_the_bandwidth_contradicts_iops_and_size() -> None:
 def test_a_short_time_printed_with_two_digits_is_no_contradiction() -> None:
     # hdparm: 64 MB in 0.07 seconds = 948.57 MB/sec, as it printed it once.
     printed = Figures(
-        direction="read", bandwidth=994_647_736.3, size=67_108_864.0, seconds=0.07,
+        direction="read",
+        bandwidth=994_647_736.3,
+        size=67_108_864.0,
+        seconds=0.07,
         seconds_step=0.01,
-    )  # fmt: skip
+    )
     assert contradictions(printed) == []
     assert contradictions(replace(printed, seconds_step=0.0)) != []
 
@@ -78,12 +87,14 @@ def test_cpu_within_what_there_is_is_not_doubted() -> None:
 
 def a_case(rw: str = "randread", **options: Any) -> Case:
     scenario = Scenario(
-        node="lab", storage="local", volume_bytes=GIB,
+        node="lab",
+        storage="local",
+        volume_bytes=GIB,
         disk=Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE),
         machine=Machine(memory_bytes=GIB, cpus=1),
-    )  # fmt: skip
-    workload = ROOMS["fio"].resolve(
-        {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
+    )
+    workload = tool_workload(
+        "fio", {"rw": rw, "bs": "4k", **options}, ramp_seconds=2.0, runtime_seconds=10.0
     )
     return Case(scenario=scenario, workload=workload)
 
@@ -146,6 +157,18 @@ def test_cached_writes_are_counted_at_the_device() -> None:
     assert value(judge(case, at_device, Circumstances()), "device_share") == pytest.approx(0.5)
 
 
+def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() -> None:
+    # Its window is longer than what it prints: starting and syncing are in it.
+    case = a_case("randwrite")
+    untimed = replace(case, workload=replace(case.workload, runtime_seconds=0.0))
+    samples = [s for s in moved(WRITE, host=0) if s.metric not in ("window", "host_bytes")]
+    samples.append(Sample("window", None, 2.5, Unit.SECONDS))
+    samples.append(Sample("host_bytes", None, 1000 * 4096 * 10.0, Unit.BYTES, "process_write"))
+    found = judge(untimed, samples, Circumstances())
+    assert value(found, "device_share") == pytest.approx(1.0)
+    assert doubts(found) == []
+
+
 def test_nothing_is_said_of_the_device_behind_a_server() -> None:
     found = judge(a_case(), moved(READ, host=0), Circumstances(local=False))
     assert value(found, "device_share") is None
@@ -178,6 +201,24 @@ def test_a_synced_write_faster_than_the_hosts_own_is_suspicious() -> None:
     found = judge(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
     assert doubts(found) == [Doubt.BEATS_HOST]
     assert value(found, "guest_to_host") == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("option", [{"sync": True}, {"fdatasync": 1}])
+def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
+    option: dict[str, Any],
+) -> None:
+    around = Circumstances(host={WRITE: 500.0})
+    found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    assert Doubt.BEATS_HOST in doubts(found)
+
+
+@pytest.mark.parametrize("option", [{}, {"numjobs": 4, "fsync": 1}, {"fsync": 8}])
+def test_writes_that_wait_for_nothing_or_for_each_other_may_beat_the_host(
+    option: dict[str, Any],
+) -> None:
+    around = Circumstances(host={WRITE: 500.0})
+    found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
+    assert (value(found, "guest_to_host"), doubts(found)) == (pytest.approx(2.0), [])
 
 
 def test_deep_queues_may_beat_the_host() -> None:
@@ -213,9 +254,14 @@ def test_reads_of_what_was_never_written_are_suspicious() -> None:
 def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction() -> None:
     # Real: 4M at depth 256 for 1.5 s.
     deep = figures(
-        iops=184.055118, bandwidth=796752629, block_bytes=4 << 20, size=None, seconds=1.5,
-        iops_step=0, bandwidth_step=0,
-    )  # fmt: skip
+        iops=184.055118,
+        bandwidth=796752629,
+        block_bytes=4 << 20,
+        size=None,
+        seconds=1.5,
+        iops_step=0,
+        bandwidth_step=0,
+    )
     assert [one.doubt for one in contradictions(deep)] == [Doubt.RATE]
     assert contradictions(replace(deep, in_flight=256)) == []
 

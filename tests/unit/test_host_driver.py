@@ -7,22 +7,23 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import Settings, load_pack
-from pvebench.drivers.host import ProcProbe, SystemClock
+from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.beside import Beside
-from pvebench.drivers.host.disk import HostDisk, undo_scratch
-from pvebench.drivers.host.tools import HostTools
-from pvebench.drivers.qemu.storages import StorageOptions
-from pvebench.drivers.qemu.volumes import DirectoryStorage
-from pvebench.drivers.simulated import SimulatedClock, World
+from pvebench.drivers.host.host_disk import HostDisk, HostTools, undo_scratch
+from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.simulated.world import World
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import GuestSilent, SwitchFailed, ToolFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
-from pvebench.model.rules import STORAGE_KINDS
+from pvebench.model.rules import Rows
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
-from pvebench.plan import Rows, expand, make_plan
+from pvebench.plan import expand, make_plan
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.packs import SMALL, Recorder, simulate, write_pack
@@ -30,9 +31,12 @@ from support.packs import SMALL, Recorder, simulate, write_pack
 HOST = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
 GUEST = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE)
 SCENARIO = Scenario(
-    node="lab", storage="local", disk=HOST, machine=Machine(memory_bytes=MIB, cpus=1),
+    node="lab",
+    storage="local",
+    disk=HOST,
+    machine=Machine(memory_bytes=MIB, cpus=1),
     volume_bytes=16 * MIB,
-)  # fmt: skip
+)
 HOSTED = SMALL.replace("axes:", "host: true\naxes:")
 
 
@@ -145,9 +149,10 @@ def test_each_setting_of_the_device_below_has_a_host_row_to_compare_with(tmp_pat
     matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["block"]})
     hosts = [case.scenario.slug for case in matrix.cases if case.scenario.disk.on_host]
     assert hosts == [
-        "local.host.raw.none.read_ahead-0", "local.host.raw.none.read_ahead-1M",
+        "local.host.raw.none.read_ahead-0",
+        "local.host.raw.none.read_ahead-1M",
         "local.host.raw.none.read_ahead-0.scheduler-none",
-    ]  # fmt: skip
+    ]
     guests = {case.scenario.host_slug for case in matrix.cases}
     assert guests == set(hosts)
 

@@ -4,8 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from pvebench.drivers.host import ProcProbe, host_facts
-from pvebench.drivers.host.procfs import qemu_cpu
+from pvebench.drivers.host.procfs import ProcProbe, host_facts, qemu_cpu
 from pvebench.model.host import HostSnapshot
 from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, window_samples
@@ -21,9 +20,11 @@ def process_tree(root: Path) -> Path:
     """A /proc as QEMU's looks: a vcpu thread, an I/O thread, the main loop, a worker."""
     process = root / "proc" / "7"
     threads = {
-        "7": ("qemu-system-x86", 50, 50), "8": ("CPU 0/TCG", 300, 100),
-        "9": ("IO mon_iothread", 20, 30), "10": ("worker (a) b", 10, 0),
-    }  # fmt: skip
+        "7": ("qemu-system-x86", 50, 50),
+        "8": ("CPU 0/TCG", 300, 100),
+        "9": ("IO mon_iothread", 20, 30),
+        "10": ("worker (a) b", 10, 0),
+    }
     for number, (name, user, system) in threads.items():
         task = process / "task" / number
         task.mkdir(parents=True)
@@ -40,8 +41,11 @@ def process_tree(root: Path) -> Path:
 def test_qemus_cpu_is_split_by_thread_and_the_rest_is_other(tmp_path: Path) -> None:
     seconds = qemu_cpu(process_tree(tmp_path), 7)
     assert seconds == {
-        "qemu": 600 / TICKS, "vcpu": 400 / TICKS, "iothread": 50 / TICKS, "other": 150 / TICKS,
-    }  # fmt: skip
+        "qemu": 600 / TICKS,
+        "vcpu": 400 / TICKS,
+        "iothread": 50 / TICKS,
+        "other": 150 / TICKS,
+    }
 
 
 def test_the_hosts_total_leaves_out_idle_iowait_and_guest_time_counted_twice(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.analysis.attribution import differences, known_issues
+from pvebench.analysis.causes import differences, known_issues
 from pvebench.analysis.figures import FIGURES
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError
@@ -104,11 +104,14 @@ def test_cases_without_the_option_that_an_issue_needs_do_not_match() -> None:
     before, after = {"qemu_package": "8.1.2-4"}, {"qemu_package": "8.1.2-5"}
     scsi = {"bus": "scsi", "iothread": "1"}
     matches = [
-        [match.issue.id for match in known_issues(
-            load_known_issues(), before, after, {"cpu_cost": -0.5}, members
-        )]
+        [
+            match.issue.id
+            for match in known_issues(
+                load_known_issues(), before, after, {"cpu_cost": -0.5}, members
+            )
+        ]
         for members in ([scsi], [VIRTIO], [scsi] * 4 + [VIRTIO])
-    ]  # fmt: skip
+    ]
     assert matches == [["R4"], [], ["R4"]]
 
 

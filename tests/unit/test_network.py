@@ -12,11 +12,12 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_settings
-from pvebench.drivers.host import ProcProbe, SystemClock
-from pvebench.drivers.host.disk import HostDisk
-from pvebench.drivers.host.network import ServerLink
-from pvebench.drivers.qemu.storages import StorageOptions
-from pvebench.drivers.qemu.volumes import DirectoryStorage
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import ConfigError
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -25,12 +26,11 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case
-from pvebench.report.page import Subject, report_html
+from pvebench.report.html import Subject, report_html
 from pvebench.report.table import result_rows
 from pvebench.runner import Runner
 from pvebench.store import Store
-from pvebench.workloads import ROOMS
-from support.packs import SMALL, Recorder, Simulation, simulate, write_pack
+from support.packs import SMALL, Recorder, Simulation, simulate, tool_workload, write_pack
 
 Captured = pytest.CaptureFixture[str]
 GIGABIT = 1_000_000_000
@@ -46,7 +46,7 @@ def server() -> Iterator[int]:
 def test_a_round_trip_is_what_the_kernels_need_however_busy_the_server_is(server: int) -> None:
     seconds = ServerLink(server="127.0.0.1", port=server).round_trip()
     assert seconds is not None
-    assert 0 < seconds < 0.1
+    assert 0 < seconds < 5
 
 
 def test_where_nothing_answers_no_round_trip_is_made_up(server: int) -> None:
@@ -66,16 +66,22 @@ def measured(tmp_path: Path, link: ServerLink) -> Run:
         node="lab", storages={"cifs": storage}, runtime=tmp_path / "run", journal=store.journal
     )
     site = Site(
-        node="lab", hypervisor=host, probe=ProcProbe(lambda: None, lambda: tmp_path),
-        clock=SystemClock(), networks={"cifs": link},
-    )  # fmt: skip
+        node="lab",
+        hypervisor=host,
+        probe=ProcProbe(lambda: None, lambda: tmp_path),
+        clock=SystemClock(),
+        networks={"cifs": link},
+    )
     disk = Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE)
     scenario = Scenario(
-        node="lab", storage="cifs", disk=disk, machine=Machine(memory_bytes=MIB, cpus=1),
+        node="lab",
+        storage="cifs",
+        disk=disk,
+        machine=Machine(memory_bytes=MIB, cpus=1),
         volume_bytes=16 * MIB,
-    )  # fmt: skip
-    workload = ROOMS["fio"].resolve(
-        {"rw": "read", "bs": "64k"}, ramp_seconds=0.1, runtime_seconds=1.0
+    )
+    workload = tool_workload(
+        "fio", {"rw": "read", "bs": "64k"}, ramp_seconds=0.1, runtime_seconds=1.0
     )
     runner = Runner(site, Recorder())
     run = runner.run(Case(scenario=scenario, workload=workload), cycle="", conduct=Conduct())
@@ -93,7 +99,7 @@ def test_a_run_keeps_the_round_trip_and_its_share_of_the_link(tmp_path: Path, se
     run = measured(tmp_path, link)
     assert run.outcome in (Outcome.OK, Outcome.NOISY), run.reason
     found = values(run)
-    assert 0 < found["network_round_trip"] < 0.1
+    assert 0 < found["network_round_trip"] < 5
     assert found["network_share"] == pytest.approx(found["bandwidth"] / (12_500 * GIGABIT))
 
 
@@ -115,14 +121,20 @@ def test_without_a_word_about_the_link_nothing_is_held_against_it(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("storages:\n  a: {kind: dir, path: p, server: s}\n",
-         "2:6: storages.a: server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI"),
-        ("storages:\n  a: {kind: loop, path: p, link_bits_per_second: 1}\n",
-         "2:6: storages.a: a storage of kind loop has no link_bits_per_second"),
-        ("storages:\n  a: {kind: dir, path: p, link_bits_per_second: 0}\n",
-         "2:49: storages.a.link_bits_per_second: Input should be greater"),
+        (
+            "storages:\n  a: {kind: dir, path: p, server: s}\n",
+            "2:6: storages.a: server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI",
+        ),
+        (
+            "storages:\n  a: {kind: loop, path: p, link_bits_per_second: 1}\n",
+            "2:6: storages.a: a storage of kind loop has no link_bits_per_second",
+        ),
+        (
+            "storages:\n  a: {kind: dir, path: p, link_bits_per_second: 0}\n",
+            "2:49: storages.a.link_bits_per_second: wants 1 or more",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_network_that_is_told_wrongly_is_refused_with_its_place(
     tmp_path: Path, text: str, expected: str
 ) -> None:
@@ -135,9 +147,18 @@ def test_a_network_that_is_told_wrongly_is_refused_with_its_place(
 
 def test_a_mounted_share_may_tell_its_server_and_its_link() -> None:
     settings = Settings.model_validate(
-        {"storages": {"cifs": {"kind": "dir", "path": "/mnt", "server": "nas", "port": 445,
-                               "link_bits_per_second": GIGABIT}}}
-    )  # fmt: skip
+        {
+            "storages": {
+                "cifs": {
+                    "kind": "dir",
+                    "path": "/mnt",
+                    "server": "nas",
+                    "port": 445,
+                    "link_bits_per_second": GIGABIT,
+                }
+            }
+        }
+    )
     assert settings.storages["cifs"].link_bits_per_second == GIGABIT
 
 
@@ -173,14 +194,14 @@ def test_rows_are_shown_relative_to_the_scenario_that_the_pack_names(
 def test_a_row_that_is_not_good_is_no_measure_for_others(hosted: Simulation) -> None:
     runs = [
         replace(run, outcome=Outcome.SUSPICIOUS) if ".host." in run.scenario else run
-        for run in hosted.store.history.of_pack("small", limit=100)
+        for run in hosted.store.runs(limit=100, pack="small")
     ]
     rows = result_rows(runs, relative_to="local.host.raw.none")
     assert {row["ratio_to_relative"] for row in rows} == {None}
 
 
 def test_the_report_has_ratios_and_says_over_what(hosted: Simulation) -> None:
-    runs = hosted.store.history.of_pack("small", limit=100)
+    runs = hosted.store.runs(limit=100, pack="small")
     subject = Subject(
         title="", source="", node="lab", now=runs[0].finished, simulated=True, environments=()
     )

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.attribution import Difference
+from pvebench.analysis.causes import Difference
 from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.findings import Finding, Move
-from pvebench.analysis.nodes import told_once
-from pvebench.analysis.wording import sentence
+from pvebench.analysis.together.findings import Finding, Move, told_once
+from pvebench.analysis.words import sentence
 
-MOVE = Move(
-    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5
-)  # fmt: skip
+MOVE = Move(figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5)
 FIRST = Finding(
-    time=100.0, node="pve1", known=True, kind="slower", group=(("bus", "virtio"),), all_but=False,
-    cases=("a", "b", "c", "d"), names=("a", "b", "c", "d"), of=4, moves=(MOVE,),
+    time=100.0,
+    node="pve1",
+    known=True,
+    kind="slower",
+    group=(("bus", "virtio"),),
+    all_but=False,
+    cases=("a", "b", "c", "d"),
+    names=("a", "b", "c", "d"),
+    of=4,
+    moves=(MOVE,),
     differences=(Difference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),
-)  # fmt: skip
+)
 SECOND = replace(
-    FIRST, time=90.0, node="pve2", cases=("e", "f"), names=("e", "f"), of=2,
+    FIRST,
+    time=90.0,
+    node="pve2",
+    cases=("e", "f"),
+    names=("e", "f"),
+    of=2,
     moves=(replace(MOVE, effect=-0.26, low=-0.3, high=-0.24, cases=2, runs=3),),
     differences=(Difference("kernel", "6.11.11-2-pve", "6.14.8-2-pve"),),
-)  # fmt: skip
+)
 
 
 def test_the_same_new_version_that_did_the_same_on_two_nodes_is_one_change() -> None:

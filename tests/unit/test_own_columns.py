@@ -9,10 +9,16 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError
-from pvebench.report.columns import Mapped, read_columns
-from pvebench.report.library import Library
-from pvebench.report.numerals import Decimal, Unclear, decimal_of, number, step
-from pvebench.report.series import ReferenceRow
+from pvebench.references.columns import ColumnMapping, read_columns
+from pvebench.references.delimited import (
+    Decimal,
+    Unclear,
+    decimal_number,
+    decimal_of,
+    last_digit_step,
+)
+from pvebench.references.library import ReferenceLibrary
+from pvebench.references.reference_series import ReferenceRow
 
 Captured = pytest.CaptureFixture[str]
 GERMAN = """\
@@ -22,28 +28,33 @@ Sicherung;write;1M;112,5;117,96;–
 "Alt; vom Vorjahr";randwrite;4k;1.553;63,65;
 """
 COLUMNS = {
-    "case": "Testfall", "rw": "Muster", "bs": "Blockgröße", "iops": "E/A pro s",
-    "bandwidth": "Durchsatz (MB/s)", "latency_mean": "Latenz [ms]",
-}  # fmt: skip
+    "case": "Testfall",
+    "rw": "Muster",
+    "bs": "Blockgröße",
+    "iops": "E/A pro s",
+    "bandwidth": "Durchsatz (MB/s)",
+    "latency_mean": "Latenz [ms]",
+}
 
 
 def read(text: str, decimal: Decimal | None = None, **changes: str | None) -> list[ReferenceRow]:
     columns = {key: value for key, value in (COLUMNS | changes).items() if value is not None}
-    return list(read_columns("t.csv", text, Mapped(columns, decimal=decimal)))
+    return list(read_columns("t.csv", text, ColumnMapping(columns, decimal=decimal)))
 
 
 def complaint(text: str, columns: dict[str, str], units: dict[str, str] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
-        read_columns("t.csv", text, Mapped(columns, units or {}))
+        read_columns("t.csv", text, ColumnMapping(columns, units or {}))
     return str(caught.value)
 
 
 def test_a_german_table_is_read_with_its_commas_and_semicolons() -> None:
     first, second, third = read(GERMAN)
     assert first.values == {
-        ("iops", "read"): 15539.0, ("bandwidth", "read"): pytest.approx(63.65e6),
+        ("iops", "read"): 15539.0,
+        ("bandwidth", "read"): pytest.approx(63.65e6),
         ("clat_mean", "read"): pytest.approx(0.0164),
-    }  # fmt: skip
+    }
     assert first.place["table"] == "Datenbank"
     assert first.match == {"rw": "randread", "bs": 4096, "tool": "fio"}
     assert second.values["iops", "write"] == 112.5
@@ -71,18 +82,24 @@ Datenbank,randread,4k,"15,539.0",63.65,16.4
 @pytest.mark.parametrize("mark", ["\t", "|", ";", ","])
 def test_the_delimiter_is_found_out(mark: str) -> None:
     text = f"mode{mark}rate\nread{mark}100\n"
-    (row,) = read_columns("t.csv", text, Mapped({"direction": "mode", "iops": "rate"}))
+    (row,) = read_columns("t.csv", text, ColumnMapping({"direction": "mode", "iops": "rate"}))
     assert row.values == {("iops", "read"): 100.0}
 
 
 def test_reads_and_writes_of_one_row_have_columns_of_their_own() -> None:
     text = "Lauf;R IOPS;W IOPS;R MiB/s\n1;100;50;0,390625\n"
-    columns = {"case": "Lauf", "read_iops": "R IOPS", "write_iops": "W IOPS",
-               "read_bandwidth": "R MiB/s"}  # fmt: skip
-    (row,) = read_columns("t.csv", text, Mapped(columns, {"read_bandwidth": "MiB/s"}))
+    columns = {
+        "case": "Lauf",
+        "read_iops": "R IOPS",
+        "write_iops": "W IOPS",
+        "read_bandwidth": "R MiB/s",
+    }
+    (row,) = read_columns("t.csv", text, ColumnMapping(columns, {"read_bandwidth": "MiB/s"}))
     assert row.values == {
-        ("iops", "read"): 100.0, ("iops", "write"): 50.0, ("bandwidth", "read"): 409600.0,
-    }  # fmt: skip
+        ("iops", "read"): 100.0,
+        ("iops", "write"): 50.0,
+        ("bandwidth", "read"): 409600.0,
+    }
 
 
 def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> None:
@@ -93,35 +110,52 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
         said == "t.csv:3:6: '1.234' may mean 1.234 or 1234; say --decimal point or --decimal comma"
     )
     for decimal, value in ((Decimal.COMMA, 1234.0), (Decimal.POINT, 1.234)):
-        rows = read_columns("t.csv", text, Mapped(columns, decimal=decimal))
+        rows = read_columns("t.csv", text, ColumnMapping(columns, decimal=decimal))
         assert rows[1].values["iops", "read"] == value
 
 
 @pytest.mark.parametrize(
     ("text", "columns", "expected"),
     [
-        ("a;b\nread;1,5\nread;2.5\n", {"rw": "a", "iops": "b"},
-         "t.csv:3:6: '2.5' has a decimal point, '1,5' before it a decimal comma"),
+        (
+            "a;b\nread;1,5\nread;2.5\n",
+            {"rw": "a", "iops": "b"},
+            "t.csv:3:6: '2.5' has a decimal point, '1,5' before it a decimal comma",
+        ),
         ("a;b\nread;many\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: 'many' is no number"),
         ('a;b\n"re;ad";x1\n', {"rw": "a", "iops": "b"}, "t.csv:2:9: 'x1' is no number"),
-        ("a;b\nread;1\n", {"rw": "a", "iops": "IOPS"},
-         "t.csv:1:1: no column 'IOPS'; the columns are: a, b"),
-        ("a;b\nread;1;2\n", {"rw": "a", "iops": "b"},
-         "t.csv:2:1: 3 cells, but the header has 2"),
-        ("a;b\nrandrw;1\n", {"rw": "a", "iops": "b"},
-         "t.csv:2:1: 'randrw' does not say which way: read or write"),
-        ("a;b\nread;1\n", {"rw": "a", "bandwidth": "b"},
-         "t.csv:1:3: 'b' does not say its unit; say it: --unit bandwidth=MB/s"),
-        ("a;b (KB/s)\nread;1\n", {"rw": "a", "bandwidth": "b (KB/s)"},
-         "t.csv:1:3: 'KB/s' is no unit of bandwidth; these are: B/s, kB/s, MB/s"),
-        ("a;b;c\nread;4 Kilo;1\n", {"rw": "a", "bs": "b", "iops": "c"},
-         "t.csv:2:6: '4 Kilo' is not a size"),
+        (
+            "a;b\nread;1\n",
+            {"rw": "a", "iops": "IOPS"},
+            "t.csv:1:1: no column 'IOPS'; the columns are: a, b",
+        ),
+        ("a;b\nread;1;2\n", {"rw": "a", "iops": "b"}, "t.csv:2:1: 3 cells, but the header has 2"),
+        (
+            "a;b\nrandrw;1\n",
+            {"rw": "a", "iops": "b"},
+            "t.csv:2:1: 'randrw' does not say which way: read or write",
+        ),
+        (
+            "a;b\nread;1\n",
+            {"rw": "a", "bandwidth": "b"},
+            "t.csv:1:3: 'b' does not say its unit; say it: --unit bandwidth=MB/s",
+        ),
+        (
+            "a;b (KB/s)\nread;1\n",
+            {"rw": "a", "bandwidth": "b (KB/s)"},
+            "t.csv:1:3: 'KB/s' is no unit of bandwidth; these are: B/s, kB/s, MB/s",
+        ),
+        (
+            "a;b;c\nread;4 Kilo;1\n",
+            {"rw": "a", "bs": "b", "iops": "c"},
+            "t.csv:2:6: '4 Kilo' is not a size",
+        ),
         ("", {"rw": "a", "iops": "b"}, "t.csv:1:1: the file is empty"),
         ("a\n1\n", {"colour": "a"}, "there is no field 'colour'; fields are: case, storage"),
         ("a\n1\n", {"iops": "a"}, "which way does iops go? Map direction or rw too, or read_iops"),
         ("a\nread\n", {"rw": "a"}, "no number is mapped; map one of iops, bandwidth"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_told_with_line_and_column(
     text: str, columns: dict[str, str], expected: str
 ) -> None:
@@ -136,28 +170,35 @@ def test_a_unit_for_a_column_that_is_not_mapped_is_a_slip() -> None:
 @pytest.mark.parametrize(
     ("text", "decimal", "value"),
     [
-        ("1.234,5", Decimal.COMMA, 1234.5), ("1,234.5", Decimal.POINT, 1234.5),
-        ("15.5k", Decimal.POINT, 15500.0), ("1 234,5", Decimal.COMMA, 1234.5),
-        ("1'234", Decimal.POINT, 1234.0), ("-3,5", Decimal.COMMA, -3.5),
+        ("1.234,5", Decimal.COMMA, 1234.5),
+        ("1,234.5", Decimal.POINT, 1234.5),
+        ("15.5k", Decimal.POINT, 15500.0),
+        ("1 234,5", Decimal.COMMA, 1234.5),
+        ("1'234", Decimal.POINT, 1234.0),
+        ("-3,5", Decimal.COMMA, -3.5),
         ("n/a", Decimal.POINT, None),
     ],
-)  # fmt: skip
+)
 def test_numbers_as_spreadsheets_write_them(
     text: str, decimal: Decimal, value: float | None
 ) -> None:
-    assert number(text, decimal) == value
+    assert decimal_number(text, decimal) == value
 
 
 @pytest.mark.parametrize("text", ["12 34", "1 2", "5m", "1,23,4", "0x10", "1.5 GB"])
 def test_what_is_no_number_is_not_made_one(text: str) -> None:
     for decimal in Decimal:
         with pytest.raises(ValueError, match="is no number"):
-            number(text, decimal)
+            decimal_number(text, decimal)
 
 
 def test_the_last_written_digit_is_known() -> None:
-    assert [step(text, Decimal.COMMA) for text in ("63,65", "15", "1.234")] == [0.01, 1.0, 1.0]
-    assert step("15.5k", Decimal.POINT) == pytest.approx(100.0)
+    assert [last_digit_step(text, Decimal.COMMA) for text in ("63,65", "15", "1.234")] == [
+        0.01,
+        1.0,
+        1.0,
+    ]
+    assert last_digit_step("15.5k", Decimal.POINT) == pytest.approx(100.0)
 
 
 def test_the_decimal_mark_is_what_all_numbers_agree_on() -> None:
@@ -175,7 +216,7 @@ def test_import_takes_a_spreadsheets_file_and_keeps_it(tmp_path: Path, capsys: C
     assert run_cli(["import", str(table), *mapping, "--json", *state]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["line"], row["table"], row["rules"]) == (4, "Alt; vom Vorjahr", ["rate"])
-    assert len(Library(tmp_path / "s" / "references").get("meine").rows) == 3
+    assert len(ReferenceLibrary(tmp_path / "s" / "references").get("meine").rows) == 3
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,15 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from pvebench.cli.instance import StoreSource
-from pvebench.config import Settings
-from pvebench.drivers.simulated import Fault
+from pvebench.drivers.simulated.reality import Fault
 from pvebench.errors import PortInUse
-from pvebench.metrics import CATALOG, Page, Snapshot
+from pvebench.metrics import CATALOG, Page, Snapshot, catalog
+from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.metrics.text import render, render_pieces
 from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.results import PlannedCase
 from pvebench.web import listen
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
@@ -32,26 +33,14 @@ def _is_verdict(name: str) -> bool:
     return name.removeprefix("pvebench_").startswith(words)
 
 
-class FixedSource:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    def snapshot(self, case_key: str | None = None) -> Snapshot:
-        if case_key is None:
-            return self._snapshot
-        chosen = [one for one in self._snapshot.records if one.last.case_key == case_key]
-        return replace(self._snapshot, records=chosen)
-
-
 def snapshot_of(simulation: Simulation, **changes: object) -> Snapshot:
-    store = simulation.store
-    records = [store.case(key) for key in store.case_keys()]
+    view = simulation.results.now
     values: dict[str, object] = {
         "now": simulation.world.clock.now(),
-        "records": [record for record in records if record is not None],
-        "environments": store.environments(),
-        "intervals": dict.fromkeys(store.case_keys(), 300.0),
-        "totals": store.totals(),
+        "records": list(view.cases.values()),
+        "episodes": view.episodes,
+        "intervals": dict.fromkeys(view.cases, 300.0),
+        "totals": view.totals,
         "simulated": True,
     }
     return Snapshot(**(values | changes))  # type: ignore[arg-type] # by name
@@ -64,7 +53,7 @@ def page_of(simulation: Simulation, **changes: object) -> Page:
         "database": lambda families: collect_database(simulation.store.path, families),
     }
     snapshot = snapshot_of(simulation, **changes)
-    page = Page(FixedSource(snapshot), live, now=lambda: snapshot.now)
+    page = Page(lambda: snapshot, live, now=lambda: snapshot.now)
     page.refresh()
     return page
 
@@ -88,8 +77,15 @@ def test_every_case_shows_its_numbers_under_the_labels_of_the_design(
     iops = families["pvebench_iops"].samples
     assert len(iops) == 12
     assert set(iops[0].labels) == {
-        "node", "storage", "bus", "cache", "format", "scenario", "workload", "direction",
-    }  # fmt: skip
+        "node",
+        "storage",
+        "bus",
+        "cache",
+        "format",
+        "scenario",
+        "workload",
+        "direction",
+    }
     assert {sample.labels["direction"] for sample in iops} == {"read", "write"}
 
 
@@ -100,31 +96,57 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
     expected = {metric.exposed for metric in CATALOG.values()}
     # No sync workload ran, the simulated host moves no bytes, and nothing runs or is due.
     absent = {
-        "pvebench_fsync_latency_percentile_seconds", "pvebench_host_io_bytes",
-        "pvebench_host_context_switches_per_second", "pvebench_current_run_info",
+        "pvebench_fsync_latency_percentile_seconds",
+        "pvebench_host_io_bytes",
+        "pvebench_host_context_switches_per_second",
+        "pvebench_current_run_info",
         "pvebench_next_run_timestamp_seconds",
         # No pack waited for steadiness or measured the boot; no settings were loaded.
-        "pvebench_steady_seconds", "pvebench_steady_slope_ratio", "pvebench_guest_boot_seconds",
-        "pvebench_config_info", "pvebench_config_last_reload_successful",
+        "pvebench_steady_seconds",
+        "pvebench_steady_slope_ratio",
+        "pvebench_guest_boot_seconds",
+        "pvebench_config_info",
+        "pvebench_config_last_reload_successful",
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nobody has judged yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
         # Nothing holds the worker, no upgrade waits, no storage has a limit, no node_exporter.
-        "pvebench_scheduler_hold", "pvebench_environment_pending_info",
+        "pvebench_scheduler_hold",
+        "pvebench_environment_pending_info",
         "pvebench_environment_change_info",
-        "pvebench_month_written_bytes", "pvebench_write_budget_bytes",
-        "pvebench_storage_free_bytes", "pvebench_storage_free_floor_bytes",
-        "pvebench_write_budget_used_ratio", "pvebench_storage_info",
-        "pvebench_pve_api_requests_total", "pvebench_pve_api_request_failures_total",
+        "pvebench_month_written_bytes",
+        "pvebench_write_budget_bytes",
+        "pvebench_storage_free_bytes",
+        "pvebench_storage_free_floor_bytes",
+        "pvebench_write_budget_used_ratio",
+        "pvebench_storage_info",
+        "pvebench_pve_api_requests_total",
+        "pvebench_pve_api_request_failures_total",
         "pvebench_host_pressure_ratio",
         # The simulated device counts no bytes, has no host row, and nothing is doubtful.
-        "pvebench_device_share_ratio", "pvebench_flush_share_ratio", "pvebench_guest_to_host_ratio",
-        "pvebench_guest_cpu_wait_cores", "pvebench_run_suspicion",
+        "pvebench_device_share_ratio",
+        "pvebench_flush_share_ratio",
+        "pvebench_guest_to_host_ratio",
+        "pvebench_guest_cpu_wait_cores",
+        "pvebench_run_suspicion",
         # The pack runs each case once in a cycle, and on no server's storage.
-        "pvebench_pass_to_first_ratio", "pvebench_network_share_ratio",
+        "pvebench_pass_to_first_ratio",
+        "pvebench_network_share_ratio",
         "pvebench_network_round_trip_seconds",
-    }  # fmt: skip
+    }
     assert expected - shown == absent
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["plain", "openmetrics"])
+def test_pieces_say_what_the_library_says_of_the_whole(opened: bool) -> None:
+    """The witness is prometheus_client: its text of both families at once."""
+    families = Families()
+    for metric in (catalog.IOPS, catalog.RUNS):
+        for direction in ("read", 'wr\\i"te\n# HELP'):
+            families.add(metric, dict.fromkeys(metric.labels, "x") | {"direction": direction}, 1e9)
+    pieces = render_pieces(families.families()).values()
+    together = b"".join(one.head.choose(opened=opened) + one.samples for one in pieces)
+    assert together == render(families.families()).choose(opened=opened)
 
 
 def test_a_suspicious_run_names_its_reason_and_does_not_replace_the_last_good_one(
@@ -136,12 +158,16 @@ def test_a_suspicious_run_names_its_reason_and_does_not_replace_the_last_good_on
     doubt = Sample("suspicion", None, 1.0, Unit.RATIO, "beats_host")
     wild = [replace(one, value=1e9) for one in good.samples if one.metric == "iops"]
     later = good.finished + timedelta(seconds=30)
-    simulation.store.add_run(
+    simulation.results.keep(
         replace(
-            good, uid="doubtful", outcome=Outcome.SUSPICIOUS, reason="too good", finished=later,
+            good,
+            uid="doubtful",
+            outcome=Outcome.SUSPICIOUS,
+            reason="too good",
+            finished=later,
             samples=(*wild, doubt),
         )
-    )  # fmt: skip
+    )
     shown = page_of(simulation, now=later).render()[0].decode()
     suspicions = [
         sample
@@ -211,9 +237,7 @@ def test_results_older_than_the_maximum_leave_the_page(simulation: Simulation) -
     assert "pvebench_build_info" in shown
 
 
-def test_a_failed_attempt_keeps_the_last_good_value_and_is_shown_as_failed(
-    tmp_path: Path,
-) -> None:
+def test_a_failed_attempt_keeps_the_last_good_value_and_is_shown_as_failed(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, cycles=2)
     for _ in range(13):
         simulation.worker.step()
@@ -235,15 +259,13 @@ def test_an_empty_store_gives_a_page_without_results(tmp_path: Path) -> None:
     assert {"pvebench_build_info", "pvebench_scheduler_state", "pvebench_results"} <= shown
 
 
-def test_the_store_source_shows_only_cases_of_the_present_packs(simulation: Simulation) -> None:
-    keys = simulation.store.case_keys()
-    source = StoreSource(
-        simulation.store,
-        lambda: Settings(node="lab"),
-        lambda: {keys[0]: 60.0, "unknown": 60.0},
-        simulation.world.clock.now,
-    )
-    assert [record.last.case_key for record in source.snapshot().records] == [keys[0]]
+def test_only_cases_of_the_present_packs_are_shown(simulation: Simulation) -> None:
+    key, record = next(iter(simulation.results.now.cases.items()))
+    planned = PlannedCase(key=key, definition=record.definition, every_seconds=60.0)
+    view = replace(simulation.results.now, planned={key: planned, "untried": planned})
+    shown = metrics.snapshot_of(view, now=simulation.world.clock.now(), max_age_seconds=60.0)
+    assert [one.key for one in shown.records] == [key]
+    assert shown.intervals == {key: 60.0, "untried": 60.0}
 
 
 @pytest.fixture
@@ -280,12 +302,7 @@ def test_a_changed_case_is_shown_anew_and_the_others_stay_as_they_were(tmp_path:
     for _ in range(13):
         simulation.worker.step()
 
-    class Growing(FixedSource):
-        def snapshot(self, case_key: str | None = None) -> Snapshot:
-            self._snapshot = snapshot_of(simulation)
-            return super().snapshot(case_key)
-
-    page = Page(Growing(snapshot_of(simulation)), {}, now=simulation.world.clock.now)
+    page = Page(lambda: snapshot_of(simulation), {}, now=simulation.world.clock.now)
     page.refresh()
     before = values_of(page, "pvebench_run_timestamp_seconds")
     for _ in range(2):
@@ -312,7 +329,7 @@ def test_a_result_leaves_the_page_when_it_becomes_too_old_without_any_new_one(
 ) -> None:
     snapshot = snapshot_of(simulation)
     time = [snapshot.now]
-    page = Page(FixedSource(snapshot), {}, now=lambda: time[0])
+    page = Page(lambda: snapshot, {}, now=lambda: time[0])
     page.refresh()
     assert "pvebench_iops" in names(page.render()[0].decode())
     time[0] += timedelta(days=15)
@@ -324,7 +341,7 @@ def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
 ) -> None:
     module = __import__("pvebench.metrics.page", fromlist=["x"])
     real = module.CASE_COLLECTORS["results"]
-    spoilt = simulation.store.case_keys()[0]
+    spoilt = next(iter(simulation.results.now.cases))
 
     def broken(snapshot: Snapshot, families: Families) -> None:
         if snapshot.records[0].last.case_key == spoilt:
@@ -343,15 +360,14 @@ def test_a_case_that_means_something_else_now_is_told_by_its_next_result(
     simulation: Simulation,
 ) -> None:
     snapshot = snapshot_of(simulation)
-    source = FixedSource(snapshot)
-    page = Page(source, {}, now=lambda: snapshot.now)
+    shown = [snapshot]
+    page = Page(lambda: shown[-1], {}, now=lambda: snapshot.now)
     page.refresh()
     *others, first = snapshot.records  # of several cases of one workload the last is heard
-    workload = {**first.last.definition["workload"], "title": "Told anew"}
-    last = replace(first.last, definition={**first.last.definition, "workload": workload})
-    source._snapshot = replace(snapshot, records=[*others, replace(first, last=last)])
+    last = replace(first.last, definition=replace(first.definition, title="Told anew"))
+    shown.append(replace(snapshot, records=[*others, replace(first, last=last)]))
     assert 'title="Told anew"' not in page.render()[0].decode()
-    page.refresh(first.last.case_key)
+    page.refresh(first.key)
     assert 'title="Told anew"' in page.render()[0].decode()
 
 
@@ -360,15 +376,14 @@ def test_an_older_reading_never_replaces_a_newer_one(simulation: Simulation) -> 
     older = replace(newest, totals=replace(newest.totals, runs=1))
     begun, go_on = threading.Event(), threading.Event()
 
-    class Slow:
-        def snapshot(self, case_key: str | None = None) -> Snapshot:
-            if threading.current_thread().name == "slow":
-                begun.set()
-                go_on.wait(10)
-                return older
-            return newest
+    def source() -> Snapshot:
+        if threading.current_thread().name == "slow":
+            begun.set()
+            go_on.wait(10)
+            return older
+        return newest
 
-    page = Page(Slow(), {}, now=lambda: newest.now)
+    page = Page(source, {}, now=lambda: newest.now)
     slow = threading.Thread(target=page.refresh, name="slow")
     quick = threading.Thread(target=page.refresh)
     slow.start()

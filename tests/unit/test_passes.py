@@ -14,9 +14,8 @@ from pvebench.metrics import Snapshot
 from pvebench.metrics.families import Families
 from pvebench.metrics.results import collect_results
 from pvebench.model.run import Outcome, Run
-from pvebench.report.several import of_pass
 from pvebench.report.sheets import csv_text
-from pvebench.report.table import result_rows
+from pvebench.report.table import of_pass, result_rows
 from pvebench.scheduler.passes import Passes
 from pvebench.web.details import case_view, run_view
 from support.packs import SMALL, Simulation, simulate, write_pack
@@ -47,7 +46,7 @@ def ratios(run: Run) -> list[float]:
 
 def test_each_run_knows_its_pass_and_a_new_cycle_counts_anew(simulation: Simulation) -> None:
     assert [run.pass_number for run in runs_of(simulation, "virtio")] == [1, 2, 3, 1, 2, 3]
-    stored = simulation.store.history.of_pack("small", limit=100)
+    stored = simulation.store.runs(limit=100, pack="small")
     assert sorted(run.pass_number for run in stored) == sorted([1, 2, 3] * 4)
 
 
@@ -71,7 +70,7 @@ def test_after_a_first_pass_that_failed_nothing_is_compared_but_the_pass_counts(
 
 
 def test_the_table_has_first_and_last_pass_of_the_newest_cycle(simulation: Simulation) -> None:
-    stored = simulation.store.history.of_pack("small", limit=100)
+    stored = simulation.store.runs(limit=100, pack="small")
     row = next(row for row in result_rows(stored) if row["bus"] == "virtio")
     first, *_, last = runs_of(simulation, "virtio")[3:]
     assert (row["pass"], row["passes"]) == (3, 3)
@@ -82,7 +81,7 @@ def test_the_table_has_first_and_last_pass_of_the_newest_cycle(simulation: Simul
 
 
 def test_a_pass_that_was_not_good_has_no_value(simulation: Simulation) -> None:
-    stored = simulation.store.history.of_pack("small", limit=100)
+    stored = simulation.store.runs(limit=100, pack="small")
     bad = [
         replace(run, outcome=Outcome.FAILED, samples=()) if run.pass_number == 1 else run
         for run in stored
@@ -95,11 +94,10 @@ def test_a_pass_that_was_not_good_has_no_value(simulation: Simulation) -> None:
 
 def test_the_ratio_of_the_last_run_to_its_first_pass_is_a_metric(simulation: Simulation) -> None:
     store = simulation.store
-    records = [record for key in store.case_keys() if (record := store.case(key)) is not None]
+    records = [record for key in store.cases() if (record := store.cases().get(key)) is not None]
     snapshot = Snapshot(
-        now=simulation.world.clock.now(), records=records, environments=[], intervals={},
-        totals=store.totals(),
-    )  # fmt: skip
+        now=simulation.world.clock.now(), records=records, intervals={}, totals=store.totals()
+    )
     families = Families()
     collect_results(snapshot, families)
     (family,) = (one for one in families.families() if one.name == "pvebench_pass_to_first_ratio")
@@ -110,8 +108,8 @@ def test_the_ratio_of_the_last_run_to_its_first_pass_is_a_metric(simulation: Sim
 
 
 def test_the_pages_of_a_case_and_a_run_tell_the_pass(simulation: Simulation) -> None:
-    (key, *_) = simulation.store.case_keys()
-    case = case_view(simulation.store, key, simulation.world.clock.now())
+    (key, *_) = simulation.store.cases()
+    case = case_view(simulation.store, simulation.results.now, key, simulation.world.clock.now())
     assert case is not None
     assert [run.pass_number for run in case.runs] == [3, 2, 1, 3, 2, 1]
     run = run_view(simulation.store, case.runs[0].number)
@@ -120,7 +118,7 @@ def test_the_pages_of_a_case_and_a_run_tell_the_pass(simulation: Simulation) -> 
 
 
 def test_runs_of_one_pass_are_chosen(simulation: Simulation) -> None:
-    stored = simulation.store.history.of_pack("small", limit=100)
+    stored = simulation.store.runs(limit=100, pack="small")
     assert {run.pass_number for run in of_pass(stored, 3)} == {3}
     assert len(of_pass(stored, 1)) == 4
 
@@ -141,7 +139,7 @@ def test_results_show_one_pass_when_asked(simulation: Simulation, capsys: Captur
 def test_runs_from_before_passes_were_counted_belong_to_none(tmp_path: Path) -> None:
     simulation = simulate(tmp_path, pack=write_pack(tmp_path), cycles=1)
     simulation.worker.run()
-    stored = simulation.store.history.of_pack("small", limit=10)
+    stored = simulation.store.runs(limit=10, pack="small")
     older = [replace(run, pass_number=0) for run in stored]
     assert all(row["pass"] is None for row in result_rows(older))
     assert of_pass(older, 1) == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.errors import ConfigError
+from pvebench.metrics.catalog import SCENARIO_INFO
+from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.units import MIB
 from pvebench.plan import Matrix, expand, make_plan, select
@@ -96,9 +99,10 @@ def test_the_plan_counts_boots_switches_fills_time_and_bytes() -> None:
 def test_selection_keeps_what_matches_and_tells_what_it_left_out() -> None:
     matrix = select(quick()[1], only=["local.scsi.*"], skip=["randread-*"])
     assert {case.slug for case in matrix.cases} == {
-        "local.scsi.raw.none/randwrite-4k-qd32", "local.scsi.raw.writeback/randwrite-4k-qd32",
+        "local.scsi.raw.none/randwrite-4k-qd32",
+        "local.scsi.raw.writeback/randwrite-4k-qd32",
         "local.scsi.qcow2.none/randwrite-4k-qd32",
-    }  # fmt: skip
+    }
     reasons = Counter(left.reason for left in matrix.left_out)
     assert (reasons["not selected"], reasons["skipped by selection"]) == (6, 3)
 
@@ -132,20 +136,26 @@ def test_the_default_cluster_size_has_one_name_only(tmp_path: Path) -> None:
     matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
     assert {case.scenario.slug for case in matrix.cases} == {
         f"local.{bus}.qcow2.none{tail}"
-        for bus in ("virtio", "scsi") for tail in ("", ".cluster_size-128k")
-    }  # fmt: skip
+        for bus in ("virtio", "scsi")
+        for tail in ("", ".cluster_size-128k")
+    }
 
 
 def test_a_list_of_values_sweeps_an_option_of_a_workload(tmp_path: Path) -> None:
     text = SMALL.replace("iodepth: 8", "iodepth: [1, 4], numjobs: [1, 2]")
     pack = load_pack(write_pack(tmp_path, text))
     assert [workload.slug for workload in pack.workloads] == [
-        "randread-4k-qd1", "randread-4k-qd1-j2", "randread-4k-qd4", "randread-4k-qd4-j2",
-    ]  # fmt: skip
+        "randread-4k-qd1",
+        "randread-4k-qd1-j2",
+        "randread-4k-qd4",
+        "randread-4k-qd4-j2",
+    ]
 
 
 def test_a_sweep_over_nothing_and_one_that_repeats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"14:42: fio.iodepth: a sweep over no values"):
+    with pytest.raises(
+        ConfigError, match=r"14:42: workloads.0.fio.iodepth: a sweep over no values"
+    ):
         load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "iodepth: []")))
     with pytest.raises(ConfigError, match="same workload as entry 1"):
         load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "iodepth: [4, 4]")))
@@ -169,3 +179,13 @@ def test_two_passes_of_filling_are_made_and_counted(tmp_path: Path) -> None:
         expand(load_pack(tmp_path / "pack.yaml"), node="lab", storages=STORAGES), seed=1
     )
     assert plan.bytes_written == 2 * 64 * MIB
+
+
+def test_everything_that_a_scenario_means_is_a_label_of_its_info() -> None:
+    found = quick()[1].cases[0].scenario
+    cached = replace(found.disk, cache=Cache.WRITEBACK)
+    scenario = replace(found, disk=cached, host_cache=HostCache.WARM)
+    told = {**scenario.meaning(), **scenario.labels()}
+    # Of the volume's content, which is the same for all scenarios of a pack.
+    unlabelled = {"file_name", "file_bytes", "fill_passes", "fill_compress"}
+    assert set(SCENARIO_INFO.labels) == set(told) - unlabelled

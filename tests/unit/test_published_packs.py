@@ -10,15 +10,20 @@ from click.testing import CliRunner
 
 from pvebench.cli.main import cli
 from pvebench.config import Pack, load_pack
+from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
-from pvebench.model.rules import STORAGE_KINDS
 from pvebench.plan import expand, make_plan
 from support.packs import ROOT
 
 NAMES = (
-    "bus-format-2012", "cache-bus-format-2017", "lvmcache-2019", "media-sweep-2018", "raid-2017",
-    "shared-storage-2021", "zfs-mdadm-2016",
-)  # fmt: skip
+    "bus-format-2012",
+    "cache-bus-format-2017",
+    "lvmcache-2019",
+    "media-sweep-2018",
+    "raid-2017",
+    "shared-storage-2021",
+    "zfs-mdadm-2016",
+)
 
 
 def load(name: str) -> Pack:

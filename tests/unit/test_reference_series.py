@@ -9,9 +9,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError, StoreError
-from pvebench.report.library import Library
-from pvebench.report.reading import PUBLISHED, published, read_file
-from pvebench.report.shapes import step
+from pvebench.references.forms import printed_step
+from pvebench.references.library import PUBLISHED, ReferenceLibrary, published, read_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
 Captured = pytest.CaptureFixture[str]
@@ -21,9 +20,13 @@ HEADER = "table,rw,block_size_bytes,file_size,bus,format,cache,iops,bandwidth_by
 def test_every_shipped_table_is_read_in_full() -> None:
     counts = {name: len(published(name).rows) for name in PUBLISHED}
     assert counts == {
-        "bus-format-2012": 12, "cache-bus-format-2017": 216, "lvmcache-2019": 18, "media-2018": 20,
-        "raid-2017": 19, "shared-storage-2021": 72,
-    }  # fmt: skip
+        "bus-format-2012": 12,
+        "cache-bus-format-2017": 216,
+        "lvmcache-2019": 18,
+        "media-2018": 20,
+        "raid-2017": 19,
+        "shared-storage-2021": 72,
+    }
 
 
 def test_the_rows_of_2017_that_cannot_be_true_are_found() -> None:
@@ -63,7 +66,7 @@ def test_megabytes_may_be_of_either_kind_where_a_table_does_not_say() -> None:
 
 
 def test_the_last_printed_digit_is_known() -> None:
-    assert [step(text) for text in ("5.3", "0.046", "42", "42.0", "")] == pytest.approx(
+    assert [printed_step(text) for text in ("5.3", "0.046", "42", "42.0", "")] == pytest.approx(
         [0.1, 0.001, 1, 1, 1]
     )
 
@@ -71,9 +74,15 @@ def test_the_last_printed_digit_is_known() -> None:
 def test_a_row_is_found_beside_our_own_configuration() -> None:
     series = published("cache-bus-format-2017")
     known = {
-        "bus": "virtio", "format": "qcow2", "cache": "none", "filesystem": "ext4", "iothread": "0",
-        "tool": "fio", "rw": "randwrite", "bs": 4096,
-    }  # fmt: skip
+        "bus": "virtio",
+        "format": "qcow2",
+        "cache": "none",
+        "filesystem": "ext4",
+        "iothread": "0",
+        "tool": "fio",
+        "rw": "randwrite",
+        "bs": 4096,
+    }
     row = series.beside(known)
     assert row is not None
     assert row.values["iops", "write"] == 13963
@@ -85,9 +94,14 @@ def test_a_row_is_found_beside_our_own_configuration() -> None:
 
 def test_the_hosts_own_row_is_not_put_beside_what_guests_reached() -> None:
     known = {
-        "storage": "lvm-off", "bus": "scsi", "format": "raw", "cache": "none", "tool": "fio",
-        "bs": 4096, "iodepth": 32,
-    }  # fmt: skip
+        "storage": "lvm-off",
+        "bus": "scsi",
+        "format": "raw",
+        "cache": "none",
+        "tool": "fio",
+        "bs": 4096,
+        "iodepth": 32,
+    }
     assert published("lvmcache-2019").beside(known) is not None
     assert published("lvmcache-2019").beside(known | {"bus": "host"}) is None
     share = {"storage": "cifs", "bus": "host", "tool": "fio", "rw": "write", "bs": 1 << 20}
@@ -108,11 +122,15 @@ def test_import_prints_what_contradicts_itself_as_data(tmp_path: Path, capsys: C
     assert run_cli(["import", str(table), "--name", "mine", "--json", *state]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert {key: row[key] for key in ("series", "table", "bus", "format", "cache", "rw")} == {
-        "series": "mine", "table": "1", "bus": "scsi", "format": "raw", "cache": "writeback",
+        "series": "mine",
+        "table": "1",
+        "bus": "scsi",
+        "format": "raw",
+        "cache": "writeback",
         "rw": "randread",
-    }  # fmt: skip
+    }
     assert row["reasons"] == ["read: 1000 IOPS x 4096 bytes are 4096000 bytes/s, not 409600"]
-    kept = Library(tmp_path / "s" / "references").get("mine")
+    kept = ReferenceLibrary(tmp_path / "s" / "references").get("mine")
     assert len(kept.rows) == 2
     assert kept.contradictions()[0]["line"] == 3
 
@@ -128,7 +146,7 @@ def test_json_of_fio_is_a_series_of_its_jobs(tmp_path: Path) -> None:
     series = read_file(GOLDEN / "randread.json", name="x", date="2026-11-21")
     assert series.rows[0].values["iops", "read"] > 0
     assert series.contradictions() == []
-    library = Library(tmp_path)
+    library = ReferenceLibrary(tmp_path)
     library.keep(series)
     assert library.get("x") == series
     assert "x" in library.names()
@@ -151,7 +169,7 @@ def test_a_file_of_no_known_form_is_told_with_its_place(
 
 
 def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_told(tmp_path: Path) -> None:
-    library = Library(tmp_path)
+    library = ReferenceLibrary(tmp_path)
     with pytest.raises(StoreError, match="comes with pvebench"):
         library.keep(published("raid-2017"))
     with pytest.raises(StoreError, match="no reference series nobody; known: bus-format-2012"):

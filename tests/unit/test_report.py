@@ -15,7 +15,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.model.run import Outcome
 from pvebench.report.drawing import Curve, bars, curves
-from pvebench.report.page import Subject, report_html, short_names
+from pvebench.report.html import Subject, report_html, short_names
 from pvebench.report.profile import profile
 from pvebench.report.sheets import csv_text, write_xlsx
 from pvebench.report.table import ResultRow, result_rows
@@ -46,24 +46,30 @@ def simulation(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
 
 
 def rows_of(simulation: Simulation) -> list[ResultRow]:
-    return result_rows(simulation.store.history.of_pack("small", limit=1000))
+    return result_rows(simulation.store.runs(limit=1000, pack="small"))
 
 
 def html_of(simulation: Simulation) -> str:
-    runs = simulation.store.history.of_pack(None, limit=1000)
+    runs = simulation.store.runs(limit=1000)
     subject = Subject(
-        title="<Two> & more", source="", node="lab", now=runs[0].finished, simulated=True,
+        title="<Two> & more",
+        source="",
+        node="lab",
+        now=runs[0].finished,
+        simulated=True,
         environments=tuple(simulation.store.environments()),
-    )  # fmt: skip
+    )
     return report_html(subject, runs)
 
 
 def test_a_row_has_the_newest_run_and_the_best_and_median_of_all(simulation: Simulation) -> None:
     row = next(row for row in rows_of(simulation) if row["bus"] == "virtio")
     assert row["good_runs"] == 3
-    case = [run for run in simulation.recorder.runs if run.case.slug == (
-        f"{row['scenario']}/{row['workload']}"
-    )]  # fmt: skip
+    case = [
+        run
+        for run in simulation.recorder.runs
+        if run.case.slug == (f"{row['scenario']}/{row['workload']}")
+    ]
     reached = [s.value for run in case for s in run.samples if s.metric == "iops"]
     assert row["iops"] == reached[-1]
     assert (row["best"], row["median"]) == (max(reached), sorted(reached)[1])
@@ -137,11 +143,13 @@ def test_a_sweep_over_the_depth_is_drawn_as_latency_against_iops(simulation: Sim
 
 
 def test_a_doubtful_run_is_shown_with_its_reason_and_not_counted(simulation: Simulation) -> None:
-    runs = simulation.store.history.of_pack(None, limit=1000)
+    runs = simulation.store.runs(limit=1000)
     doubted = replace(
-        runs[0], outcome=Outcome.SUSPICIOUS, reason="too good to be true",
+        runs[0],
+        outcome=Outcome.SUSPICIOUS,
+        reason="too good to be true",
         finished=runs[0].finished + timedelta(seconds=9),
-    )  # fmt: skip
+    )
     rows = result_rows([doubted, *runs])
     row = next(row for row in rows if row["outcome"] == "suspicious")
     assert row["good_runs"] == 3
@@ -194,9 +202,10 @@ def test_own_and_published_values_are_printed_side_by_side(
         row["scenario"]: row["published"] for row in rows if row["workload"] == "randwrite-4k-qd256"
     }
     assert found == {
-        "local.host.raw.none": 33580.0, "local.virtio.raw.none.filesystem-ext4": 25264.0,
+        "local.host.raw.none": 33580.0,
+        "local.virtio.raw.none.filesystem-ext4": 25264.0,
         "local.virtio.raw.writeback.filesystem-ext4": 40666.0,
-    }  # fmt: skip
+    }
     assert run_cli(["results", *options, "--beside", "published"]) == 0
     assert "25,264 IOPS" in capsys.readouterr().out
 

@@ -6,18 +6,22 @@ import dataclasses
 
 import pytest
 
+from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.layout import Filesystem, Layout
-from pvebench.model.rules import STORAGE_KINDS, why_not, why_not_run
+from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads import ROOMS
+from support.packs import tool_workload
 
 PLAIN = Scenario(
-    node="lab", storage="local", disk=Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE),
-    machine=Machine(memory_bytes=768 * MIB, cpus=1), volume_bytes=512 * MIB,
-)  # fmt: skip
+    node="lab",
+    storage="local",
+    disk=Disk(bus=Bus.SCSI, format=Format.QCOW2, cache=Cache.NONE),
+    machine=Machine(memory_bytes=768 * MIB, cpus=1),
+    volume_bytes=512 * MIB,
+)
 
 
 def with_disk(**options: object) -> Scenario:
@@ -83,9 +87,14 @@ def test_a_combination_that_can_be_is_not_left_out(scenario: Scenario) -> None:
 
 def test_trim_needs_discard_and_the_bare_device() -> None:
     trim = Workload(
-        slug="trim-4k", tool="fio", title="", parameters={}, directions=(Direction.TRIM,),
-        ramp_seconds=0, runtime_seconds=1,
-    )  # fmt: skip
+        slug="trim-4k",
+        tool="fio",
+        title="",
+        parameters={},
+        directions=(Direction.TRIM,),
+        ramp_seconds=0,
+        runtime_seconds=1,
+    )
     assert why_not_run(PLAIN, trim, STORAGE_KINDS["dir"]) == "trim needs discard on"
     assert why_not_run(with_disk(discard=True), trim, STORAGE_KINDS["dir"]) is None
     filed = dataclasses.replace(
@@ -95,7 +104,7 @@ def test_trim_needs_discard_and_the_bare_device() -> None:
 
 
 def tool(name: str, **options: object) -> Workload:
-    return ROOMS[name].resolve(options, ramp_seconds=0, runtime_seconds=4)
+    return tool_workload(name, options, ramp_seconds=0, runtime_seconds=4)
 
 
 HOST = with_disk(bus=Bus.HOST, format=Format.RAW)
@@ -147,7 +156,7 @@ def test_only_the_buses_without_hot_plug_and_the_host_are_cold() -> None:
     assert cold == {
         *((bus, hw) for bus in (Bus.SATA, Bus.IDE, Bus.HOST) for hw in ScsiHw),
         (Bus.SCSI, ScsiHw.LSI),
-    }  # fmt: skip
+    }
 
 
 def test_a_slug_names_what_differs_and_a_volume_only_what_is_its_own() -> None:
@@ -171,9 +180,13 @@ def test_the_fingerprint_does_not_change_with_options_that_are_at_their_default(
 
 def test_settings_of_the_device_below_go_with_the_hosts_row_and_with_guests() -> None:
     disk = Disk(
-        bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE,
-        drive_cache=False, read_ahead=MIB, scheduler="none",
-    )  # fmt: skip
+        bus=Bus.HOST,
+        format=Format.RAW,
+        cache=Cache.NONE,
+        drive_cache=False,
+        read_ahead=MIB,
+        scheduler="none",
+    )
     host = dataclasses.replace(PLAIN, storage="disk", disk=disk)
     guest = dataclasses.replace(host, disk=dataclasses.replace(disk, bus=Bus.SCSI))
     for scenario in (host, guest):

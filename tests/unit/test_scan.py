@@ -8,11 +8,8 @@ import random
 import pytest
 
 from pvebench.analysis.causes import Happening, candidates, gaps
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.scan import PlaceboScan
-from pvebench.analysis.series import History, Point
-from pvebench.analysis.trend import slow_trend
-from pvebench.analysis.unknown import Scans
+from pvebench.analysis.slow_change import slow_trend
+from pvebench.analysis.unknown_times import LevelScan
 
 
 def noise(runs: int, seed: int = 1, sigma: float = 0.02) -> list[float]:
@@ -27,23 +24,24 @@ def stepped(at: int, ratio: float, runs: int = 120, seed: int = 1) -> list[float
     ]
 
 
+def steps_of(values: list[float]) -> list[int]:
+    return [step.index for step in LevelScan(values).detect().steps if not step.mode]
+
+
 @pytest.mark.parametrize("ratio", [0.5, 0.9, 1.1])
-def test_a_step_is_found_once_where_it_was_and_with_its_size(ratio: float) -> None:
-    values = stepped(80, ratio)
-    (found,) = PlaceboScan().detect(values)
+def test_a_step_is_found_once_where_it_was(ratio: float) -> None:
+    (found,) = LevelScan(stepped(80, ratio)).detect().steps
     assert abs(found.index - 80) <= 2
-    assert 81 <= found.seen <= 88
-    points = tuple(Point(float(run), "", math.exp(value)) for run, value in enumerate(values))
-    (step,) = Scans().steps(
-        History(case="c", of="c", name="c", figure=FIGURES["throughput"], labels={}, points=points)
-    )
-    assert step.low <= math.log(ratio) <= step.high
+    assert 85 <= found.seen <= 95
+    assert found.effect == pytest.approx(math.log(ratio), abs=0.03)
 
 
-def test_two_runs_far_off_are_no_change_before_the_third() -> None:
-    values = stepped(80, 0.8)
-    assert PlaceboScan().detect(values[:82]) == ()
-    assert [step.index for step in PlaceboScan().detect(values[:83])] == [80]
+def test_a_bad_day_of_five_runs_is_a_doubt_and_no_step() -> None:
+    values = stepped(80, 0.7)
+    scanned = LevelScan(values[:85]).detect()
+    assert (scanned.steps, scanned.doubt is not None) == ((), True)
+    values[85:] = noise(35, seed=9)
+    assert steps_of(values) == []
 
 
 def test_single_glitches_are_no_changes() -> None:
@@ -51,24 +49,62 @@ def test_single_glitches_are_no_changes() -> None:
         values = noise(100, seed)
         values[60] += math.log(0.5)
         values[80] += math.log(2.0)
-        assert PlaceboScan().detect(values) == ()
+        assert LevelScan(values).detect().steps == ()
 
 
-def test_the_way_back_to_an_earlier_level_is_no_second_change() -> None:
-    values = stepped(60, 0.8, runs=130)
-    values[95:] = noise(35, seed=9)
-    assert [round(step.index, -1) for step in PlaceboScan().detect(values)] == [60]
+def test_a_step_among_the_first_runs_is_found_when_there_are_more() -> None:
+    values = stepped(20, 0.7)
+    values[45:] = noise(75, seed=9)
+    assert [round(index, -1) for index in steps_of(values[:44])] == [20]
+    assert [abs(index - at) <= 2 for index, at in zip(steps_of(values), (20, 45), strict=True)]
+
+
+def test_the_way_back_is_a_step_too_and_its_return_another_one() -> None:
+    values = stepped(60, 0.8, runs=190)
+    values[95:130] = noise(35, seed=9)
+    found = LevelScan(values).detect().steps
+    assert [round(step.index, -1) for step in found] == [60, 100, 130]
+    assert [step.back for step in found] == [False, True, True]
+
+
+def test_a_found_step_does_not_hide_the_next() -> None:
+    values = stepped(60, 1.6, runs=220)
+    values[170:] = [value + math.log(0.85) for value in values[170:]]
+    assert [abs(index - at) <= 2 for index, at in zip(steps_of(values), (60, 170), strict=True)]
+
+
+def test_a_level_that_is_visited_again_and_again_is_a_mode() -> None:
+    values = [
+        value - 0.08 * (run // 25 % 2) for run, value in enumerate(noise(500, 3, sigma=0.025))
+    ]
+    found = LevelScan(values).detect().steps
+    assert not found[0].mode
+    assert found[-1].mode
+
+
+def test_hours_of_the_day_are_no_levels() -> None:
+    rng = random.Random(4)
+    times = [3600.0 * run for run in range(24 * 30)]
+    values = [
+        rng.gauss(0, 0.02) + (math.log(0.7) if 9 <= time / 3600 % 24 < 17 else 0.0)
+        for time in times
+    ]
+    at = 24 * 20 + 3
+    slower = [value + (math.log(0.8) if run >= at else 0.0) for run, value in enumerate(values)]
+    assert not [one for one in LevelScan(values, times).detect().steps if one.index > 72]
+    (found,) = [one for one in LevelScan(slower, times).detect().steps if one.index > 72]
+    assert abs(found.index - at) <= 3
 
 
 def test_judging_the_newest_run_finds_what_judging_all_of_them_finds() -> None:
     values = stepped(80, 0.9)
-    starts, seen = [0], []
-    for runs in range(1, len(values) + 1):
-        step = PlaceboScan().newest(values[:runs], starts)
-        if step is not None:
-            starts.append(step.index)
-            seen.append((step.index, step.seen))
-    assert seen == [(step.index, step.seen) for step in PlaceboScan().detect(values)]
+    found = LevelScan(values[:1]).detect()
+    for runs in range(2, len(values) + 1):
+        found = LevelScan(values[:runs]).newest(found.steps, runs - 1)
+    whole = LevelScan(values).detect()
+    assert [(one.index, one.seen) for one in found.steps] == [
+        (one.index, one.seen) for one in whole.steps
+    ]
 
 
 def test_a_creeping_loss_is_a_trend_and_noise_is_none() -> None:

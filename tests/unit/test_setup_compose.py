@@ -44,16 +44,21 @@ def resolved(directory: Path, **env: str) -> dict[str, Any]:
     text = "".join(f"{name}={value}\n" for name, value in env.items())
     (directory / ".env").write_text(text, "utf-8")
     done = subprocess.run(
-        [*program, "config"], cwd=directory, capture_output=True, text=True, check=False,
-        env={"PATH": os.environ["PATH"]}, timeout=60,
-    )  # fmt: skip
+        [*program, "config"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = YAML(typ="safe").load(done.stdout)["services"]
     return found
 
 
 def works(program: list[str]) -> bool:
-    done = subprocess.run([*program, "version"], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([*program, "version"], capture_output=True, check=False, timeout=300)
     return done.returncode == 0
 
 
@@ -130,10 +135,13 @@ def test_every_port_variable_is_in_the_example() -> None:
 
 def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
     service = resolved(
-        tmp_path, COMPOSE_FILE="compose.yaml:compose.proxmox.yaml", PROXMOX_HOST="pve1.example.org",
-        PROXMOX_NODES="pve1, pve2", PROXMOX_VERSION="8",
+        tmp_path,
+        COMPOSE_FILE="compose.yaml:compose.proxmox.yaml",
+        PROXMOX_HOST="pve1.example.org",
+        PROXMOX_NODES="pve1, pve2",
+        PROXMOX_VERSION="8",
         PROXMOX_STORAGES="local: {type: dir}, fast: {type: lvmthin, id: nvme-thin}",
-    )["exporter"]  # fmt: skip
+    )["exporter"]
     file = tmp_path / "settings.yaml"
     file.write_text(service["environment"]["PVEBENCH_SETTINGS"], "utf-8")
     settings = load_settings(file)
@@ -142,8 +150,9 @@ def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
     assert settings.proxmox is not None
     assert settings.proxmox.version == 8
     assert {name: one.id for name, one in settings.proxmox.storages.items()} == {
-        "local": "", "fast": "nvme-thin",
-    }  # fmt: skip
+        "local": "",
+        "fast": "nvme-thin",
+    }
     assert str(settings.proxmox.token_file) == "/run/secrets/proxmox_token"
     assert all((ROOT / "scenarios" / pack.name).is_file() for pack in settings.packs)
 
@@ -160,10 +169,13 @@ def test_the_container_hands_its_settings_and_arguments_to_pvebench(tmp_path: Pa
     script = script.replace("/etc/pvebench/scenarios", str(packs))
     script = script.replace("/opt/pvebench/bin/pvebench", str(program))
     done = subprocess.run(
-        [shell, option, script, name, "check", "--json"], capture_output=True, text=True,
-        check=True, env={"PVEBENCH_CONFIG": str(config), "PVEBENCH_SETTINGS": "driver: proxmox"},
-        timeout=10,
-    )  # fmt: skip
+        [shell, option, script, name, "check", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PVEBENCH_CONFIG": str(config), "PVEBENCH_SETTINGS": "driver: proxmox"},
+        timeout=300,
+    )
     assert done.stdout == "driver: proxmox\ncheck --json\n"
     assert (config.parent / "quick.yaml").is_file()
 

@@ -23,7 +23,7 @@ def output(*command: str | Path, cwd: Path = ROOT) -> str:
     # `make test` hands its own flags and variables down; they are not this make's.
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
     done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done
     return done.stdout
@@ -43,9 +43,15 @@ def test_the_recipes_of_a_target_can_be_read(target: str) -> None:
 
 def test_run_hands_its_variables_on() -> None:
     recipe = output(
-        "make", "--dry-run", "run", "CYCLES=2", "PACK=a.yaml b.yaml", "STATE=s", "GRAFANA_PORT=7",
+        "make",
+        "--dry-run",
+        "run",
+        "CYCLES=2",
+        "PACK=a.yaml b.yaml",
+        "STATE=s",
+        "GRAFANA_PORT=7",
         "ARGS=--driver simulated",
-    ).replace("\\\n", "")  # fmt: skip
+    ).replace("\\\n", "")
     options = " ".join(recipe.partition("exec scripts/run ")[2].split())
     assert options == (
         "--pack a.yaml --pack b.yaml --state 's' --cycles 2 --exporter-port '9620' "
@@ -86,9 +92,15 @@ def test_clean_keeps_the_results_and_says_so(tree: Path) -> None:
     said = output(tree / "scripts" / "clean", "state", cwd=tree)
     assert f"results stay in {tree / 'state'}; make clean ALL=1" in said
     assert files(tree) == {
-        "exporter", "x", "exporter/x/y.py", "state", "state/pvebench.db", "storage",
-        "state/storage/disk.raw", "state/mine",
-    }  # fmt: skip
+        "exporter",
+        "x",
+        "exporter/x/y.py",
+        "state",
+        "state/pvebench.db",
+        "storage",
+        "state/storage/disk.raw",
+        "state/mine",
+    }
 
 
 def test_clean_all_removes_the_results_and_nothing_else(tree: Path) -> None:

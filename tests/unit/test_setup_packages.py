@@ -38,8 +38,12 @@ class Machine:
         self.stub("dpkg-query", f"printf '{listed}'; test $# = 3")
         return subprocess.run(
             [ROOT / "scripts" / "packages", *arguments],
-            env={"PATH": str(self.path)}, capture_output=True, text=True, check=False, timeout=30,
-        )  # fmt: skip
+            env={"PATH": str(self.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
 
     def called(self, *names: str) -> list[str]:
         calls = (self.path / "calls").read_text("utf-8").splitlines()

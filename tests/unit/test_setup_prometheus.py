@@ -12,8 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def promtool(config: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["promtool", "check", "config", "--lint-fatal", config],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 def test_the_configuration_of_the_compose_stack_is_valid(tmp_path: Path) -> None:

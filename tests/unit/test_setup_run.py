@@ -52,7 +52,7 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in found]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -86,9 +86,12 @@ class Runner:
         }
         with self.output.open("wb") as output:
             started = subprocess.Popen(
-                [*command, *more], env=environment, stdout=output, stderr=output,
+                [*command, *more],
+                env=environment,
+                stdout=output,
+                stderr=output,
                 stdin=subprocess.DEVNULL if terminal is None else terminal,
-            )  # fmt: skip
+            )
         self._started.append(started)
         return started
 
@@ -164,8 +167,11 @@ def test_the_configuration_is_the_repositorys_with_the_targets_of_this_run(runne
     ]
     done = subprocess.run(
         ["promtool", "check", "config", "--lint-fatal", config / "prometheus.yml"],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert (done.returncode, "WARNING" in done.stdout + done.stderr) == (0, False), done
 
 

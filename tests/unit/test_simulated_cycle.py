@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated import Fault
+from pvebench.drivers.simulated.reality import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
@@ -18,16 +19,24 @@ from support.packs import SMALL, STORAGES, simulate, write_pack
 def test_a_cycle_of_the_quick_pack_gives_twelve_ok_runs_in_the_store(tmp_path: Path) -> None:
     simulation = simulate(tmp_path)
     simulation.worker.run()
-    stored = simulation.store.recent()
+    stored = simulation.store.runs()
     assert len(stored) == 12
     assert {run.outcome for run in stored} == {Outcome.OK}
     assert {run.scenario for run in stored} == {
-        "local.scsi.qcow2.none", "local.scsi.raw.none", "local.scsi.raw.writeback",
-        "local.virtio.qcow2.none", "local.virtio.raw.none", "local.virtio.raw.writeback",
-    }  # fmt: skip
+        "local.scsi.qcow2.none",
+        "local.scsi.raw.none",
+        "local.scsi.raw.writeback",
+        "local.virtio.qcow2.none",
+        "local.virtio.raw.none",
+        "local.virtio.raw.writeback",
+    }
     assert {sample.metric for run in stored for sample in run.samples} >= {
-        "iops", "bandwidth", "clat_percentile", "host_cpu", "qemu_operations",
-    }  # fmt: skip
+        "iops",
+        "bandwidth",
+        "clat_percentile",
+        "host_cpu",
+        "qemu_operations",
+    }
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(tmp_path: Path) -> None:
@@ -37,9 +46,11 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(tmp_path: 
         simulation = simulate(directory, seed=seed)
         simulation.worker.run()
         return [
-            sample.value for run in simulation.recorder.runs for sample in run.samples
+            sample.value
+            for run in simulation.recorder.runs
+            for sample in run.samples
             if sample.metric == "iops"
-        ]  # fmt: skip
+        ]
 
     assert iops("a", 1) == iops("b", 1)
     assert iops("c", 1) != iops("d", 2)
@@ -78,6 +89,7 @@ def test_a_run_with_another_cache_than_asked_for_is_invalid_and_says_which(tmp_p
         (Fault.ATTACH_FAILS, "hot-plug failed"),
         (Fault.QEMU_EXITS, "QEMU has exited"),
         (Fault.TOOL_FAILS, "ended with status 1: simulated: the tool failed"),
+        (Fault.TOOL_HANGS, "did not end within its deadline"),
         (Fault.GUEST_HANGS, "guest agent does not answer"),
         (Fault.OUTPUT_TRUNCATED, ""),
     ],
@@ -163,7 +175,7 @@ def test_a_stop_ends_the_cycle_and_leaves_nothing(tmp_path: Path) -> None:
         simulation.worker.run()
     assert simulation.world.volumes == {}
     assert simulation.store.journal.pending() == []
-    assert len(simulation.store.recent()) == 1
+    assert len(simulation.store.runs()) == 1
 
 
 def test_the_status_tells_the_cycle_and_when_it_is_expected_to_end(tmp_path: Path) -> None:
@@ -217,7 +229,7 @@ def test_a_run_that_the_database_refuses_for_a_while_is_kept_and_stored_later(
 
     monkeypatch.setattr(simulation.store, "add_run", refusing)
     simulation.worker.run()
-    assert len(simulation.store.recent()) == 12
+    assert len(simulation.store.runs()) == 12
 
 
 def test_one_cycle_of_two_packs_runs_both(tmp_path: Path) -> None:
@@ -226,7 +238,33 @@ def test_one_cycle_of_two_packs_runs_both(tmp_path: Path) -> None:
     matrix = expand(other, node="lab", storages=STORAGES)
     simulation.worker.assign((*simulation.worker.assignments, Assignment(other, matrix)))
     simulation.worker.run()
-    assert len(simulation.store.recent()) == 14
+    assert len(simulation.store.runs()) == 14
+
+
+def test_a_cycle_whose_pack_shrinks_goes_on_with_what_is_left_and_says_so(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    worker = simulation.worker
+    for _ in range(4):
+        worker.step()
+    (assignment,) = worker.assignments
+    left = tuple(worker._queue[:2])
+    worker.assign([replace(assignment, matrix=replace(assignment.matrix, cases=left))])
+    cycle = worker.status.cycle
+    assert cycle is not None
+    assert (cycle.done, cycle.planned) == (3, 5)
+    assert worker.status.upcoming == left
+    worker.step()
+    worker.step()
+    assert simulation.store.totals().cycles == {("lab", "wall"): 1}
+
+
+def test_a_cycle_of_which_nothing_is_left_does_not_count_as_made(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    simulation.worker.step()
+    simulation.worker.step()
+    simulation.worker.assign([])
+    assert simulation.store.totals().cycles == {}
+    assert simulation.worker.step() > 0  # nothing is queued any more
 
 
 def test_a_database_that_fails_for_a_while_only_delays(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pvebench.cli.demo import NODES, simulated_runs
-from pvebench.drivers.simulated.story import YEAR
-from pvebench.drivers.simulated.year import history
+from pvebench.drivers.simulated.story import YEAR, history
 from pvebench.model.run import Run
 from support.year import assignments
 
@@ -32,9 +31,14 @@ def year(templates: list[Run]) -> list[Run]:
 
 
 def median(
-    year: list[Run], metric: str, *, older: float, younger: float, of: Callable[[Run], bool],
+    year: list[Run],
+    metric: str,
+    *,
+    older: float,
+    younger: float,
+    of: Callable[[Run], bool],
     part: str = "",
-) -> float:  # fmt: skip
+) -> float:
     return statistics.median(
         sample.value
         for run in year
@@ -84,9 +88,12 @@ def test_an_idle_guest_costs_more_cpu_after_a_qemu_update(year: list[Run]) -> No
 def test_one_kernel_stalls_for_seconds_on_one_node(year: list[Run]) -> None:
     for node, stalls in (("pve1", False), ("pve2", True)):
         longest = median(
-            year, "clat_max", older=89, younger=63,
+            year,
+            "clat_max",
+            older=89,
+            younger=63,
             of=lambda run, node=node: run.case.scenario.node == node,
-        )  # fmt: skip
+        )
         assert (longest > 2) is stalls
 
 
@@ -104,7 +111,9 @@ def test_random_reads_with_an_io_thread_lose_two_fifths_until_today(year: list[R
 
 
 def test_the_environment_changes_with_each_upgrade_of_its_node(year: list[Run]) -> None:
-    seen = {node: {run.environment.slug for run in year if run.environment.node == node}
-            for node in NODES}  # fmt: skip
+    seen = {
+        node: {run.environment.slug for run in year if run.environment.node == node}
+        for node in NODES
+    }
     assert {node: len(slugs) for node, slugs in seen.items()} == {"pve1": 7, "pve2": 9}
     assert all(run.environment.simulated for run in year)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.analysis.steady import is_steady, steadiness
-from pvebench.drivers.simulated.jobs import SimulatedJob
+from pvebench.drivers.simulated.simulated_guest import SimulatedJob
 from pvebench.model.conduct import SteadyRule
 from pvebench.model.run import Outcome
 from pvebench.model.status import Phase
+from pvebench.runner.steady import is_steady, steadiness
 from support.packs import SMALL, simulate, write_pack
 
 STEADY = SMALL.replace(
-    "  runtime: 2s\n",
-    "  runtime: 2s\n  steady: {interval: 10s, window: 5, limit: 5m}\n",
+    "  runtime: 2s\n", "  runtime: 2s\n  steady: {interval: 10s, window: 5, limit: 5m}\n"
 )
 
 
@@ -90,7 +89,7 @@ def test_a_rate_that_never_settles_is_measured_and_said_to_be_not_steady(
     assert run.outcome is Outcome.NOT_STEADY
     assert run.reason.startswith("not steady after 30")
     assert "iops" in {sample.metric for sample in run.samples}
-    record = simulation.store.case(run.case.key)
+    record = simulation.store.cases().get(run.case.key)
     assert record is not None
     assert record.failures_in_row == 0
 

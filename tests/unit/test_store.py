@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import event, func, select
+from sqlalchemy import event
 
 from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed, StoreTooNew
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import StateDirectory, Store
+from pvebench.store import Mended, StateDirectory, Store
 from pvebench.store.engine import open_engine
-from pvebench.store.tables import journal, metadata
+from pvebench.store.tables import metadata
 from support.packs import quick
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -26,17 +26,23 @@ def run(uid: str, *, outcome: Outcome = Outcome.OK, minutes: int = 0) -> Run:
     case = quick()[1].cases[0]
     good = outcome is Outcome.OK
     return Run(
-        uid=uid, case=case, environment=ENVIRONMENT, cycle="c1",
+        uid=uid,
+        case=case,
+        environment=ENVIRONMENT,
+        cycle="c1",
         started=START + timedelta(minutes=minutes),
         finished=START + timedelta(minutes=minutes, seconds=12),
-        outcome=outcome, reason="" if good else "why",
+        outcome=outcome,
+        reason="" if good else "why",
         samples=(
             Sample("iops", Direction.READ, 1000.0, Unit.IOPS),
             Sample("bytes", Direction.READ, 4096.0, Unit.BYTES),
             Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"),
-        ) if good else (),
+        )
+        if good
+        else (),
         evidence={"output": '{"jobs": []}', "note": "Grüße"},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -53,29 +59,28 @@ def test_a_run_comes_back_as_it_was_stored(store: Store) -> None:
     assert (found.uid, found.outcome, found.started) == ("a", Outcome.OK, START)
     assert set(found.samples) == set(run("a").samples)
     assert store.evidence(number) == {"output": '{"jobs": []}', "note": "Grüße"}
-    assert found.definition["labels"]["bus"] == run("a").case.scenario.disk.bus
+    assert found.definition.bus == run("a").case.scenario.disk.bus
 
 
 def test_the_same_run_is_stored_once(store: Store) -> None:
     assert store.add_run(run("a")) == store.add_run(run("a"))
-    assert len(store.recent()) == 1
+    assert len(store.runs()) == 1
     assert store.totals().bytes == {("lab", "local", "read"): 4096.0}
 
 
 def test_runs_survive_a_new_opening(store: Store) -> None:
     store.add_run(run("a"))
     store.close()
-    assert [found.uid for found in Store(store.path).recent()] == ["a"]
+    assert [found.uid for found in Store(store.path).runs()] == ["a"]
 
 
 def test_a_case_knows_its_last_good_run_and_the_failures_since(store: Store) -> None:
     key = run("a").case.key
-    assert store.case(key) is None
+    assert store.cases() == {}
     store.add_run(run("a"))
     store.add_run(run("b", outcome=Outcome.FAILED, minutes=1))
     store.add_run(run("c", outcome=Outcome.INVALID, minutes=2))
-    record = store.case(key)
-    assert record is not None
+    record = store.cases()[key]
     assert record.good is not None
     assert (record.good.uid, record.last.uid, record.failures_in_row) == ("a", "c", 2)
     assert record.outcomes == {Outcome.OK: 1, Outcome.FAILED: 1, Outcome.INVALID: 1}
@@ -100,7 +105,7 @@ def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     path = tmp_path / "pvebench.db"
     path.write_bytes(b"this is not a database, only text that is long enough" * 20)
-    with pytest.raises(StoreError, match="cannot be used as results database"):
+    with pytest.raises(StoreError, match="is damaged: file is not a database"):
         Store(path)
 
 
@@ -111,23 +116,7 @@ def test_migrations_and_tables_say_the_same(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_a_database_from_before_passes_were_counted_is_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "pvebench.db"
-    store = Store(path, simulated=False)
-    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    store.add_run(run("a"))
-    store.close()
-    with sqlite3.connect(path) as older:  # as that version had left it
-        older.execute("ALTER TABLE runs DROP COLUMN pass_number")
-        older.execute("UPDATE alembic_version SET version_num = '0002'")
-    older.close()
-    (found,) = Store(path).recent()
-    assert (found.uid, found.pass_number) == ("a", 0)
-
-
-def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(
-    store: Store,
-) -> None:
+def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(store: Store) -> None:
     first = store.journal.open("volume", {"path": "/a"})
     second = store.journal.open("vm", {"uuid": "u"})
     store.journal.close(store.journal.open("vm", {"uuid": "done"}))
@@ -156,12 +145,12 @@ def test_a_trend_holds_the_last_good_runs_of_each_case_oldest_first(store: Store
         store.add_run(run(f"r{number}", minutes=number))
     store.add_run(run("bad", outcome=Outcome.FAILED, minutes=9))
     key = run("a").case.key
-    points = store.history.trend([key, "unknown"], "iops", limit=3)
+    points = store.trend([key, "unknown"], "iops", limit=3)
     assert [point.run for point in points[key]] == [3, 4, 5]
     assert {point.direction for point in points[key]} == {Direction.READ}
     assert {point.environment for point in points[key]} == {ENVIRONMENT.digest}
     assert set(points) == {key}
-    assert store.history.trend([key], "nothing", limit=3) == {}
+    assert store.trend([key], "nothing", limit=3) == {}
 
 
 def test_the_newest_run_of_a_case_may_be_bad_and_the_newest_good_one_is_found_behind_it(
@@ -170,30 +159,23 @@ def test_the_newest_run_of_a_case_may_be_bad_and_the_newest_good_one_is_found_be
     store.add_run(run("a"))
     store.add_run(run("b", outcome=Outcome.FAILED, minutes=1))
     key = run("a").case.key
-    assert store.history.newest([key])[key].uid == "b"
-    assert store.history.newest([key], good=True)[key].uid == "a"
-
-
-def test_changes_since_a_run_name_the_cases_and_the_newest_number(store: Store) -> None:
-    assert store.history.changed(0) == (0, set())
-    first = store.add_run(run("a"))
-    key = run("a").case.key
-    assert store.history.changed(0) == (first, {key})
-    assert store.history.changed(first) == (first, set())
+    record = store.cases()[key]
+    assert record.last.uid == "b"
+    assert record.good is not None
+    assert record.good.uid == "a"
 
 
 def test_more_cases_than_a_statement_may_have_variables_are_no_obstacle(store: Store) -> None:
     store.add_run(run("a"))
     keys = [run("a").case.key, *(f"unknown {number}" for number in range(40_000))]
-    assert len(store.history.trend(keys, "iops", limit=1)) == 1
+    assert len(store.trend(keys, "iops", limit=1)) == 1
 
 
 def test_failures_are_what_is_not_ok_newest_first(store: Store) -> None:
     store.add_run(run("a"))
     store.add_run(run("b", outcome=Outcome.FAILED, minutes=1))
-    number = store.add_run(run("c", outcome=Outcome.NOISY, minutes=2))
-    assert [found.uid for found in store.history.failures(limit=5)] == ["c", "b"]
-    assert store.history.failures(after=number, limit=5) == []
+    store.add_run(run("c", outcome=Outcome.NOISY, minutes=2))
+    assert [found.uid for found in store.runs(limit=5, not_ok=True)] == ["c", "b"]
 
 
 def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store) -> None:
@@ -216,27 +198,19 @@ def test_a_database_that_cannot_be_written_is_told_and_undoing_goes_on(store: St
     assert [entry[0] for entry in store.journal.pending()] == [number]
 
 
-def test_old_evidence_goes_before_old_runs_and_each_case_keeps_its_newest(store: Store) -> None:
-    day = 24 * 60
-    numbers = {
-        uid: store.add_run(run(uid, minutes=days * day, outcome=outcome))
-        for uid, days, outcome in (
-            ("oldest", 0, Outcome.OK), ("old", 50, Outcome.OK), ("good", 80, Outcome.OK),
-            ("bad", 81, Outcome.FAILED),
-        )
-    }  # fmt: skip
-    store.journal.close(store.journal.open("volume", {"path": "/gone"}))
-    now = START + timedelta(days=5000)
-    assert store.prune(
-        START + timedelta(days=100), evidence_seconds=30 * 86400, runs_seconds=80 * 86400
-    ) == (2, 1)
-    assert store.run(numbers["oldest"]) is None
-    old = store.run(numbers["old"])
-    assert old is not None
-    assert old.samples
-    assert store.evidence(numbers["old"]) == {}
-    store.prune(now, evidence_seconds=86400, runs_seconds=86400)
-    assert [one.uid for one in store.recent()] == ["bad", "good"]
-    assert store.evidence(numbers["good"])
-    with store._engine.connect() as connection:
-        assert connection.scalar(select(func.count()).select_from(journal)) == 0
+def test_a_mended_outcome_moves_the_newest_good_run_of_its_case(store: Store) -> None:
+    good, worse = store.add_run(run("a")), store.add_run(run("b", minutes=1))
+    (gone, *_) = run("b").samples
+    new = Sample("clat_max", Direction.READ, 0.5, Unit.SECONDS)
+    mended = Mended(
+        number=worse, gone=(gone,), put=(new,), outcome=Outcome.SUSPICIOUS, reason="why"
+    )
+    for _ in range(2):  # again changes nothing
+        store.mending.apply([mended])
+        (case,) = store.cases().values()
+        assert case.good is not None
+        assert (case.good.number, case.failures_in_row) == (good, 1)
+        assert case.last.outcome is Outcome.SUSPICIOUS
+        found = store.run(worse)
+        assert found is not None
+        assert set(found.samples) == {*run("b").samples, new} - {gone}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,18 +11,20 @@ from typing import Any
 
 import pytest
 
+from pvebench.drivers.simulated.simulated_disk import SimulatedDisk
 from pvebench.errors import OutputUnreadable, ToolFailed, WorkloadError
+from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Outcome
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Place, Workload
 from pvebench.workloads import ROOMS, Job, Parsed, Target
-from support.packs import SMALL, simulate, write_pack
+from support.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def resolve(tool: str, **options: Any) -> Workload:
-    return ROOMS[tool].resolve(options, ramp_seconds=2.0, runtime_seconds=8.0)
+    return tool_workload(tool, options, ramp_seconds=2.0, runtime_seconds=8.0)
 
 
 def golden(workload: Workload, name: str) -> Parsed:
@@ -128,9 +131,9 @@ def test_a_dd_without_its_target_makes_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "absent").exists()
 
 
-def test_dd_refuses_what_a_read_cannot_do() -> None:
-    with pytest.raises(ValueError, match="rw: read writes nothing"):
-        resolve("dd", rw="read", flush="fsync")
+def test_dd_refuses_what_a_read_cannot_do(tmp_path: Path) -> None:
+    said = tool_refusal(tmp_path, "dd", {"rw": "read", "flush": "fsync"})
+    assert said == "workloads.0.dd.rw: read writes nothing: no sync, flush or input"
 
 
 # --- hdparm ---
@@ -245,7 +248,7 @@ def test_sysbench_without_validation_or_direct_says_what_it_measures() -> None:
 
 def test_the_sysbench_job_makes_files_that_are_no_zeros_and_removes_them(tmp_path: Path) -> None:
     options = {"mode": "rndrw", "size": "4M", "direct": True}
-    workload = ROOMS["sysbench"].resolve(options, ramp_seconds=0, runtime_seconds=3)
+    workload = tool_workload("sysbench", options, ramp_seconds=0, runtime_seconds=3)
     target = _target(tmp_path, 4 * MIB)
     job = ROOMS["sysbench"].job(workload, target)
     _run_all(job)
@@ -270,21 +273,28 @@ def test_a_tool_with_files_of_its_own_makes_them_no_larger_than_the_test_file() 
 @pytest.mark.parametrize(
     ("tool", "options", "message"),
     [
-        ("ioping", {"cuont": 3}, "cuont: unknown option; .* did you mean count"),
-        ("ioping", {"count": 2}, "count: 2 is not a whole number from 3"),
-        ("ioping", {"interval": "5"}, "interval: '5' is not a duration"),
-        ("dd", {}, "rw: required; one of read, write"),
-        ("dd", {"rw": "write", "input": "one"}, "input: 'one' is not one of random, zero"),
-        ("hdparm", {"direct": 1}, "direct: 1 is neither true nor false"),
-        ("bonnie++", {}, "size: required"),
-        ("bonnie++", {"size": "17000000"}, "size: 17000000 bytes is not a whole number of MiB"),
-        ("sysbench", {"mode": "rndrw", "size": "1M", "files": 3}, "size: 1048576 bytes is not"),
-        ("sysbench", {"mode": "random", "size": "1M"}, "mode: 'random' is not one of"),
+        ("ioping", {"cuont": 3}, "unknown key 'cuont'; did you mean 'count'?"),
+        ("ioping", {"count": 2}, ".ioping.count: wants 3 or more, found 2"),
+        ("ioping", {"interval": "5"}, ".ioping.interval: '5' is not a duration"),
+        ("ioping", {"size": 512}, ".ioping.size: 512 bytes do not hold one block of 4096"),
+        ("dd", {}, "missing key 'rw'"),
+        ("dd", {"rw": "write", "input": "one"}, ".dd.input: 'one' is not one of 'random' or"),
+        ("hdparm", {"direct": 1}, ".hdparm.direct: wants true or false, found 1"),
+        ("bonnie++", {}, "missing key 'size'"),
+        ("bonnie++", {"size": "17000000"}, ".size: 17000000 bytes is not a whole number of MiB"),
+        ("sysbench", {"mode": "rndrw", "size": "1M", "files": 3}, ".size: 1048576 bytes is not"),
+        ("sysbench", {"mode": "random", "size": "1M"}, ".mode: 'random' is not one of"),
+        (
+            "sysbench",
+            {"mode": "rndrw", "size": "1M", "valdate": True},
+            "unknown key 'valdate'; did you mean 'validate'?",
+        ),
     ],
 )
-def test_a_wrong_option_is_named(tool: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        resolve(tool, **options)
+def test_a_wrong_option_is_named(
+    tmp_path: Path, tool: str, options: dict[str, Any], message: str
+) -> None:
+    assert message in tool_refusal(tmp_path, tool, options)
 
 
 def test_slugs_name_what_differs_from_the_default() -> None:
@@ -311,9 +321,12 @@ def _target(folder: Path, size: int) -> Target:
     (folder / "target").write_bytes(b"\0" * size)
     (folder / "scratch").mkdir(exist_ok=True)
     return Target(
-        device=str(folder / "target"), size_bytes=size, file=True, scratch=str(folder / "scratch"),
+        device=str(folder / "target"),
+        size_bytes=size,
+        file=True,
+        scratch=str(folder / "scratch"),
         work=str(folder),
-    )  # fmt: skip
+    )
 
 
 def _run_all(job: Job) -> None:
@@ -342,9 +355,30 @@ def test_every_tool_runs_in_the_simulation_too(tmp_path: Path) -> None:
     runs = simulation.recorder.runs
     assert {(run.outcome, run.reason) for run in runs} == {(Outcome.OK, "")}
     assert {run.case.workload.tool for run in runs} == {
-        "fio", "ioping", "dd", "hdparm", "bonnie++", "sysbench",
-    }  # fmt: skip
+        "fio",
+        "ioping",
+        "dd",
+        "hdparm",
+        "bonnie++",
+        "sysbench",
+    }
     assert all(any(s.metric == "bandwidth" for s in run.samples) for run in runs)
+
+
+@pytest.mark.parametrize("tool", ROOMS)
+def test_a_tool_plays_its_own_jobs_and_no_others(tool: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "fio": {"rw": "read", "bs": "4k"},
+        "dd": {"rw": "read"},
+        "bonnie++": {"size": "16M"},
+        "sysbench": {"mode": "seqrd", "size": "16M"},
+    }
+    disk = SimulatedDisk(
+        name="d", disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE), rng=random.Random(1)
+    )
+    job = ROOMS[tool].job(resolve(tool, **options.get(tool, {})), _target(tmp_path, 16 * MIB))
+    players = {name for name, room in ROOMS.items() if room.play(job.argv, job.files, disk)}
+    assert players == ({"idle", "boot"} if tool in ("idle", "boot") else {tool})
 
 
 @pytest.mark.parametrize("name", ["count", "size", "time", "iops", "bps"])

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pvebench.model.units import (
-    format_size,
-    parse_duration,
-    parse_size,
-    show_bytes,
-    show_seconds,
-)
+from pvebench.model.units import format_size, parse_duration, parse_size, show_bytes, show_seconds
 
 
 @given(st.integers(min_value=0, max_value=2**60))
@@ -47,5 +41,7 @@ def test_a_duration_without_a_known_unit_is_refused(text: str | int) -> None:
 def test_people_read_rounded_values() -> None:
     assert show_bytes(3_400_000_000) == "3.2 GiB"
     assert (show_seconds(45), show_seconds(200), show_seconds(7500)) == (
-        "45 s", "3 min 20 s", "2 h 05 min",
-    )  # fmt: skip
+        "45 s",
+        "3 min 20 s",
+        "2 h 05 min",
+    )

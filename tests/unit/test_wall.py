@@ -21,11 +21,11 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     simulation = simulate(tmp_path_factory.mktemp("store"))
     simulation.worker.run()
     store = simulation.store
-    records = [store.case(key) for key in store.case_keys()]
+    records = [store.cases().get(key) for key in store.cases()]
     return Snapshot(
-        now=simulation.world.clock.now(), environments=[],
+        now=simulation.world.clock.now(),
         records=[record for record in records if record is not None],
-    )  # fmt: skip
+    )
 
 
 def slots(snapshot: Snapshot) -> list[dict[str, str]]:
@@ -46,13 +46,17 @@ def test_nobody_has_chosen_so_proxmox_usual_disk_is_shown(snapshot: Snapshot) ->
 
 def test_the_settings_choose(snapshot: Snapshot) -> None:
     wish = WallSlot(
-        scenario="local.virtio.qcow2.none", workload="randwrite-4k-qd32", direction="write",
+        scenario="local.virtio.qcow2.none",
+        workload="randwrite-4k-qd32",
+        direction="write",
         title="Writes",
-    )  # fmt: skip
+    )
     (found,) = slots(replace(snapshot, wall=[wish]))
     assert (found["slot"], found["title"], found["scenario"]) == (
-        "1", "Writes", "local.virtio.qcow2.none",
-    )  # fmt: skip
+        "1",
+        "Writes",
+        "local.virtio.qcow2.none",
+    )
 
 
 def test_a_wished_case_without_results_leaves_its_slot_empty(snapshot: Snapshot) -> None:

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from starlette.routing import Route
 
-from pvebench.drivers.simulated import Fault
+from pvebench.drivers.simulated.reality import Fault
 from pvebench.model.run import Outcome
 from support.packs import ROOT, Simulation, simulate
 from support.site import app_of, served
@@ -64,11 +64,11 @@ def test_results_give_the_latest_value_of_each_case_with_labels_unit_age_and_spr
     results = get(address, "/results")["results"]
     assert len(results) == 12
     by_key = {result["case_key"]: result for result in results}
-    for key in measured.store.case_keys():
-        record, result = measured.store.case(key), by_key[key]
+    for key in measured.store.cases():
+        record, result = measured.store.cases().get(key), by_key[key]
         assert record is not None
         assert record.good is not None
-        assert result["labels"] == record.good.definition["labels"]
+        assert result["labels"] == record.good.definition.labels
         assert (result["run"], result["last_run"]) == (record.good.number, record.last.number)
         assert (result["outcome"], result["reason"]) == (record.last.outcome, record.last.reason)
         iops = next(one.value for one in record.good.samples if one.metric == "iops")
@@ -85,19 +85,19 @@ def test_results_give_the_latest_value_of_each_case_with_labels_unit_age_and_spr
 def test_a_case_comes_with_its_definition_samples_history_and_runs(
     address: str, measured: Simulation
 ) -> None:
-    key = measured.store.case_keys()[0]
+    key = next(iter(measured.store.cases()))
     data = get(address, f"/cases/{key}")
-    record = measured.store.case(key)
+    record = measured.store.cases().get(key)
     assert record is not None
-    assert data["definition"] == record.last.definition
+    assert data["definition"] == record.definition.as_data()
     assert len(data["samples"]) == len(record.good.samples) > 10
     assert [point["direction"] for point in data["history"]] == [
-        record.last.definition["workload"]["directions"][0]
+        record.definition.directions[0]
     ] * 2
     assert data["history"][0]["finished"] < data["history"][1]["finished"]
     assert set(data["environments"]) == {point["environment"] for point in data["history"]}
     assert [run["run"] for run in data["runs"]] == [
-        run.number for run in measured.store.recent(case_key=key)
+        run.number for run in measured.store.runs(case_key=key)
     ]
 
 
@@ -107,7 +107,7 @@ def test_runs_are_newest_first_and_can_be_chosen(address: str, measured: Simulat
     assert len(runs) == 25
     assert [run["outcome"] for run in get(address, "/runs?outcome=failed")["runs"]] == ["failed"]
     assert len(get(address, "/runs?limit=3")["runs"]) == 3
-    key = measured.store.case_keys()[0]
+    key = next(iter(measured.store.cases()))
     mine = get(address, f"/runs?case={key}&outcome=ok&limit=500")["runs"]
     assert {run["case_key"] for run in mine} == {key}
     assert len(mine) == 2

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from pvebench.drivers.simulated.clock import START
+from pvebench.drivers.clocks import START
 from pvebench.model.run import Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction
@@ -110,6 +110,11 @@ def test_every_unit_can_be_shown() -> None:
 
 def test_ages_and_spreads_are_short() -> None:
     assert [show_age(seconds) for seconds in (-1, 59, 60, 3600, 47 * 3600, 48 * 3600)] == [
-        "0 s ago", "59 s ago", "1 min ago", "1 h ago", "47 h ago", "2 days ago",
-    ]  # fmt: skip
+        "0 s ago",
+        "59 s ago",
+        "1 min ago",
+        "1 h ago",
+        "47 h ago",
+        "2 days ago",
+    ]
     assert [show_spread(ratio) for ratio in (0.0, 0.031, 0.123)] == ["±0.0 %", "±3.1 %", "±12 %"]

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import pytest
 
 from pvebench.model.host import HostSnapshot
 from pvebench.model.volume import BlockCounters
-from pvebench.runner.window import Mark, window_samples
+from pvebench.runner.window import Mark, network_samples, window_samples
 
 BLOCK = BlockCounters(
     read_operations=1, write_operations=2, flush_operations=0, read_bytes=4096, write_bytes=8192
 )
 START = Mark(
     HostSnapshot(
-        monotonic=100.0, cpu_seconds={"total": 50.0, "qemu": 5.0}, bytes={"process_read": 10},
-        cpus=2, context_switches=1000,
+        monotonic=100.0,
+        cpu_seconds={"total": 50.0, "qemu": 5.0},
+        bytes={"process_read": 10},
+        cpus=2,
+        context_switches=1000,
     ),
     BLOCK,
-)  # fmt: skip
+)
 END = Mark(
     HostSnapshot(
-        monotonic=110.0, cpu_seconds={"total": 60.0, "qemu": 9.0}, bytes={"process_read": 110},
-        cpus=2, context_switches=4000,
+        monotonic=110.0,
+        cpu_seconds={"total": 60.0, "qemu": 9.0},
+        bytes={"process_read": 110},
+        cpus=2,
+        context_switches=4000,
     ),
     replace(BLOCK, read_operations=51),
-)  # fmt: skip
+)
 
 
 def values(start: Mark, end: Mark) -> dict[tuple[str, str], float]:
@@ -52,3 +60,30 @@ def test_a_counter_that_went_back_gives_no_number() -> None:
     assert ("qemu_operations", "read") not in values(
         replace(START, block=replace(BLOCK, read_operations=99)), END
     )
+
+
+@dataclass(frozen=True)
+class Link:
+    """A network to a storage's server, of which some things may not be known."""
+
+    link_bits_per_second: int
+    seconds: float | None
+
+    def round_trip(self) -> float | None:
+        return self.seconds
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        (None, {}),
+        (Link(0, None), {}),
+        (Link(8_000, None), {"network_limit": 1000.0}),
+        (Link(0, 0.25), {"network_round_trip": 0.25}),
+        (Link(8_000, 0.0), {"network_limit": 1000.0, "network_round_trip": 0.0}),
+    ],
+)
+def test_of_a_network_only_what_is_known_is_told(
+    network: Link | None, told: dict[str, float]
+) -> None:
+    assert {one.metric: one.value for one in network_samples(network)} == told

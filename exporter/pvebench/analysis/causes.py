@@ -1,14 +1,146 @@
-"""What may have moved a level that moved at an unknown time: what happened near it."""
+"""What a change may come from: what differs, what is known of that, what happened near it."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from pvebench.analysis.placebo import LEAST
+from pvebench.analysis.levels.robust import LEAST
+from pvebench.model.known_issue import KnownIssue
+
+LIKELY: Final = (
+    "governor",
+    "qemu_package",
+    "qemu",
+    "kernel",
+    "zfs",
+    "ceph",
+    "qemu_server",
+    "machine",
+    "microcode",
+    "fio",
+    "guest_kernel",
+    "guest_image",
+    "cpu_type",
+    "pve",
+    "host_os",
+)
+"""Facts that move storage numbers, the likeliest first: pve-manager has hardly ever done so."""
+INCOMPARABLE: Final = ("accel", "cpu_model", "cpus")
+"""Across a change of these no number compares: it is another machine."""
+SAME: Final = 0.25
+"""Difference, as share of the throughput's effect, up to which a figure only follows it."""
+MOST_OF_THEM: Final = 0.8
+"""Share of the changed cases that must have an option which a known issue needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact that differs; empty text: it is not known there."""
+
+    fact: str
+    before: str
+    after: str
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Return what differs between two environments, the likeliest to matter first."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    order = {name: place for place, name in enumerate(LIKELY)}
+    names.sort(key=lambda name: (order.get(name, len(order)), name))
+    found = tuple(Difference(name, before.get(name, ""), after.get(name, "")) for name in names)
+    # The package's version says more than QEMU's own number.
+    packaged = any(one.fact == "qemu_package" and one.after for one in found)
+    return tuple(one for one in found if not (packaged and one.fact == "qemu"))
+
+
+def incomparable(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Return the differences across which nothing compares."""
+    return tuple(one for one in differences(before, after) if one.fact in INCOMPARABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A known issue that fits a change.
+
+    Attributes:
+        ends: True if the upgrade leaves the range of versions that have it: the fix has arrived.
+        fixed_in: version that has it no more; empty: none is known.
+    """
+
+    issue: KnownIssue
+    ends: bool
+    fixed_in: str
+
+
+def known_issues(
+    issues: Sequence[KnownIssue],
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    moved: Mapping[str, float],
+    members: Sequence[Mapping[str, str]],
+) -> tuple[Match, ...]:
+    """Return the known issues that fit, the most specific first.
+
+    Args:
+        before, after: facts of the environments on both sides.
+        moved: figure -> its effect, logarithm, plus for better.
+        members: labels of the changed cases.
+    """
+    found = []
+    for issue in issues:
+        old, new = issue.holds(before), issue.holds(after)
+        if (old is None) == (new is None):
+            continue
+        if not _same_shape(issue, moved, begins=new is not None) or not _fits(issue, members):
+            continue
+        place = new or old
+        fixed = (place.fixed_in or place.before) if place is not None else ""
+        found.append((_closeness(issue, moved), Match(issue, new is None, fixed)))
+    found.sort(key=lambda pair: -pair[0])
+    return tuple(match for _, match in found)
+
+
+def derived(name: str, moved: Mapping[str, float]) -> bool:
+    """Tell whether a figure says only what the throughput says.
+
+    At a fixed depth half the rate is twice the latency, and twice the CPU per I/O if the host
+    works as hard as before.
+    """
+    speed = moved.get("throughput")
+    if speed is None or name not in moved or name == "throughput":
+        return False
+    return abs(moved[name] - speed) < SAME * abs(speed)
+
+
+def _same_shape(issue: KnownIssue, moved: Mapping[str, float], *, begins: bool) -> bool:
+    """Tell whether a figure that the issue moves has moved that way, of its own."""
+    worse = begins != (issue.kind == "suspicious")
+    return any(
+        name in moved and (moved[name] < 0) == worse and not derived(name, moved)
+        for name in issue.moves
+    )
+
+
+def _fits(issue: KnownIssue, members: Sequence[Mapping[str, str]]) -> bool:
+    """Tell whether most changed cases have the options that the issue needs."""
+    return all(
+        _share(members, option, values) >= MOST_OF_THEM for option, values in issue.options.items()
+    )
+
+
+def _share(members: Sequence[Mapping[str, str]], option: str, values: Collection[str]) -> float:
+    # A label that a case does not carry says nothing against the issue.
+    return sum(member.get(option, "") in {"", *values} for member in members) / max(1, len(members))
+
+
+def _closeness(issue: KnownIssue, moved: Mapping[str, float]) -> float:
+    """Return how specific the match is: figures in common, options, a first figure that moved."""
+    common = sum(name in moved for name in issue.moves) / len(issue.moves)
+    return common + 0.5 * len(issue.options) + (issue.moves[0] in moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +148,7 @@ class Happening:
     """Something that may have moved a level: at `time` (seconds since the epoch, UTC)."""
 
     time: float
-    kind: Literal["environment", "configuration", "gap"]
+    kind: Literal["environment", "gap"]
     text: str
 
 
@@ -46,9 +178,9 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Return the happenings at most `within` runs from the change at `index`, nearest first.
 
-    An environment change comes before a configuration change and a gap at the same distance.
+    An environment change comes before a gap at the same distance.
     """
-    order = ("environment", "configuration", "gap")
+    order = ("environment", "gap")
     near = []
     for happening in happenings:
         place = sum(time < happening.time for time in times)

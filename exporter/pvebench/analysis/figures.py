@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["speed", "stall", "cost", "operation", "accounting"]
+FigureKind = Literal["speed", "stall", "cost", "operation", "accounting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Figure:
     """
 
     name: str
-    kind: Kind
+    kind: FigureKind
     more_is_better: bool
     noun: str
     worse: str
@@ -33,12 +33,18 @@ class Figure:
 
 
 def _figure(
-    name: str, kind: Kind, noun: str, words: tuple[str, str], least: float, floor: float
+    name: str, kind: FigureKind, noun: str, words: tuple[str, str], least: float, floor: float
 ) -> Figure:
     return Figure(
-        name=name, kind=kind, more_is_better=words[0] in {"slower", "smaller"}, noun=noun,
-        worse=words[0], better=words[1], least_effect=least, floor=floor,
-    )  # fmt: skip
+        name=name,
+        kind=kind,
+        more_is_better=words[0] in {"slower", "smaller"},
+        noun=noun,
+        worse=words[0],
+        better=words[1],
+        least_effect=least,
+        floor=floor,
+    )
 
 
 _HIGHER: Final = ("higher", "lower")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,30 +16,8 @@ Group = tuple[Label, ...]
 
 LEAST_MEMBERS: Final = 3
 """Cases a group needs, and that must be outside it."""
-MOST: Final = 0.7
+LEAST_MOVED: Final = 0.7
 """Share of those with some labels in common that must have moved to be called by them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupShift:
-    """A group of cases that moved together; effects are logarithms, plus for better.
-
-    Attributes:
-        group: what its members share; empty for all cases.
-        all_but: True if the members are those that do not share it.
-        members: row numbers.
-        effect, low, high: shift against the other cases (of all cases: against before) and its
-            95 % interval.
-        p_value: adjusted for the number of groups that were looked at.
-    """
-
-    group: Group
-    all_but: bool
-    members: tuple[int, ...]
-    effect: float
-    low: float
-    high: float
-    p_value: float
 
 
 def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.bool_]]:
@@ -87,6 +64,6 @@ def common_group(
         (key, value) for key, value in shared if any(one.get(key) != value for one in everyone)
     }
     carriers = sum(telling <= set(labels.items()) for labels in everyone)
-    if len(members) < MOST * carriers:
+    if len(members) < LEAST_MOVED * carriers:
         return None
     return tuple(sorted(telling))

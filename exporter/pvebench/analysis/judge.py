@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from pvebench.analysis.changes import find_changes
-from pvebench.analysis.event import EventShift
-from pvebench.analysis.events import (
+from pvebench.analysis.case_history import CaseHistory, CaseStep
+from pvebench.analysis.known_times.event_shift import CaseShift, EventShift
+from pvebench.analysis.known_times.events import (
     Event,
     Facts,
     comparable_since,
     environment_changes,
     merged,
 )
-from pvebench.analysis.figure_steps import FigureSteps
-from pvebench.analysis.findings import Finding
-from pvebench.analysis.index import EnvironmentLevel, performance_index
+from pvebench.analysis.levels.performance_index import EnvironmentLevel, performance_index
 from pvebench.analysis.memory import Memory
-from pvebench.analysis.series import History
-from pvebench.analysis.verdict import Verdict
+from pvebench.analysis.slow_change import creeping, without_explained
+from pvebench.analysis.together.changes import find_changes
+from pvebench.analysis.together.findings import Finding
+from pvebench.analysis.verdict import Verdict, conclude, sized
 from pvebench.model.known_issue import KnownIssue
+
+NEAR: Final = 3
+"""Runs between an event and a step found by the scan for the event to explain it."""
+RESIDUE: Final = 0.15
+"""Share of a levelled step that may be left of it."""
+RECENT: Final = 40
+"""Runs before an event whose level it is compared with."""
+SAMPLED: Final = 3
+"""Members of a group that are looked at first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +46,7 @@ class Material:
     """
 
     node: str
-    histories: Sequence[History]
+    histories: Sequence[CaseHistory]
     timeline: Sequence[tuple[float, str]]
     facts: Mapping[str, Facts]
     accepted_until: Mapping[str, float] = field(default_factory=dict)
@@ -78,7 +89,7 @@ class Judge:
         histories = [history.since(since) for history in material.histories]
         rounds = max((history.times() for history in histories), key=len, default=())
         events = merged([event for event in changes if event.time > since], rounds)
-        figures: dict[str, list[History]] = {}
+        figures: dict[str, list[CaseHistory]] = {}
         for history in histories:
             figures.setdefault(history.figure.name, []).append(history)
         verdicts: list[Verdict] = []
@@ -89,11 +100,169 @@ class Judge:
             verdicts += found.verdicts(material.accepted_until, reason)
         speeds = [history for history in histories if history.figure.name == "throughput"]
         return NodeReport(
-            node=material.node, verdicts=tuple(verdicts), events=tuple(events),
+            node=material.node,
+            verdicts=tuple(verdicts),
+            events=tuple(events),
             findings=find_changes(
-                verdicts, shifts, self._issues, node=material.node,
+                verdicts,
+                shifts,
+                self._issues,
+                node=material.node,
                 accepted_until=material.accepted_until,
             ),
             levels=performance_index(speeds),
             judged_until=material.timeline[-1][0] if material.timeline else 0.0,
-        )  # fmt: skip
+        )
+
+
+class FigureSteps:
+    """One figure of one node, event after event: what is known of one is levelled for the next."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        node: str,
+        histories: Sequence[CaseHistory],
+        events: Sequence[Event],
+        *,
+        strictness: float,
+    ) -> None:
+        self._memory, self._node, self._strictness = memory, node, strictness
+        self._histories, self._events = histories, events
+        self._steps: dict[str, list[CaseStep]] = {one.case: [] for one in histories}
+        self._last: dict[str, CaseShift] = {}
+        self._doubtful: dict[str, CaseStep] = {}
+        self.shifts: list[tuple[Event, EventShift]] = []
+        self._judge_events({})
+        early = self._early()
+        if early:
+            self._judge_events(early)
+        self._add_unknown()
+
+    def _judge_events(self, early: Mapping[str, Sequence[CaseStep]]) -> None:
+        """Judge event after event; `early`: steps at unknown times, levelled before."""
+        self._steps = {one.case: [] for one in self._histories}
+        self._last, self.shifts = {}, []
+        ends = [*(event.time for event in self._events[1:]), math.inf]
+        for event, end in zip(self._events, ends, strict=False):
+            ready = [self._ready(one, event, early.get(one.case, ())) for one in self._histories]
+            shift = self._memory.event(
+                self._node, ready, event.time, until=end, strictness=self._strictness
+            )
+            self.shifts.append((event, shift))
+            self._take(event, shift)
+
+    def _early(self) -> dict[str, Sequence[CaseStep]]:
+        """Return the steps that began before the event that they were taken for.
+
+        Scanning costs more than all else here: only what an event is said to have moved is
+        looked at, and of a group some members first.
+        """
+        histories = {one.case: one for one in self._histories}
+        found: dict[str, Sequence[CaseStep]] = {}
+        for event, shift in self.shifts:
+            alone = [
+                case for case, one in shift.cases.items() if one.confirmed and one.group is None
+            ]
+            found |= _begun_before(self._memory, event, histories, alone)
+            for group in shift.groups:
+                if _begun_before(self._memory, event, histories, group.cases[:SAMPLED]):
+                    found |= _begun_before(self._memory, event, histories, group.cases)
+        return found
+
+    def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
+        """Return a history with what is known to have moved before an event levelled out."""
+        own = [(step.time, step.effect) for step in self._steps[history.case]]
+        place = history.split(event.time)
+        own += [
+            (step.time, step.effect)
+            for step in early
+            if history.split(step.time) < place - NEAR and not _near(step, own, history)
+        ]
+        return replace(history, levelled=tuple(sorted(own)))
+
+    def _take(self, event: Event, shift: EventShift) -> None:
+        for case, found in shift.cases.items():
+            self._last[case] = found
+            if found.confirmed:
+                step = CaseStep(
+                    time=event.time,
+                    known=True,
+                    effect=found.effect,
+                    low=found.low,
+                    high=found.high,
+                    p_value=found.p_value,
+                    runs=found.runs,
+                    group=found.group,
+                )
+                self._steps[case].append(step)
+
+    def _add_unknown(self) -> None:
+        """Add the steps that no event has confirmed; keep what may become one, or is a mode."""
+        for history in self._histories:
+            moved = self._memory.scan(replace(history, levelled=self._levels(history)))
+            own = list(self._others(history, moved.steps))
+            self._steps[history.case] += [step for step in own if not step.mode]
+            self._steps[history.case].sort(key=lambda one: one.time)
+            doubt = [moved.doubt] if moved.doubt is not None else []
+            last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
+            if last:
+                (self._doubtful[history.case],) = sized(history, last)
+
+    def _levels(self, history: CaseHistory) -> tuple[tuple[float, float], ...]:
+        return tuple((step.time, step.effect) for step in self._steps[history.case] if step.known)
+
+    def _others(self, history: CaseHistory, steps: Sequence[CaseStep]) -> Iterator[CaseStep]:
+        """Yield the steps at other times than those known; those near an event are its own."""
+        levelled = self._levels(history)
+        for step in steps:
+            # What is left of a large step that was levelled by its estimate is no step.
+            left = RESIDUE * max((abs(effect) for _, effect in levelled), default=0.0)
+            least = max(history.figure.least_effect, left)
+            if _near(step, levelled, history) or abs(step.effect) < least:
+                continue
+            near = [e for e in self._events if history.runs_between(e.time, step.time) <= NEAR]
+            at = near[0].time if near else step.time
+            yield replace(step, time=at, known=bool(near))
+
+    def verdicts(self, accepted_until: Mapping[str, float], reason: str) -> list[Verdict]:
+        """Return the verdict on every case; `reason`: why the histories begin anew, if so."""
+        creeps = creeping(
+            self._memory.trend,
+            self._histories,
+            self._steps,
+            accepted_until,
+            strictness=self._strictness,
+        )
+        return [
+            conclude(
+                history,
+                self._told(history, creeps.get(history.case)),
+                self._last.get(history.case),
+                doubtful=self._doubtful.get(history.case),
+                creep=creeps.get(history.case),
+                accepted_until=accepted_until.get(history.of, -math.inf),
+                cut_reason=reason,
+            )
+            for history in self._histories
+        ]
+
+    def _told(self, history: CaseHistory, creep: CaseStep | None) -> Sequence[CaseStep]:
+        return sized(history, without_explained(self._steps[history.case], creep))
+
+
+def _begun_before(
+    memory: Memory, event: Event, histories: Mapping[str, CaseHistory], cases: Sequence[str]
+) -> dict[str, Sequence[CaseStep]]:
+    """Return case -> its steps, of those that have one not long before an event."""
+    found: dict[str, Sequence[CaseStep]] = {}
+    for case in cases:
+        history = histories[case]
+        steps, place = memory.scan(history).steps, history.split(event.time)
+        if any(NEAR < place - history.split(step.time) <= RECENT for step in steps):
+            found[case] = steps
+    return found
+
+
+def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: CaseHistory) -> bool:
+    return any(history.runs_between(time, step.time) <= NEAR for time, _ in levelled)

@@ -2,28 +2,72 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pvebench.analysis.event import EventShift, judge_event
-from pvebench.analysis.series import History
-from pvebench.analysis.trend import Trend, slow_trend
-from pvebench.analysis.unknown import Scans
-from pvebench.analysis.verdict import CaseStep
+from pvebench.analysis.case_history import CaseHistory, CaseStep
+from pvebench.analysis.known_times.event_shift import (
+    EventShift,
+    at_rung,
+    judge_event,
+    like_with_like,
+    rungs_of,
+    upheld,
+)
+from pvebench.analysis.slow_change import Trend, slow_trend
+from pvebench.analysis.unknown_times import ChangePoint, LevelScan, Scanned
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of a history: its first run, how many there were, what was found in them."""
+
+    first: float
+    runs: int
+    levelled: tuple[tuple[float, float], ...]
+    found: Scanned
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a history shows of itself: steps, oldest first, and what may become one."""
+
+    steps: tuple[CaseStep, ...]
+    doubt: CaseStep | None
 
 
 class Memory:
     """Scans histories and judges events; asks again only where runs have been added."""
 
     def __init__(self) -> None:
-        self._scans = Scans()
-        self._events: dict[tuple[str, str, float], tuple[object, EventShift]] = {}
+        self._scans: dict[tuple[str, str], _Seen] = {}
+        self._events: dict[tuple[str, float, int, str], tuple[object, EventShift]] = {}
         self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
 
-    def scan(self, history: History) -> tuple[CaseStep, ...]:
-        """Return the steps that are found without knowing of events."""
-        return self._scans.steps(history)
+    def scan(self, history: CaseHistory) -> Moved:
+        """Return the steps that are found without knowing of events.
 
-    def trend(self, history: History, *, least: int) -> Trend | None:
+        A few more runs than last time cost a look at the history's end.
+        """
+        key = (history.figure.name, history.case)
+        seen = self._scans.get(key)
+        first = history.points[0].time if history.points else 0.0
+        if (
+            seen is None
+            or (seen.first, seen.levelled) != (first, history.levelled)
+            or len(history.points) < seen.runs
+        ):
+            found = LevelScan(history.logs(), history.times()).detect()
+        elif seen.runs == len(history.points):
+            found = seen.found
+        else:
+            scan = LevelScan(history.logs(), history.times())
+            found = scan.newest(seen.found.steps, seen.runs)
+        self._scans[key] = _Seen(first, len(history.points), history.levelled, found)
+        return _moved(found, history)
+
+    def trend(self, history: CaseHistory, least: int) -> Trend | None:
         """Return the slow trend of a history's newest runs, at least `least` of them."""
         first = history.points[0].time if history.points else 0.0
         key = (history.figure.name, history.case, len(history.levelled))
@@ -34,16 +78,54 @@ class Memory:
         return known[1]
 
     def event(
-        self, node: str, histories: Sequence[History], at: float, *, until: float, strictness: float
+        self,
+        node: str,
+        histories: Sequence[CaseHistory],
+        at: float,
+        *,
+        until: float,
+        strictness: float,
     ) -> EventShift:
         """Return what an event did; the answer of last time while no run has been added."""
-        state = (
-            until, strictness,
-            tuple((one.case, one.split(at), one.split(until), one.levelled) for one in histories),
-        )  # fmt: skip
-        key = (node, histories[0].figure.name, at)
-        known = self._events.get(key)
+        histories = [like_with_like(history, at) for history in histories]
+        found: EventShift | None = None
+        for rung in rungs_of(histories, at, until):
+            shift = self._at_rung((node, at, rung), histories, until, strictness)
+            found = shift if found is None else upheld(found, shift)
+        return found or EventShift(groups=(), cases={})
+
+    def _at_rung(
+        self,
+        key: tuple[str, float, int],
+        histories: Sequence[CaseHistory],
+        until: float,
+        strictness: float,
+    ) -> EventShift:
+        _, at, rung = key
+        cut = [at_rung(history, at, until, rung) for history in histories]
+        state = (strictness, tuple((one.case, len(one.points), one.levelled) for one in cut))
+        place = (*key, histories[0].figure.name)
+        known = self._events.get(place)
         if known is None or known[0] != state:
-            shift = judge_event(histories, at, until=until, strictness=strictness)
-            known = self._events[key] = (state, shift)
+            shift = judge_event(cut, at, until=math.inf, strictness=strictness)
+            known = self._events[place] = (state, shift)
         return known[1]
+
+
+def _moved(found: Scanned, history: CaseHistory) -> Moved:
+    steps = tuple(_step(one, history) for one in found.steps)
+    return Moved(steps, _step(found.doubt, history) if found.doubt else None)
+
+
+def _step(found: ChangePoint, history: CaseHistory) -> CaseStep:
+    # How large it is, is told later by all runs around it.
+    return CaseStep(
+        time=history.points[found.index].time,
+        known=False,
+        effect=found.effect,
+        low=found.effect,
+        high=found.effect,
+        p_value=found.p_value,
+        runs=len(history.points) - found.index,
+        mode=found.mode,
+    )

@@ -2,45 +2,88 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.event import CaseShift
-from pvebench.analysis.groups import Group
-from pvebench.analysis.levels import MAD_TO_SIGMA
-from pvebench.analysis.series import LEAST_BASELINE, History, Point
-from pvebench.analysis.states import State
-from pvebench.analysis.too_good import PRESENT, too_good
-from pvebench.analysis.trend import LEVELS
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRun
+from pvebench.analysis.figures import Figure
+from pvebench.analysis.hours import like_hours, spread_out, without_hours
+from pvebench.analysis.known_times.event_shift import CaseShift
+from pvebench.analysis.levels.difference import Difference, difference
+from pvebench.analysis.slow_change import PARTS
 
-TOO_NOISY: Final = math.log(1.3)
-"""Half width of the interval beyond which "same" would say nothing."""
+if TYPE_CHECKING:
+    from pvebench.analysis.levels.robust import Matrix
+
+CLAIM: Final = math.log(1.1)
+"""Change that must be excluded before anything is called the same."""
+TIMES: Final = 1.5
+"""Times a figure's least effect that must be excluded at least: of those that vary by nature."""
+PRESENT: Final = 10
+"""Newest runs that make the present level where nothing has happened, of many."""
+SIDE: Final = 60
+"""Runs on each side that a level is taken from: what was a year ago says little of now."""
+NEWEST: Final = 5
+"""Newest runs that must be beyond what the device can do."""
+LEAST_PRESENT: Final = 3
+"""Newest runs that are held against those before, where nothing has happened, at least."""
+WEEK_OF_RUNS: Final = 200
+"""Runs whose hours are known."""
+MODES: Final = 300
+"""Runs whose shares at two levels are told."""
+LEFT: Final = 0.35
+"""Share of the largest step within which a level is back where it was."""
+DURABLE_GAIN: Final = math.log(1.25)
+"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
+ANY_GAIN: Final = math.log(2.0)
+"""Gain of anything that wants a second look."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseStep:
-    """A confirmed step of one case; effects are logarithms, plus for better.
+class VerdictState(StrEnum):
+    """What is said of a case."""
 
-    Attributes:
-        time: of the event, or of the first run after the step where no event explains it.
-        known: True if an environment change explains it.
-        group: what it moved with, or None.
-        runs: it rests on.
-        slow: True if it is no step but a creep that began at `time`, or before.
-    """
+    CANNOT_TELL = "cannot_tell"
+    SAME = "same"
+    MAYBE_SLOWER = "maybe_slower"
+    SLOWER = "slower"
+    MAYBE_FASTER = "maybe_faster"
+    FASTER = "faster"
+    SUSPICIOUS = "suspicious"
+    SLOWLY_SLOWER = "slowly_slower"
+    SLOWLY_FASTER = "slowly_faster"
 
-    time: float
-    known: bool
-    effect: float
-    low: float
-    high: float
-    p_value: float
-    runs: int
-    group: Group | None = None
-    slow: bool = False
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict at all."""
+        return self is not VerdictState.CANNOT_TELL
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it says beyond doubt that something has changed."""
+        return abs(self.code) == 2
+
+    @property
+    def code(self) -> int:
+        """-2 worse, -1 maybe worse, 0 same, 1 maybe better, 2 better."""
+        return _CODES.get(self, 0)
+
+
+_CODES: Final = {
+    VerdictState.SLOWER: -2,
+    VerdictState.SLOWLY_SLOWER: -2,
+    VerdictState.MAYBE_SLOWER: -1,
+    VerdictState.MAYBE_FASTER: 1,
+    VerdictState.SLOWLY_FASTER: 2,
+    VerdictState.FASTER: 2,
+    VerdictState.SUSPICIOUS: 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +99,13 @@ class Verdict:
         creep: slow change of the newest runs, or None.
         baseline: level compared with, in base units; None if there is none.
         baseline_runs, baseline_start: its size and the time of its first run.
-        reason: why there is no verdict, or why a gain is suspicious.
+        reason: what "the same" excludes; what is missing where it cannot be told, and when it
+            will be known; why a gain is suspicious.
+        more_runs: that it takes until it can be told; 0: none, or no number of them would do.
     """
 
-    history: History
-    state: State
+    history: CaseHistory
+    state: VerdictState
     effect: float = 0.0
     low: float = 0.0
     high: float = 0.0
@@ -73,11 +118,17 @@ class Verdict:
     baseline_runs: int = 0
     baseline_start: float = 0.0
     reason: str = ""
+    more_runs: int = 0
 
     @property
     def ratio(self) -> float:
         """Change against the baseline as ratio, plus for better."""
-        return as_ratio(self.effect)
+        return as_ratio(self.effect, self.history.figure)
+
+    @property
+    def excluded(self) -> float:
+        """The largest change, either way, that is not excluded, as logarithm."""
+        return max(abs(self.low), abs(self.high))
 
     @property
     def threshold(self) -> float:
@@ -85,67 +136,104 @@ class Verdict:
         return math.expm1((self.high - self.low) / 2)
 
 
-def as_ratio(effect: float) -> float:
-    """Return an effect as ratio, plus for better: less cost by a tenth is 0.1, as in throughput."""
-    return math.expm1(effect) if effect <= 0 else -math.expm1(-effect)
+def as_ratio(effect: float, figure: Figure) -> float:
+    """Return by how much the value itself differs, plus for better: the number of the sentence."""
+    return math.expm1(effect) if figure.more_is_better else -math.expm1(-effect)
 
 
 def conclude(
-    history: History, steps: Sequence[CaseStep], last: CaseShift | None, *,
-    doubtful: CaseStep | None = None, creep: CaseStep | None = None,
-    accepted_until: float = -math.inf, cut_reason: str = "",
-) -> Verdict:  # fmt: skip
+    history: CaseHistory,
+    steps: Sequence[CaseStep],
+    last: CaseShift | None,
+    *,
+    doubtful: CaseStep | None = None,
+    creep: CaseStep | None = None,
+    accepted_until: float = -math.inf,
+    cut_reason: str = "",
+) -> Verdict:
     """Return the verdict on one case and figure.
 
     Args:
         history: raw, since the last reset or the last environment that compares.
         steps: confirmed, oldest first.
         last: its shift at the last event, or None.
-        doubtful: newest step that may be chance.
+        doubtful: newest step that may be chance, or that only leads to the other of the case's
+            two levels.
         creep: slow change of what the steps leave, beyond doubt.
         accepted_until: steps up to this time have been accepted.
         cut_reason: why the history begins anew, if it does.
     """
     accepted = tuple(step for step in steps if step.time <= accepted_until)
     open_steps = tuple(step for step in steps if step.time > accepted_until)
-    if len(history.points) < LEAST_BASELINE:
-        return _without(history, len(history.points), cut_reason)
-    numbers = _numbers(history, accepted, open_steps, last)
-    state, reason = _state(history, open_steps, last, numbers)
+    apart = apart_of(history, accepted, open_steps, last)
+    if apart is None:
+        return replace(_without(history, cut_reason), accepted=accepted, steps=open_steps)
+    runs = len(history.points) - history.split(open_steps[-1].time) if open_steps else apart.after
+    numbers = (apart.effect, apart.low, apart.high, runs)
+    state, reason = _state(history, open_steps, last, apart)
     p_value = open_steps[-1].p_value if open_steps else last.p_value if last else None
     if creep is not None and not open_steps:
-        state = State.SLOWLY_SLOWER if creep.effect < 0 else State.SLOWLY_FASTER
+        state = VerdictState.SLOWLY_SLOWER if creep.effect < 0 else VerdictState.SLOWLY_FASTER
         reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
-    elif state is State.SAME and doubtful is not None and doubtful.time > accepted_until:
-        state = State.MAYBE_SLOWER if doubtful.effect < 0 else State.MAYBE_FASTER
+    elif doubtful is not None and doubtful.mode:
+        state, reason = VerdictState.CANNOT_TELL, modes_text(history, doubtful)
+    elif not open_steps and doubtful is not None and doubtful.time > accepted_until:
+        state = VerdictState.MAYBE_SLOWER if doubtful.effect < 0 else VerdictState.MAYBE_FASTER
         reason, numbers = "", _numbers_of(doubtful)
     base = _baseline(history, accepted, open_steps, creep)
+    more = apart.more_runs(claim_of(history)) if state is VerdictState.CANNOT_TELL else 0
     return Verdict(
-        history=history, state=state, reason=reason, effect=numbers[0], low=numbers[1],
-        high=numbers[2], runs=numbers[3], p_value=p_value, steps=open_steps, accepted=accepted,
+        history=history,
+        state=state,
+        reason=reason,
+        effect=numbers[0],
+        low=numbers[1],
+        high=numbers[2],
+        runs=numbers[3],
+        more_runs=more or 0,
+        p_value=p_value,
+        steps=open_steps,
+        accepted=accepted,
         creep=creep,
         baseline=statistics.median(point.value for point in base) if base else None,
-        baseline_runs=len(base), baseline_start=base[0].time if base else 0.0,
-    )  # fmt: skip
+        baseline_runs=len(base),
+        baseline_start=base[0].time if base else 0.0,
+    )
 
 
 def _baseline(
-    history: History, accepted: Sequence[CaseStep], steps: Sequence[CaseStep],
+    history: CaseHistory,
+    accepted: Sequence[CaseStep],
+    steps: Sequence[CaseStep],
     creep: CaseStep | None,
-) -> list[Point]:  # fmt: skip
+) -> list[GoodRun]:
     """Return the runs that the present level is compared with: of a creep, those it began with."""
     start = accepted[-1].time if accepted else -math.inf
     end = steps[0].time if steps else math.inf
     if creep is not None and not steps:
-        return list(history.since(creep.time).points[: creep.runs // LEVELS])
+        return list(history.since(creep.time).points[: creep.runs // PARTS])
     return [point for point in history.points if start <= point.time < end]
 
 
-def _without(history: History, runs: int, cut_reason: str) -> Verdict:
-    wanted = f"{runs} of the {LEAST_BASELINE} runs that a baseline needs"
-    state = State.NOT_COMPARABLE if cut_reason else State.NO_BASELINE
-    reason = f"{cut_reason}; {wanted} since then" if cut_reason else wanted
-    return Verdict(history=history, state=state, reason=reason, baseline_runs=runs)
+def _without(history: CaseHistory, cut_reason: str) -> Verdict:
+    """Return the verdict on a history that has no two sides yet."""
+    runs = len(history.points)
+    missing = LEAST_BASELINE + LEAST_PRESENT - runs
+    if missing <= 0 and not cut_reason:
+        reason = "none of the newest runs was made at an hour at which there are runs before"
+        return Verdict(
+            history=history, state=VerdictState.CANNOT_TELL, reason=reason, baseline_runs=runs
+        )
+    missing = max(1, missing)
+    wanted = f"{count_text(runs, 'run')}{' since then' if cut_reason else ''}"
+    reason = f"{wanted}; {when_text(history, missing)} something can be said"
+    return Verdict(
+        history=history,
+        state=VerdictState.CANNOT_TELL,
+        reason=f"{cut_reason}; {reason}" if cut_reason else reason,
+        baseline_runs=runs,
+        more_runs=missing,
+    )
 
 
 Numbers = tuple[float, float, float, int]
@@ -156,54 +244,163 @@ def _numbers_of(step: CaseStep) -> Numbers:
     return step.effect, step.low, step.high, step.runs
 
 
-def _numbers(
-    history: History, accepted: Sequence[CaseStep], steps: Sequence[CaseStep],
+def apart_of(
+    history: CaseHistory,
+    accepted: Sequence[CaseStep],
+    steps: Sequence[CaseStep],
     last: CaseShift | None,
-) -> Numbers:  # fmt: skip
-    """Return the present level against the baseline."""
-    if steps:
-        effect = sum(step.effect for step in steps)
-        reach = math.hypot(*((step.high - step.low) / 2 for step in steps))
-        return effect, effect - reach, effect + reach, steps[-1].runs
-    taken = bool(accepted) and last is not None and last.confirmed
-    if last is not None and not taken:
-        return last.effect, last.low, last.high, last.runs
-    return _quiet(history, accepted)
+) -> Difference | None:
+    """Return how far the present level is from the baseline; None if there are no two sides.
+
+    The present are the runs since the last step, else since the last event, else the newest.
+    """
+    import numpy as np
+
+    times = history.times()
+    logs = _without_hours(history, [*accepted, *steps])
+    start = bisect_left(times, accepted[-1].time) if accepted else 0
+    base_end = bisect_left(times, steps[0].time) if steps else len(logs)
+    begun = bisect_left(times, steps[-1].time) if steps else len(logs)
+    if not steps and last is not None and (at := bisect_left(times, last.since)) > start:
+        base_end = begun = at
+    elif not steps:
+        runs = len(logs) - start
+        base_end = begun = len(logs) - max(LEAST_PRESENT, min(PRESENT, runs // 3))
+    begin, now = max(start, base_end - SIDE), max(begun, len(logs) - SIDE)
+    known = times[max(start, base_end - WEEK_OF_RUNS) : base_end]
+    after = now + np.array(alike(known, times[now:]), dtype=int)
+    if base_end - begin < LEAST_BASELINE or not len(after):
+        return None
+    return difference(logs[begin:base_end], logs[after])
 
 
-def _quiet(history: History, accepted: Sequence[CaseStep]) -> Numbers:
-    """Return the newest runs against those before them, where nothing has happened."""
-    start = accepted[-1].time if accepted else -math.inf
-    logs = [
-        value
-        for value, point in zip(history.logs(), history.points, strict=True)
-        if point.time >= start
-    ]
-    if len(logs) <= 2 * PRESENT:
-        return 0.0, -TOO_NOISY / 2, TOO_NOISY / 2, len(logs)
-    before, now = logs[:-PRESENT], logs[-PRESENT:]
-    level = statistics.median(before)
-    sigma = MAD_TO_SIGMA * statistics.median(abs(value - level) for value in before)
-    effect = statistics.median(now) - level
-    # 1.2533: a median is that much wider than a mean; 2: two-sided, few degrees of freedom.
-    reach = 2 * 1.2533 * sigma * math.sqrt(1 / PRESENT + 1 / len(before))
-    return effect, effect - reach, effect + reach, PRESENT
+def alike(before: Sequence[float], after: Sequence[float]) -> list[int]:
+    """Return which runs `after` compare with those before, by the hours they were made at."""
+    return like_hours(before, after) if spread_out([*before, *after]) else [*range(len(after))]
+
+
+def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
+    import numpy as np
+
+    known = [(history.split(step.time), step.effect) for step in steps]
+    return without_hours(np.array(history.logs()), history.times(), known)
+
+
+def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
+    """Return the steps with the size that all runs up to the steps beside them tell."""
+    logs, times = _without_hours(history, steps), history.times()
+    places = [bisect_left(times, step.time) for step in steps]
+    found = []
+    for step, begin, at, end in zip(
+        steps, [0, *places], places, [*places[1:], len(logs)], strict=False
+    ):
+        before, after = logs[max(begin, at - SIDE) : at], logs[at:end][-SIDE:]
+        if len(before) < 2 or not len(after):
+            found.append(step)
+            continue
+        size = difference(before, after)
+        found.append(
+            replace(step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at)
+        )
+    return tuple(found)
+
+
+def claim_of(history: CaseHistory) -> float:
+    """Return the size of change that must be excluded to call a case the same."""
+    return max(CLAIM, TIMES * history.figure.least_effect)
 
 
 def _state(
-    history: History, steps: Sequence[CaseStep], last: CaseShift | None, numbers: Numbers
-) -> tuple[State, str]:
-    effect, low, high, _ = numbers
+    history: CaseHistory, steps: Sequence[CaseStep], last: CaseShift | None, apart: Difference
+) -> tuple[VerdictState, str]:
     if steps:
-        if abs(effect) < max(history.figure.least_effect, (high - low) / 2):
-            return State.SAME, "back at the baseline"
-        if effect < 0:
-            return State.SLOWER, ""
-        reason = too_good(history, effect)
-        return (State.SUSPICIOUS, reason) if reason else (State.FASTER, "")
-    if (high - low) / 2 > TOO_NOISY:
-        reason = f"only a change of more than {math.expm1((high - low) / 2):.0%} could be told"
-        return State.TOO_NOISY, reason
+        return _after_steps(history, steps, apart)
     if last is not None and last.maybe and not last.confirmed:
-        return (State.MAYBE_SLOWER if effect < 0 else State.MAYBE_FASTER), ""
-    return State.SAME, ""
+        worse = last.effect < 0
+        return (VerdictState.MAYBE_SLOWER if worse else VerdictState.MAYBE_FASTER), ""
+    if apart.excluded > claim_of(history):
+        return VerdictState.CANNOT_TELL, _missing(history, apart)
+    return VerdictState.SAME, f"no change above {size_text(apart.excluded)}"
+
+
+def _after_steps(
+    history: CaseHistory, steps: Sequence[CaseStep], apart: Difference
+) -> tuple[VerdictState, str]:
+    left = max(abs(step.effect) for step in steps) * LEFT
+    if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
+        if apart.excluded <= max(claim_of(history), left):
+            reason = f"back at the baseline, no change above {size_text(apart.excluded)}"
+            return VerdictState.SAME, reason
+        return VerdictState.CANNOT_TELL, f"back near the baseline; {_missing(history, apart)}"
+    if apart.effect < 0:
+        return VerdictState.SLOWER, ""
+    reason = too_good(history, apart.effect)
+    return (VerdictState.SUSPICIOUS, reason) if reason else (VerdictState.FASTER, "")
+
+
+def _missing(history: CaseHistory, apart: Difference) -> str:
+    """Return what could be told now, and when it will be known."""
+    now = (
+        f"{count_text(apart.after, 'run')} after {apart.before}: up to {size_text(apart.excluded)}"
+    )
+    size = claim_of(history)
+    more = apart.more_runs(size)
+    if more is None:
+        return f"{now} could hide; {apart.before} runs before are too few ever to exclude 10 %"
+    return f"{now} could hide; {size_text(size)} {when_text(history, more)}"
+
+
+def modes_text(history: CaseHistory, mode: CaseStep) -> str:
+    """Return the two levels of a case and their shares: `two levels, 11 % apart: ...`."""
+    import numpy as np
+
+    logs = np.array(history.logs()[-MODES:])
+    at = history.split(mode.time) - len(history.points) + len(logs)
+    now = float(np.median(logs[max(0, at) :]))
+    other = now - mode.effect
+    share = float(np.mean(np.abs(logs - now) < np.abs(logs - other)))
+    upper, lower = (share, 1 - share) if mode.effect > 0 else (1 - share, share)
+    apart = size_text(abs(mode.effect))
+    return (
+        f"goes to and fro between two levels {apart} apart, {100 * upper:.0f} % of its runs "
+        f"at the better and {100 * lower:.0f} % at the worse one"
+    )
+
+
+def when_text(history: CaseHistory, runs: int) -> str:
+    """Return when so many more runs will be there, at the pace of the newest ones."""
+    times = history.times()[-PRESENT:]
+    text = f"after {count_text(runs, 'more run')}"
+    if len(times) < 2:
+        return text
+    pace = statistics.median(after - before for before, after in itertools.pairwise(times))
+    then = datetime.fromtimestamp(times[-1] + runs * pace, UTC)
+    days = runs * pace / 86400
+    when = f"{then:%A}" if days < 6 else f"{then:%Y-%m-%d}"
+    return f"{text}, about {when if days >= 1 else f'{then:%A %H} h UTC'}"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def size_text(effect: float) -> str:
+    """Return the size of a logarithm in per cent, rounded up: what is excluded is no less."""
+    return f"{math.ceil(100 * math.expm1(effect) - 1e-9)} %"
+
+
+def too_good(history: CaseHistory, effect: float) -> str:
+    """Return why a gain is too good to be true, or nothing."""
+    if history.figure.kind == "speed" and history.figure.more_is_better:
+        newest = statistics.median(point.value for point in history.points[-NEWEST:])
+        if history.ceiling is not None and newest > history.ceiling:
+            return "it is more than the device can do"
+        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
+            return (
+                "writes that must reach the device do not become so much faster by software: "
+                "they may no longer wait for it"
+            )
+    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
+        return "a gain by more than half is rarely real: something may no longer be done"
+    return ""

@@ -1,1 +1,1 @@
-"""The roof: the only place that knows every concrete room."""
+"""The command line: one module a command, named after it."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from pvebench.cli.looking import results_of
 from pvebench.cli.options import read_settings, settings_options
-from pvebench.cli.verdict import open_results
 from pvebench.errors import StoreError
 from pvebench.store import Decision, DecisionKind
 
@@ -19,9 +19,13 @@ def baseline() -> None:
 
 
 _only = click.option(
-    "--only", "cases", default="*", show_default=True, metavar="GLOB",
+    "--only",
+    "cases",
+    default="*",
+    show_default=True,
+    metavar="GLOB",
     help="Cases whose scenario, workload or scenario/workload matches.",
-)  # fmt: skip
+)
 _reason = click.option("--reason", required=True, help="Why; kept and shown with the change.")
 
 
@@ -47,11 +51,8 @@ def reset(cases: str, reason: str, **options: Any) -> None:
 @settings_options
 def show(**options: Any) -> None:
     """List what was decided."""
-    store = open_results(_settings(options).state / "pvebench.db")
-    try:
+    with results_of(_settings(options)) as store:
         decisions = store.decisions.all()
-    finally:
-        store.close()
     for one in decisions:
         click.echo(
             f"{one.made:%Y-%m-%d %H:%M} UTC  {one.kind} {one.cases} "
@@ -72,21 +73,17 @@ def _decide(kind: DecisionKind, cases: str, reason: str, options: dict[str, Any]
     Raises:
         StoreError: no run, or no case, is concerned.
     """
-    store = open_results(_settings(options).state / "pvebench.db")
-    try:
-        newest = store.recent(limit=1)
+    with results_of(_settings(options)) as store:
+        newest = store.runs(limit=1)
         if not newest:
             raise StoreError("there is no run yet", next_step="measure first: pvebench run")
         decision = Decision(
-            made=datetime.now(UTC), kind=kind, cases=cases, until=newest[0].finished,
-            reason=reason,
-        )  # fmt: skip
-        known = store.history.newest(store.case_keys())
-        count = sum(decision.concerns(one.scenario, one.workload) for one in known.values())
+            made=datetime.now(UTC), kind=kind, cases=cases, until=newest[0].finished, reason=reason
+        )
+        definitions = [record.definition for record in store.cases().values()]
+        count = sum(decision.concerns(one.scenario, one.workload) for one in definitions)
         if not count:
             raise StoreError(f"no case matches {cases!r}", next_step="list them: pvebench verdict")
         store.decisions.add(decision)
-    finally:
-        store.close()
     done = {"accept": "the present level is the baseline", "reset": "the history begins anew"}
     click.echo(f"{done[kind]} of {count} case{'s' if count > 1 else ''}")

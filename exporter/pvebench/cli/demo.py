@@ -6,7 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,31 +14,33 @@ from typing import Final
 
 import click
 
-from pvebench.cli.choice import intervals_of
 from pvebench.cli.demo_past import DAY, TOLD_DAYS, told_in_the_past
-from pvebench.cli.export import first_moment, histories, wall_slots, write_past
+from pvebench.cli.export import first_moment, histories, write_past
 from pvebench.cli.options import PATH
-from pvebench.cli.planned import planned_cases
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.config.settings import WallSettings
-from pvebench.drivers.simulated import SimulatedClock, World, simulated_site
-from pvebench.drivers.simulated.story import YEAR, Story
-from pvebench.drivers.simulated.year import history
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.simulated.story import YEAR, Story, history
+from pvebench.drivers.simulated.world import World, simulated_site
+from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import StoreError
 from pvebench.judging import Feed, Keeper
-from pvebench.metrics import Page, Snapshot
+from pvebench.metrics import Page
 from pvebench.metrics.history import STEP_SECONDS, Window
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
-from pvebench.model.rules import STORAGE_KINDS
+from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, expand
 from pvebench.plan.expand import Matrix
+from pvebench.results import Results
 from pvebench.scheduler import Worker
+from pvebench.service.choice import wall_slots
+from pvebench.service.instance import planned_cases
 from pvebench.store import StateDirectory, Store
-from pvebench.web import Board, WebServer
+from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
 
@@ -54,11 +56,13 @@ SHOWN: Final = Settings(
             scenario="local-nvme.scsi.raw.none.iothread-1", workload=workload, direction=direction
         )
         for workload, direction in (
-            ("randread-4k-qd1", "read"), ("randwrite-4k-qd1", "write"),
-            ("read-1M-qd8", "read"), ("write-1M-qd8", "write"),
+            ("randread-4k-qd1", "read"),
+            ("randwrite-4k-qd1", "write"),
+            ("read-1M-qd8", "read"),
+            ("write-1M-qd8", "write"),
         )
     )
-)  # fmt: skip
+)
 """Settings of the demo: its wall has a case that the last upgrade made slower."""
 BLOCK_SECONDS: Final = 486 * 3600.0
 """The longest blocks that Prometheus makes by itself are 2 h times a power of three."""
@@ -106,12 +110,15 @@ def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     "--instance", default="127.0.0.1:9620", show_default=True, help="Label of the target."
 )
 @click.option(
-    "--step", type=click.FloatRange(min=1), default=STEP_SECONDS, show_default=True,
+    "--step",
+    type=click.FloatRange(min=1),
+    default=STEP_SECONDS,
+    show_default=True,
     help="Seconds between samples of a held value.",
-)  # fmt: skip
+)
 def export(state: Path, pack: Path, directory: Path, instance: str, step: float) -> None:
     """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks."""
-    intervals = intervals_of(demo_assignments(load_pack(pack)))
+    planned = planned_cases(demo_assignments(load_pack(pack)))
     directory.mkdir(parents=True, exist_ok=True)
     database, now = state / "pvebench.db", datetime.now(UTC).timestamp()
     store = Store(database, simulated=True)
@@ -119,17 +126,20 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
         told = pool.submit(told_in_the_past, database, now)
         try:
-            cases = list(histories(store))
-            for start, end in blocks(first_moment(store), now):
+            results = Results(store, planned)
+            cases = list(histories(results))
+            for start, end in blocks(first_moment(results), now):
                 window = Window(
-                    start=start, end=end, step=step,
+                    start=start,
+                    end=end,
+                    step=step,
                     labels={"job": "pvebench", "instance": instance},
-                )  # fmt: skip
+                )
                 verdicts = told.result() if end > now - TOLD_DAYS * DAY else ()
                 # A name that promtool's caller can see only when the file is complete.
                 part = directory / "part"
                 with part.open("w", encoding="utf-8") as file:
-                    write_past(store, intervals, SHOWN, window, file, cases=cases, told=verdicts)
+                    write_past(results, SHOWN, window, file, cases=cases, told=verdicts)
                 part.rename(directory / f"{start:.0f}.om")
         finally:
             store.close()
@@ -153,12 +163,12 @@ def show(state: Path, pack: Path, listen: str) -> None:
     given = demo_assignments(load_pack(pack))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
-        page = demo_page(store, intervals_of(given))
-        keeper = Keeper(Feed(store), load_known_issues(), told=page.judged)
+        results = Results(store, planned_cases(given))
+        page = demo_page(results)
+        keeper = Keeper(Feed(results), load_known_issues(), told=page.judged)
         app = make_app(
-            page=page, statuses=demo_statuses,
-            board=Board(store, planned_cases(given)), verdicts=lambda: keeper.current,
-        )  # fmt: skip
+            page=page, statuses=demo_statuses, results=results, verdicts=lambda: keeper.current
+        )
         # Judging a year takes half a minute; everything else is there at once.
         with WebServer(app, open_socket(listen)), keeper:
             click.echo(f"simulated results on http://{listen}/")
@@ -187,9 +197,12 @@ def fill_store(
     for node, assignment in zip(NODES, given, strict=True):
         templates += simulated_runs(node, assignment, seed=seed)
         store.begin_cycle(
-            f"demo-{node}", node=node, pack=assignment.pack.name, tier=assignment.pack.tier,
+            f"demo-{node}",
+            node=node,
+            pack=assignment.pack.name,
+            tier=assignment.pack.tier,
             planned=len(assignment.matrix.cases),
-        )  # fmt: skip
+        )
     prepared = [replace(run, cycle=f"demo-{run.case.scenario.node}") for run in templates]
     count = store.add_history(history(prepared, story, end=end, seed=seed))
     for node in NODES:
@@ -221,44 +234,30 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
                 node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC)), journal=store.journal
             )
             Worker(
-                site=simulated_site(world), assignments=[assignment], store=store,
-                observer=observer, cycles=1,
-            ).run()  # fmt: skip
+                site=simulated_site(world),
+                assignments=[assignment],
+                results=Results(store),
+                observer=observer,
+                cycles=1,
+            ).run()
         finally:
             store.close()
     return observer.runs
 
 
-@dataclass(frozen=True, slots=True)
-class DemoSource:
-    """`metrics.ResultSource` over all nodes of the demo's store."""
-
-    store: Store
-    intervals: Mapping[str, float]
-
-    def snapshot(self, case_key: str | None = None) -> Snapshot:
-        """Read the present results, of one case or of all."""
-        keys = [case_key] if case_key else list(self.intervals)
-        records = [self.store.case(key) for key in keys]
-        return Snapshot(
-            now=datetime.now(UTC),
-            records=[record for record in records if record is not None],
-            environments=self.store.environments(),
-            intervals=self.intervals,
-            totals=self.store.totals(),
-            simulated=True,
-            wall=wall_slots(SHOWN),
-        )
-
-
-def demo_page(store: Store, intervals: Mapping[str, float]) -> Page:
+def demo_page(results: Results) -> Page:
     """Return the metrics page of the demo."""
     page = Page(
-        DemoSource(store, intervals),
+        lambda: snapshot_of(
+            results.now,
+            now=datetime.now(UTC),
+            max_age_seconds=SHOWN.max_age,
+            wall=wall_slots(SHOWN),
+        ),
         live={
             "build": collect_build,
             "scheduler": lambda families: collect_scheduler(demo_statuses(), families),
-            "database": lambda families: collect_database(store.path, families),
+            "database": lambda families: collect_database(results.store.path, families),
         },
     )
     page.refresh()

@@ -11,6 +11,7 @@ from pvebench.judging import past_verdicts
 from pvebench.metrics.families import Families
 from pvebench.metrics.history import Told
 from pvebench.metrics.judged import collect_verdicts
+from pvebench.results import Results
 from pvebench.store import Store
 
 DAY: Final = 86400.0
@@ -40,10 +41,11 @@ def told_in_the_past(database: Path, end: float) -> Sequence[Told]:
     """Judge the simulated runs as they were then; a minute of CPU for a whole year."""
     store = Store(database, simulated=True)
     try:
-        changes = {float(entry["first_seen"]) for entry in store.environments()}
+        results = Results(store)
+        changes = {episode.started.timestamp() for episode in results.now.episodes}
         told = []
         for moment, verdicts in past_verdicts(
-            store, load_known_issues(), judged_moments(changes, end)
+            results, load_known_issues(), judged_moments(changes, end)
         ):
             families = Families()
             collect_verdicts(verdicts, families)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
 
-from pvebench.cli.choice import assignments, intervals_of
+from pvebench.cli.looking import results_of
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.config import Settings
-from pvebench.errors import StoreError
-from pvebench.metrics import Snapshot
 from pvebench.metrics.history import STEP_SECONDS, Told, Window, past_text
-from pvebench.model.wall import WallSlot
-from pvebench.store import Store, StoredRun
+from pvebench.metrics.snapshot import snapshot_of
+from pvebench.results import Results
+from pvebench.service.choice import assignments, wall_slots
+from pvebench.service.instance import planned_cases
+from pvebench.store import StoredRun
 
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 EVERYTHING: Final = 10_000_000
@@ -34,74 +36,79 @@ def export() -> None:
 @click.option("--from", "start", type=MOMENT, help="First moment, UTC; default: the first run.")
 @click.option("--to", "end", type=MOMENT, help="Moment to stop before, UTC; default: now.")
 @click.option(
-    "--step", type=click.FloatRange(min=1), default=STEP_SECONDS, show_default=True,
+    "--step",
+    type=click.FloatRange(min=1),
+    default=STEP_SECONDS,
+    show_default=True,
     help="Seconds between samples of a held value; keep it below Prometheus' look-back.",
-)  # fmt: skip
+)
 @click.option("--job", default="pvebench", show_default=True, help="Label of the scrape job.")
 @click.option("--instance", help="Label of the target; default: the address of the settings.")
 @click.option("--output", type=PATH, help="File to write; default: standard output.")
 def openmetrics(
-    start: datetime | None, end: datetime | None, step: float, job: str,
-    instance: str | None, output: Path | None, scale: float, **options: Any,
-) -> None:  # fmt: skip
+    start: datetime | None,
+    end: datetime | None,
+    step: float,
+    job: str,
+    instance: str | None,
+    output: Path | None,
+    scale: float,
+    **options: Any,
+) -> None:
     """Write what /metrics showed in the past, for promtool tsdb create-blocks-from openmetrics.
 
     Prometheus has gaps wherever it was not running; the store has none.
     """
     settings = read_settings(**options)
-    database = settings.state / "pvebench.db"
-    if not database.exists():
-        raise StoreError(
-            f"there are no results yet: {database} does not exist",
-            next_step="measure first: pvebench run, or name the state directory with --state",
-        )
     labels = {"job": job, "instance": instance or settings.listen}
-    store = Store(database)
-    try:
+    with results_of(settings) as store:
+        results = Results(store, planned_cases(assignments(settings, scale=scale)))
         window = Window(
-            start=_stamp(start) if start else first_moment(store),
+            start=_stamp(start) if start else first_moment(results),
             end=_stamp(end) if end else datetime.now(UTC).timestamp(),
-            step=step, labels=labels,
-        )  # fmt: skip
-        intervals = intervals_of(assignments(settings, scale=scale))
+            step=step,
+            labels=labels,
+        )
         with _opened(output) as file:
-            write_past(store, intervals, settings, window, file)
-    finally:
-        store.close()
+            write_past(results, settings, window, file)
 
 
 def write_past(
-    store: Store, intervals: Mapping[str, float], settings: Settings, window: Window, file: TextIO,
-    *, cases: Iterable[Sequence[StoredRun]] | None = None, told: Sequence[Told] = (),
-) -> None:  # fmt: skip
-    """Write a window of the store's past as OpenMetrics text.
+    results: Results,
+    settings: Settings,
+    window: Window,
+    file: TextIO,
+    *,
+    cases: Iterable[Sequence[StoredRun]] | None = None,
+    told: Sequence[Told] = (),
+) -> None:
+    """Write a window of the past as OpenMetrics text.
 
     Args:
         cases: what `histories` gives, where it has been read already.
         told: verdicts of the past.
     """
-    snapshot = Snapshot(
-        now=datetime.now(UTC), records=[], environments=[], intervals=intervals,
-        max_age_seconds=settings.max_age, simulated=store.simulated, wall=wall_slots(settings),
-    )  # fmt: skip
-    known = histories(store) if cases is None else cases
-    file.writelines(past_text(known, store.environments(), snapshot, window, told=told))
+    view = results.now
+    present = snapshot_of(
+        view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=wall_slots(settings)
+    )
+    # The past has more nodes than the present packs may name.
+    snapshot = replace(present, episodes=view.episodes)
+    known = histories(results) if cases is None else cases
+    current = frozenset(view.current().values())
+    file.writelines(past_text(known, snapshot, window, told=told, current=current))
 
 
-def wall_slots(settings: Settings) -> list[WallSlot]:
-    """Return what the settings choose for the wall."""
-    return [WallSlot(**dict(slot)) for slot in settings.wall]
-
-
-def histories(store: Store) -> Iterator[list[StoredRun]]:
+def histories(results: Results) -> Iterator[list[StoredRun]]:
     """Yield the runs of each case, oldest first."""
-    for key in store.case_keys():
-        yield store.recent(limit=EVERYTHING, case_key=key)[::-1]
+    for key in results.now.cases:
+        yield results.store.runs(limit=EVERYTHING, case_key=key)[::-1]
 
 
-def first_moment(store: Store) -> float:
-    """Return when the oldest environment was first seen, UNIX seconds; 0 in an empty store."""
-    return min((float(entry["first_seen"]) for entry in store.environments()), default=0.0)
+def first_moment(results: Results) -> float:
+    """Return when the first run started, UNIX seconds; 0 if there is none."""
+    starts = (record.first_started for record in results.now.cases.values())
+    return min((start.timestamp() for start in starts), default=0.0)
 
 
 def _stamp(moment: datetime) -> float:

@@ -6,6 +6,8 @@ import logging
 import sys
 
 import structlog
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import Processor
 
 
 def configure_logging(level: str, form: str) -> None:
@@ -15,14 +17,35 @@ def configure_logging(level: str, form: str) -> None:
         if form == "json"
         else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
     )
+    common: list[Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
+        processors=[*common, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         # Looked up for every message: stderr may be another one by then, in tests it is.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
+    # Libraries speak through the standard library; what they say has the same form.
+    root = logging.getLogger()
+    root.handlers = [_Stderr(common, renderer)]
+    root.setLevel(max(logging.WARNING, getattr(logging, level.upper())))
+
+
+class _Stderr(logging.Handler):
+    """Writes what libraries log in our form."""
+
+    def __init__(self, common: list[Processor], renderer: Processor) -> None:
+        super().__init__()
+        self.setFormatter(
+            ProcessorFormatter(
+                processors=[ProcessorFormatter.remove_processors_meta, renderer],
+                foreign_pre_chain=common,
+            )
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record as one line; stderr is looked up each time."""
+        structlog.PrintLogger(sys.stderr).msg(self.format(record))

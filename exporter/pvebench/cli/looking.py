@@ -12,9 +12,8 @@ import click
 
 from pvebench.config import Settings, load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
-from pvebench.report.library import Library
-from pvebench.report.reading import PUBLISHED
-from pvebench.report.series import Series
+from pvebench.references.library import PUBLISHED, ReferenceLibrary
+from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import Store
 
 SCENARIOS: Final = Path("scenarios")
@@ -59,7 +58,7 @@ def chosen_pack(packs: tuple[Path, ...]) -> Chosen:
     return Chosen(name, published=name if name in PUBLISHED else "")
 
 
-def series_beside(settings: Settings, pack: Chosen, name: str | None) -> Series | None:
+def series_beside(settings: Settings, pack: Chosen, name: str | None) -> ReferenceSeries | None:
     """Return the series named by `--beside`; `published`: the one that the pack reproduces.
 
     Raises:
@@ -73,13 +72,14 @@ def series_beside(settings: Settings, pack: Chosen, name: str | None) -> Series 
         if not name:
             message = "--beside published needs --pack with a pack that reproduces a table"
             raise ConfigError([Problem("command line", 0, 0, message)])
-    return Library(settings.state / "references").get(name)
+    return ReferenceLibrary(settings.state / "references").get(name)
 
 
 relative_option = click.option(
-    "--relative-to", metavar="SCENARIO",
+    "--relative-to",
+    metavar="SCENARIO",
     help="Divide by the results of this scenario; default: the one that the pack names.",
-)  # fmt: skip
+)
 
 
 @contextmanager

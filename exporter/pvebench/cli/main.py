@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Final
 
 import click
@@ -12,32 +13,36 @@ import click
 from pvebench import __version__
 from pvebench.errors import PvebenchError
 
-COMMANDS: Final = {
-    "abort": "steering:abort",
-    "baseline": "baseline:baseline",
-    "check": "check:check",
-    "demo": "demo:demo",
-    "export": "export:export",
-    "guest": "guest:guest",
-    "import": "importing:import_series",
-    "judge": "verdict:judge",
-    "packs": "planning:packs",
-    "pause": "steering:pause",
-    "plan": "planning:plan",
-    "proxmox": "proxmox:proxmox",
-    "report": "reporting:report",
-    "results": "results:results",
-    "resume": "steering:resume",
-    "run": "running:run",
-    "schema": "schema:schema",
-    "selftest": "selftest:selftest",
-    "serve": "running:serve",
-    "storage": "tending:storage",
-    "sweep": "steering:sweep",
-    "undo": "tending:undo",
-    "verdict": "verdict:verdict",
-}
-"""Command -> where it is, imported only when it is used: a quick command must start quickly."""
+COMMANDS: Final = (
+    "abort",
+    "baseline",
+    "check",
+    "demo",
+    "export",
+    "guest",
+    "import",
+    "judge",
+    "packs",
+    "pause",
+    "plan",
+    "proxmox",
+    "prune",
+    "reparse",
+    "report",
+    "results",
+    "restore",
+    "resume",
+    "run",
+    "schema",
+    "selftest",
+    "serve",
+    "setup",
+    "storage",
+    "sweep",
+    "undo",
+    "verdict",
+)
+"""Each is the function of its name in the module of its name."""
 
 
 QUIET: Final = frozenset({"packs", "plan", "schema"})
@@ -45,7 +50,7 @@ QUIET: Final = frozenset({"packs", "plan", "schema"})
 
 
 class _Commands(click.Group):
-    """The commands of the table."""
+    """The commands, imported only when they are used: a quick command must start quickly."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -53,21 +58,27 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        found: click.Command = getattr(import_module(f"pvebench.cli.{module}"), name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        found: click.Command = getattr(import_module(f"pvebench.cli.{name}"), name)
         return found
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pvebench")
 @click.option(
-    "--log.level", "log_level", default="warning",
-    type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe message to log.",
-)  # fmt: skip
+    "--log.level",
+    "log_level",
+    default="warning",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Least severe message to log.",
+)
 @click.option(
-    "--log.format", "log_format", default="logfmt", type=click.Choice(["logfmt", "json"]),
+    "--log.format",
+    "log_format",
+    default="logfmt",
+    type=click.Choice(["logfmt", "json"]),
     help="Form of the log on stderr.",
-)  # fmt: skip
+)
 @click.pass_context
 def cli(context: click.Context, log_level: str, log_format: str) -> None:
     """Measure what virtual disks deliver on this storage, again and again."""

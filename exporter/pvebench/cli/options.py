@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from pvebench.config import Settings, load_settings
+from pvebench.drivers import DRIVERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,24 +19,28 @@ DEFAULT_PACK = Path("scenarios/quick.yaml")
 
 _SETTINGS = (
     click.option(
-        "--scale", type=click.FloatRange(0, 100, min_open=True), default=1.0,
+        "--scale",
+        type=click.FloatRange(0, 100, min_open=True),
+        default=1.0,
         help="Multiply the packs' sizes and times.",
     ),
     click.option(
-        "--pack", "packs", type=PATH, multiple=True,
+        "--pack",
+        "packs",
+        type=PATH,
+        multiple=True,
         help="Pack to use instead of those of the settings; may be repeated.",
     ),
-    click.option(
-        "--driver", type=click.Choice(["qemu", "proxmox", "host", "simulated"]),
-        help="What runs the workloads.",
-    ),
+    click.option("--driver", type=click.Choice(list(DRIVERS)), help="What runs the workloads."),
     click.option("--node", help="Label 'node' of the results."),
     click.option(
-        "--state", type=PATH, envvar="PVEBENCH_STATE",
+        "--state",
+        type=PATH,
+        envvar="PVEBENCH_STATE",
         help="Directory of results, lock and sockets.",
     ),
     click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", help="Settings file."),
-)  # fmt: skip
+)
 
 
 def settings_options(command: F) -> F:
@@ -51,18 +56,25 @@ def selection_options(command: F) -> F:
         "--skip", multiple=True, metavar="GLOB", help="Leave out cases that match; may be repeated."
     )(command)
     return click.option(
-        "--only", multiple=True, metavar="GLOB",
+        "--only",
+        multiple=True,
+        metavar="GLOB",
         help="Keep only cases whose scenario, workload or scenario/workload matches.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def read_settings(
-    *, config: Path | None, state: Path | None, node: str | None, driver: str | None,
-    packs: tuple[Path, ...], listen: str | None = None,
-) -> Settings:  # fmt: skip
+    *,
+    config: Path | None,
+    state: Path | None,
+    node: str | None,
+    driver: str | None,
+    packs: tuple[Path, ...],
+    listen: str | None = None,
+) -> Settings:
     """Return the settings file's settings with the options put over them.
 
     Raises:
@@ -71,11 +83,13 @@ def read_settings(
     settings = load_settings(config)
     given: dict[str, Any] = {
         "state": state.absolute() if state else None,
-        "node": node, "driver": driver, "listen": listen, "packs": packs or None,
-    }  # fmt: skip
+        "driver": driver,
+        "listen": listen,
+        "packs": packs or None,
+    }
     changes = {key: value for key, value in given.items() if value is not None}
-    if node is not None and settings.proxmox is not None:
-        changes["proxmox"] = settings.proxmox.model_copy(update={"nodes": ()})
+    if node is not None:
+        changes |= settings.changes_for(node)
     if not settings.packs and "packs" not in changes:
         changes["packs"] = (DEFAULT_PACK,)
     return settings.with_changes(changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -14,11 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pvebench.model.run import Outcome, Run, Sample
-from pvebench.model.status import Phase, WorkerStatus
+from pvebench.model.status import Phase, Statuses, WorkerStatus
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Case
-
-Statuses = Callable[[], Sequence[WorkerStatus]]
 
 
 class ProgressLines:
@@ -136,16 +133,20 @@ def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
     grid = Table.grid(padding=(0, 1))
     elapsed = (now - status.since).total_seconds()
     grid.add_row(
-        Text(status.case.slug), Text(str(status.phase), style="bold"),
-        _bar(elapsed, status.phase_seconds), _left(elapsed, status.phase_seconds),
-    )  # fmt: skip
+        Text(status.case.slug),
+        Text(str(status.phase), style="bold"),
+        _bar(elapsed, status.phase_seconds),
+        _left(elapsed, status.phase_seconds),
+    )
     cycle = status.cycle
     if cycle is not None:
         left = max(0.0, (cycle.expected_end - now).total_seconds())
         grid.add_row(
-            Text(f"cycle {cycle.number} of {cycle.pack}"), Text(f"{cycle.done}/{cycle.planned}"),
-            _bar(cycle.done, cycle.planned), Text(f"ETA {show_seconds(left)}"),
-        )  # fmt: skip
+            Text(f"cycle {cycle.number} of {cycle.pack}"),
+            Text(f"{cycle.done}/{cycle.planned}"),
+            _bar(cycle.done, cycle.planned),
+            Text(f"ETA {show_seconds(left)}"),
+        )
     return [grid]
 
 

@@ -7,15 +7,22 @@ from pathlib import Path
 
 import click
 
-from pvebench.cli.choice import section
-from pvebench.cli.cluster import server_of
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
-from pvebench.drivers.host import SystemClock
-from pvebench.drivers.proxmox.connection import Connection
-from pvebench.drivers.proxmox.environment import version_number
-from pvebench.drivers.proxmox.granting import apply_steps, grant_steps, is_ours
-from pvebench.drivers.proxmox.login import Password, read_token
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.proxmox.access import FULL_TOKEN, TOKEN_NAME, USER, is_ours, missing_rights
+from pvebench.drivers.proxmox.cluster import server_of
+from pvebench.drivers.proxmox.connection import Api, Connection, Password, Server, read_token
+from pvebench.drivers.proxmox.granting import (
+    Found,
+    Wanted,
+    apply_steps,
+    find_granted,
+    leftovers,
+    shell_script,
+)
+from pvebench.drivers.proxmox.node_versions import version_number
+from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
 from pvebench.errors import AccessDenied, NotWritable
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret
@@ -35,49 +42,132 @@ def proxmox() -> None:
     is_flag=True,
     help="Also let the token see that a ZFS pool is being scrubbed.",
 )
+@click.option("--clean", is_flag=True, help="With --apply: remove what an earlier version left.")
+@click.option(
+    "--new-token", is_flag=True, help="With --apply: make the token anew; the old one ends."
+)
 @click.option("--user", default="root@pam", show_default=True, help="Admin for --apply.")
-def init(config: Path, apply_now: bool, scrub_guard: bool, user: str) -> None:
-    """Print the commands that make role, user, token, pool and ACLs; with --apply, make them."""
+def init(
+    config: Path, apply_now: bool, scrub_guard: bool, clean: bool, new_token: bool, user: str
+) -> None:
+    """Print the commands that make role, user, token, pool and ACLs; with --apply, make them.
+
+    Both can be done again: what is there stays, what differs is mended.
+    """
     settings = load_settings(config)
     given = section(settings)
-    names = [entry.id or name for name, entry in given.storages.items()]
-    storages = [*names, given.iso_storage]
+    wanted = wanted_of(given, given.version, scrub_guard=scrub_guard)
     if not apply_now:
         click.echo("# as root on any node of the cluster; the token's secret is shown once:")
         click.echo(
             f"# put it into {given.token_file or 'the token_file'} as USER@REALM!NAME=SECRET"
         )
-        click.echo("# (where a role is there already: role modify in place of role add)")
-        for step in grant_steps(
-            major=given.version, pool=given.pool, storages=storages, scrub_guard=scrub_guard
-        ):
-            click.echo(step.text)
+        click.echo("\n".join(shell_script(wanted)))
         return
-    password = os.environ.get(PASSWORD_VARIABLE) or click.prompt(
-        f"Password of {user}", hide_input=True
-    )
-    node = settings.nodes_in_force()[0]
-    api = Connection(server_of(given, node), Password(user, password), SystemClock())
-    steps = grant_steps(
-        major=version_number(api)[0], pool=given.pool, storages=storages, scrub_guard=scrub_guard
-    )
-    for step, done, token in apply_steps(api, steps, has_token=_has_token(given.token_file)):
-        click.echo(f"{done}: {step.text}")
-        if token:
-            _keep(token, given.token_file)
+    server = server_of(given, settings.nodes_in_force()[0])
+    api = Connection(server, Password(user, ask_password(user)), SystemClock())
+    wanted = wanted_of(given, version_number(api)[0], scrub_guard=scrub_guard)
+    grant(api, server, wanted, given.token_file, clean=clean, new_token=new_token)
 
 
-def _has_token(path: Path | None) -> bool:
+def wanted_of(given: ProxmoxSettings, major: int, *, scrub_guard: bool) -> Wanted:
+    """Return what these settings want to be there, on a server of that major version."""
+    names = [entry.id or name for name, entry in given.storages.items()]
+    return Wanted(
+        major=major,
+        pool=given.pool,
+        storages=tuple(sorted({*names, given.iso_storage})),
+        scrub_guard=scrub_guard,
+    )
+
+
+def ask_password(user: str) -> str:
+    """Return an admin's password, from the environment or asked for."""
+    given = os.environ.get(PASSWORD_VARIABLE)
+    return given or str(click.prompt(f"Password of {user}", hide_input=True))
+
+
+def grant(
+    api: Api,
+    server: Server,
+    wanted: Wanted,
+    token_file: Path | None,
+    *,
+    clean: bool = False,
+    new_token: bool = False,
+) -> None:
+    """Make what is missing, tell each step, keep the token, and prove that it has its rights.
+
+    Raises:
+        AccessDenied: the token's secret is not known here, or does not reach what it must.
+    """
+    found = find_granted(api, wanted)
+    changed = False
+    for step, secret in apply_steps(api, wanted, found, clean=clean, new_token=new_token):
+        changed = True
+        click.echo(f"done: {step.text}")
+        if secret:
+            _keep(secret, token_file)
+    if not changed:
+        click.echo("all of it is there already: nothing was changed")
+    _tell_leftovers(find_granted(api, wanted), wanted)
+    _prove(server, wanted, token_file)
+
+
+def _tell_leftovers(found: Found, wanted: Wanted) -> None:
+    sure, perhaps = leftovers(found, wanted)
+    for step in sure:
+        click.echo(f"left by an earlier version, removed by --clean: {step.text}")
+    for step in perhaps:
+        click.echo(f"not of these settings; if no other pvebench needs it: {step.text}")
+
+
+def _prove(server: Server, wanted: Wanted, token_file: Path | None) -> None:
+    """Log in with the token that is kept, and ask what it may do."""
+    if not _holds_ours(token_file):
+        raise AccessDenied(
+            f"token {FULL_TOKEN} is there, but its secret is not in "
+            f"{token_file or 'a token_file of the settings'}",
+            cause="the server shows the secret once only, when the token is made",
+            next_step="write it there, or have it made anew: pvebench proxmox init --apply "
+            "--new-token",
+        )
+    api = Connection(server, read_token(token_file), SystemClock())
+    try:
+        table = api.get("/access/permissions")
+    except AccessDenied as error:
+        raise AccessDenied(
+            f"the secret in {token_file} is not that of {FULL_TOKEN}",
+            cause="the token was made anew since it was written there",
+            next_step="have it made anew here: pvebench proxmox init --apply --new-token",
+        ) from error
+    if missing := missing_rights(table, pool=wanted.pool, major=wanted.major):
+        raise AccessDenied(
+            f"the token still lacks {'; '.join(missing)}",
+            cause="an ACL further down, such as NoAccess, takes them away again",
+            next_step=f"see what holds there: pveum acl list; pveum user token permissions {USER} "
+            f"{TOKEN_NAME}",
+        )
+    click.echo(f"{FULL_TOKEN} has all the rights that it needs")
+
+
+def _holds_ours(path: Path | None) -> bool:
     try:
         return is_ours(read_token(path))
     except AccessDenied:
         return False
 
 
+def _holds_another(path: Path) -> bool:
+    text = path.read_text("utf-8", "replace").strip() if path.exists() else ""
+    return bool(text) and f"{FULL_TOKEN}=" not in text
+
+
 def _keep(token: str, path: Path | None) -> None:
     """Write the token where only its owner reads it; the server shows it once only."""
-    if path is None:
-        click.echo(f"the token, shown once only: {token}")
+    if path is None or _holds_another(path):
+        held = f"{path} holds another token and is left as it is; " if path else ""
+        click.echo(f"{held}the token, shown once only: {token}")
         return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -86,5 +176,9 @@ def _keep(token: str, path: Path | None) -> None:
             file.write(f"{token}\n")
     except OSError as error:
         click.echo(f"the token, shown once only: {token}")
-        raise NotWritable(f"token file {path}: {error.strerror}") from error
+        raise NotWritable(
+            f"token file {path}: {error.strerror}",
+            cause="its directory is missing, or belongs to somebody else",
+            next_step="write the token above there by hand, readable by its owner only",
+        ) from error
     click.echo(f"the token is in {path}")

@@ -12,21 +12,14 @@ import click
 from rich.table import Table
 
 from pvebench.cli.console import make_console
-from pvebench.cli.looking import (
-    ALL_RUNS,
-    chosen_pack,
-    relative_option,
-    results_of,
-    series_beside,
-)
+from pvebench.cli.looking import ALL_RUNS, chosen_pack, relative_option, results_of, series_beside
 from pvebench.cli.options import PATH, json_option, read_settings, settings_options
 from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
-from pvebench.report.several import of_pass
 from pvebench.report.sheets import csv_text, write_xlsx
-from pvebench.report.table import ResultRow, result_rows
+from pvebench.report.table import ResultRow, of_pass, result_rows
 from pvebench.store import Store, StoredRun
 from pvebench.web.api import run_data
 
@@ -42,9 +35,10 @@ from pvebench.web.api import run_data
 @click.option("--csv", "as_csv", type=PATH, help="Write a table of all cases; - for stdout.")
 @click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
 @click.option(
-    "--beside", metavar="SERIES",
+    "--beside",
+    metavar="SERIES",
     help="Show a reference series beside: 'published', or the name of an imported one.",
-)  # fmt: skip
+)
 @relative_option
 @json_option
 def results(number: int | None, as_json: bool, scale: float, **options: Any) -> None:
@@ -59,16 +53,16 @@ def results(number: int | None, as_json: bool, scale: float, **options: Any) -> 
             return
         if view.as_table:
             series = series_beside(settings, pack, view.beside)
-            runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
+            runs = view.chosen(store.runs(limit=ALL_RUNS, pack=pack.name or None))
             rows = result_rows(runs, series, view.relative_to or pack.relative_to)
             _show_table(rows, view, as_json=as_json)
             return
         if pack.name or view.pass_number:
-            runs = view.chosen(store.history.of_pack(pack.name or None, limit=ALL_RUNS))
+            runs = view.chosen(store.runs(limit=ALL_RUNS, pack=pack.name or None))
             found = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
             found = found[: view.limit]
         else:
-            found = store.recent(limit=view.limit, not_ok=view.not_ok)
+            found = store.runs(limit=view.limit, not_ok=view.not_ok)
     if as_json:
         click.echo(json.dumps([run_data(run) for run in found], indent=2))
     else:
@@ -109,7 +103,7 @@ def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([dict(row.cells) for row in rows], indent=2))
     else:
-        _print_beside(rows)
+        _print_beside([row for row in rows if row.current])
 
 
 def _write_csv(rows: list[ResultRow], path: Path) -> None:
@@ -126,10 +120,14 @@ def _print_results(found: list[StoredRun]) -> None:
     table = Table(*columns[:4], *(["pass"] if passes else []), *columns[4:], box=None)
     for run in found:
         table.add_row(
-            str(run.number), f"{run.finished:%Y-%m-%d %H:%M:%S}", run.scenario, run.workload,
+            str(run.number),
+            f"{run.finished:%Y-%m-%d %H:%M:%S}",
+            run.scenario,
+            run.workload,
             *([str(run.pass_number or "-")] if passes else []),
-            str(run.outcome), numbers(run.samples) if run.samples else run.reason,
-        )  # fmt: skip
+            str(run.outcome),
+            numbers(run.samples) if run.samples else run.reason,
+        )
     make_console().print(table)
 
 
@@ -151,8 +149,9 @@ def _print_beside(rows: list[ResultRow]) -> None:
         column = "iops" if metric == "iops" else "bandwidth_bytes_per_second"
         table.add_row(
             *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
-            _show(row[column], metric), *(texts[place] for _, texts in further),
-        )  # fmt: skip
+            _show(row[column], metric),
+            *(texts[place] for _, texts in further),
+        )
     console = make_console()
     console.print(table)
     over = {str(row["relative_to"]) for row in rows if row["ratio_to_relative"] is not None}

@@ -39,13 +39,20 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 )
 @click.option("--without-grafana", is_flag=True, help="End at Prometheus.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=60.0, show_default=True,
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
     help="Seconds to wait at each place: longer than the scrape interval.",
-)  # fmt: skip
+)
 def selftest(
-    exporter: str, prometheus: str, grafana: str, grafana_password_file: Path | None,
-    without_grafana: bool, timeout: float,
-) -> None:  # fmt: skip
+    exporter: str,
+    prometheus: str,
+    grafana: str,
+    grafana_password_file: Path | None,
+    without_grafana: bool,
+    timeout: float,
+) -> None:
     """Send a point from the exporter through Prometheus to Grafana; say where it stopped.
 
     The exporter puts the time into every page that it makes. A page made after this command
@@ -128,9 +135,14 @@ def _in_grafana(server: str, begun: float, login: Mapping[str, str]) -> float | 
     """Return the same as Grafana's panels get it: by its own query interface."""
     source = {"type": "prometheus", "uid": DATASOURCE}
     query = {
-        "refId": "A", "datasource": source, "expr": _question(begun), "instant": True,
-        "range": False, "intervalMs": 15000, "maxDataPoints": 100,
-    }  # fmt: skip
+        "refId": "A",
+        "datasource": source,
+        "expr": _question(begun),
+        "instant": True,
+        "range": False,
+        "intervalMs": 15000,
+        "maxDataPoints": 100,
+    }
     body = json.dumps({"from": "now-5m", "to": "now", "queries": [query]}).encode()
     next_step = "start it, or name its address: --grafana; a login: --grafana-password-file"
     address = f"{server}/api/ds/query"
@@ -157,9 +169,13 @@ def _understood(server: str, what: str, text: str) -> Iterator[None]:
 
 
 def _fetch(
-    address: str, what: str, next_step: str, *,
-    body: bytes | None = None, headers: Mapping[str, str] = NO_HEADERS,
-) -> str:  # fmt: skip
+    address: str,
+    what: str,
+    next_step: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+) -> str:
     sent = {"Content-Type": "application/json", **headers} if body else headers
     request = urllib.request.Request(address, body, dict(sent))  # noqa: S310 # the user names the servers
     try:
@@ -174,8 +190,7 @@ def _fetch(
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise ChainBroken(
-            f"{what} does not answer at {address.partition('?')[0]}: {reason}",
-            next_step=next_step,
+            f"{what} does not answer at {address.partition('?')[0]}: {reason}", next_step=next_step
         ) from error
     return text
 

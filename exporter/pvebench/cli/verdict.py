@@ -1,34 +1,20 @@
-"""`pvebench verdict` and `pvebench judge`: what changed, by how much, how sure that is."""
+"""`pvebench verdict`: what changed, by how much, how sure that is."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.judge import Judge
-from pvebench.cli.options import PATH, read_settings, settings_options
-from pvebench.cli.verdict_text import print_markdown, print_text
+from pvebench.cli.looking import results_of
+from pvebench.cli.options import read_settings, settings_options
+from pvebench.cli.verdict_text import form_option, show_verdicts, significant_option, strict_option
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import StoreError
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.csv_file import read_csv
-from pvebench.judging.data import verdicts_data
+from pvebench.judging import Feed, Keeper
+from pvebench.results import Results
 from pvebench.store import Store
-
-FORMATS = ("text", "markdown", "json")
-
-_format_option = click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
-    help="markdown for a forum, json for programs.",
-)  # fmt: skip
-_significant_option = click.option(
-    "--only-significant", is_flag=True, help="Leave out what is the same or has no verdict."
-)
 
 
 @click.command()
@@ -43,64 +29,35 @@ _significant_option = click.option(
     metavar="A B",
     help="Compare two environments, by digest or slug (see --format json, levels).",
 )
-@_significant_option
-@_format_option
+@significant_option
+@strict_option
+@form_option
 @click.pass_context
 def verdict(
-    context: click.Context, /, since: datetime | None, between: tuple[str, str] | None,
-    only_significant: bool, form: str, scale: float, **options: Any,
-) -> None:  # fmt: skip
+    context: click.Context,
+    /,
+    since: datetime | None,
+    between: tuple[str, str] | None,
+    only_significant: bool,
+    strict: bool,
+    form: str,
+    scale: float,
+    **options: Any,
+) -> None:
     """Tell whether anything got slower, and what it comes from.
 
     Ends with 1 if something is confirmed slower or suspiciously faster and nobody has
-    accepted it.
+    accepted it; with --strict with 10 where nothing did, but of some it cannot be told.
     """
     del scale  # of the packs, which verdicts do not depend on
     settings = read_settings(**options)
     issues = load_known_issues(*settings.known_issues)
-    store = open_results(settings.state / "pvebench.db")
-    try:
+    with results_of(settings) as store:
         chosen = frozenset(_digest(store, name) for name in between) if between else None
-        verdicts = Keeper(Feed(store, environments=chosen), issues).judge()
-    finally:
-        store.close()
+        verdicts = Keeper(Feed(Results(store), environments=chosen), issues).judge()
     if since is not None:
         verdicts = verdicts.since(since.replace(tzinfo=UTC).timestamp())
-    _show(context, verdicts, form, only_significant=only_significant)
-
-
-@click.command()
-@click.argument("file", type=PATH)
-@click.option(
-    "--metric",
-    type=click.Choice(list(FIGURES)),
-    default="throughput",
-    show_default=True,
-    help="What the values are: it decides whether more is better.",
-)
-@_significant_option
-@_format_option
-@click.pass_context
-def judge(
-    context: click.Context, /, file: Path, metric: str, only_significant: bool, form: str
-) -> None:
-    """Judge the history in a CSV file: columns time, value, and optionally environment, case."""
-    report = Judge().judge(read_csv(file, FIGURES[metric]))
-    _show(context, Verdicts(reports=(report,)), form, only_significant=only_significant)
-
-
-def open_results(database: Path) -> Store:
-    """Return the store of an instance that has measured.
-
-    Raises:
-        StoreError: there is none.
-    """
-    if not database.exists():
-        raise StoreError(
-            f"there are no results yet: {database} does not exist",
-            next_step="measure first: pvebench run, or name the state directory with --state",
-        )
-    return Store(database)
+    show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
 
 
 def _digest(store: Store, name: str) -> str:
@@ -111,9 +68,8 @@ def _digest(store: Store, name: str) -> str:
     """
     known = store.environments()
     found = [
-        one["digest"] for one in known
-        if name == one["slug"] or str(one["digest"]).startswith(name)
-    ]  # fmt: skip
+        one["digest"] for one in known if name == one["slug"] or str(one["digest"]).startswith(name)
+    ]
     if len(found) != 1:
         listed = ", ".join(f"{one['digest']} ({one['slug']})" for one in known)
         raise StoreError(
@@ -121,13 +77,3 @@ def _digest(store: Store, name: str) -> str:
             next_step=f"name one of: {listed or 'there is none yet'}",
         )
     return str(found[0])
-
-
-def _show(context: click.Context, verdicts: Verdicts, form: str, *, only_significant: bool) -> None:
-    if form == "json":
-        click.echo(json.dumps(verdicts_data(verdicts), indent=2))
-    elif form == "markdown":
-        print_markdown(verdicts, only_significant=only_significant)
-    else:
-        print_text(verdicts, only_significant=only_significant)
-    context.exit(1 if verdicts.regressions else 0)

@@ -1,6 +1,6 @@
 """YAML text becomes the model's values here; every complaint has file:line:column."""
 
 from pvebench.config.pack import Pack, load_pack
-from pvebench.config.settings import Settings, StorageSettings, load_settings
+from pvebench.config.settings import Settings, load_settings
 
-__all__ = ["Pack", "Settings", "StorageSettings", "load_pack", "load_settings"]
+__all__ = ["Pack", "Settings", "load_pack", "load_settings"]

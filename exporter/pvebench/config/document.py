@@ -9,14 +9,20 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from pvebench.config.text_file import read_text
 from pvebench.errors import ConfigError, Problem
+
+MOST_VALUES: Final = 50_000
+SHOWN: Final = 300
+"""Characters of a foreign value in a message."""
 
 Location = tuple[int | str, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -41,6 +47,26 @@ class Document:
 
     file: str
     root: CommentedMap
+
+    def place(self, location: Location) -> Location:
+        """Return `location` without numbers that the file has no list for: a sweep's."""
+        node: Any = self.root
+        kept: list[int | str] = []
+        for part in location:
+            if isinstance(part, int) and not isinstance(node, CommentedSeq):
+                continue
+            kept.append(part)
+            known = part in node if isinstance(node, CommentedMap) else isinstance(part, int)
+            node = node[part] if known else None
+        return tuple(kept)
+
+    def has(self, location: Location) -> bool:
+        """Return whether the file has a key at `location`."""
+        *above, key = location
+        node: Any = self.root
+        for part in above:
+            node = node[part]
+        return isinstance(node, CommentedMap) and key in node
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
         """Return a complaint at `location`, or at the nearest enclosing thing that has a place."""
@@ -68,18 +94,19 @@ def read_document(path: Path) -> Document:
     Raises:
         ConfigError: it cannot be read, is not YAML 1.2, repeats a key, or is not a mapping.
     """
-    file = str(path)
+    file, text = str(path), read_text(path)
     try:
-        root = YAML(typ="rt", pure=True).load(path.read_text("utf-8"))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ConfigError([Problem(file, 0, 0, f"cannot be read: {reason}")]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([Problem(file, 0, 0, "is not UTF-8 text")]) from error
+        root = YAML(typ="rt", pure=True).load(text)
     except MarkedYAMLError as error:
         raise ConfigError([_yaml_problem(file, error)]) from error
     except YAMLError as error:
         raise ConfigError([Problem(file, 0, 0, f"is not YAML: {error}")]) from error
+    except RecursionError as error:
+        raise ConfigError([Problem(file, 0, 0, "is nested too deeply")]) from error
+    except Exception as error:
+        # ruamel.yaml lets errors of its constructors through: `!!bool maybe` is a KeyError.
+        what = f"is not YAML: a value cannot be read ({type(error).__name__}: {shown(error)})"
+        raise ConfigError([Problem(file, 0, 0, what)]) from error
     if not isinstance(root, CommentedMap):
         message = "is empty" if root is None else "wants keys and values at the top level"
         raise ConfigError([Problem(file, 1, 1, message)])
@@ -90,7 +117,7 @@ def _yaml_problem(file: str, error: MarkedYAMLError) -> Problem:
     mark = error.problem_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     text = (error.problem or "is not YAML").splitlines()[0]
-    return Problem(file, line, column, text)
+    return Problem(file, line, column, shown(text))
 
 
 def validate(document: Document, model: type[ModelT]) -> ModelT:
@@ -100,64 +127,101 @@ def validate(document: Document, model: type[ModelT]) -> ModelT:
         ConfigError: with every fault of the file, in the order of its lines.
     """
     try:
-        return model.model_validate(_plain(document.root))
+        return model.model_validate(_Plain(document).of(document.root))
     except ValidationError as error:
         problems = [_problem(document, model, dict(fault)) for fault in error.errors()]
         problems.sort(key=lambda problem: (problem.line, problem.column))
-        raise ConfigError(problems) from error
+        # Each combination of a sweep has the faults that its entry has.
+        raise ConfigError(list(dict.fromkeys(problems))) from error
 
 
-def _plain(node: Any) -> Any:
-    """Return ruamel's tree as plain dicts and lists, which pydantic's strict types want."""
-    if isinstance(node, CommentedMap):
-        return {key: _plain(value) for key, value in node.items()}
-    if isinstance(node, CommentedSeq):
-        return [_plain(value) for value in node]
-    if isinstance(node, bool) or node is None:
-        return node
-    for kind in (int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return node
+class _Plain:
+    """Makes plain dicts and lists of ruamel's tree, which pydantic's strict types want.
+
+    What an anchor names is counted each time that it is used: a few lines of aliases of aliases
+    mean billions of values.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._left = MOST_VALUES
+
+    def of(self, node: Any) -> Any:
+        """Return a node of the tree as plain values."""
+        self._left -= 1
+        if self._left < 0:
+            message = f"means more than {MOST_VALUES} values; are there aliases of aliases?"
+            raise ConfigError([Problem(self._document.file, 0, 0, message)])
+        if isinstance(node, CommentedMap):
+            return {str(key): self.of(value) for key, value in node.items()}
+        if isinstance(node, CommentedSeq):
+            return [self.of(value) for value in node]
+        if isinstance(node, bool) or node is None:
+            return node
+        for kind in (int, float, str):
+            if isinstance(node, kind):
+                return kind(node)
+        return str(node)  # a date, or a value with a tag
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, cut where it is long."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) -> Problem:
-    location: Location = fault["loc"]
-    kind, found = fault["type"], fault["input"]
+    location, kind = document.place(fault["loc"]), fault["type"]
     if kind == "extra_forbidden":
         message = unknown_key(str(location[-1]), _known_keys(model, location[:-1]))
         return document.problem(location, message, at_key=True)
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
+    text = _complaint(fault)
+    # A rule about several keys names the one that it complains about.
+    key, colon, rest = text.partition(": ")
+    if kind == "value_error" and colon and document.has((*location, key)):
+        location, text = (*location, key), rest
     path = ".".join(str(part) for part in location)
+    return document.problem(location, f"{path}: {text}" if path else text)
+
+
+def _complaint(fault: dict[str, Any]) -> str:
+    """Return what pydantic found, in our words where we have some."""
+    kind, found, context = fault["type"], fault["input"], fault.get("ctx", {})
     if kind in {"enum", "literal_error"}:
-        message = f"{path}: {found!r} is not one of {fault['ctx']['expected']}"
-    elif kind == "value_error":
-        message = f"{path}: {fault['ctx']['error']}" if path else str(fault["ctx"]["error"])
-    elif kind in _WANTED:
-        message = f"{path}: wants {_WANTED[kind]}, found {found!r}"
-    else:
-        message = f"{path}: {fault['msg']}, found {found!r}"
-    return document.problem(location, message)
+        return f"{shown(repr(found))} is not one of {context['expected']}"
+    if kind == "value_error":
+        return shown(str(context["error"]))
+    if kind == "greater_than_equal":
+        return f"wants {context['ge']} or more, found {shown(repr(found))}"
+    if kind == "less_than_equal":
+        return f"wants {context['le']} or less, found {shown(repr(found))}"
+    wanted = f"wants {_WANTED[kind]}" if kind in _WANTED else fault["msg"]
+    return f"{wanted}, found {shown(repr(found))}"
 
 
 def unknown_key(key: str, known: list[str]) -> str:
     """Return the complaint about a key that does not exist, with the nearest that does."""
-    near = difflib.get_close_matches(key, known, n=1)
+    near = difflib.get_close_matches(key[:SHOWN], known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
-    return f"unknown key '{key}'; {hint}"
+    return f"unknown key '{shown(key)}'; {hint}"
 
 
 def _known_keys(model: type[BaseModel], location: Location) -> list[str]:
     """Return the keys that the model at `location` knows."""
     current: Any = model
     for part in location:
-        if isinstance(part, int):
-            continue
-        fields = getattr(current, "model_fields", {})
-        if part in fields:
-            current = _inner_model(fields[part].annotation)
-    return sorted(getattr(current, "model_fields", {}))
+        if not isinstance(part, int):
+            field = _fields(current).get(part)
+            current = _inner_model(field.annotation) if field else current
+    return sorted(_fields(current))
+
+
+def _fields(model: Any) -> dict[str, FieldInfo]:
+    """Return a model's fields by their names in files."""
+    fields: dict[str, FieldInfo] = getattr(model, "model_fields", {})
+    return {field.alias or name: field for name, field in fields.items()}
 
 
 def _inner_model(annotation: Any) -> Any:

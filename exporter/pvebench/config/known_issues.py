@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from pvebench.config.document import Document, read_document, validate
-from pvebench.config.fields import Strict
 from pvebench.errors import ConfigError
+from pvebench.fields import Strict
 from pvebench.model.known_issue import Affected, IssueKind, KnownIssue
 from pvebench.model.versions import Version
 
@@ -20,9 +20,16 @@ SHIPPED = Path(__file__).with_name("known_issues.yaml")
 _VERSION = re.compile(r"\d[A-Za-z0-9.+~:-]*")
 
 Figure = Literal[
-    "throughput", "latency_p99", "longest_stall", "cpu_cost", "idle_cost", "operation_seconds",
-    "boot_time", "trimmed_bytes", "io_pressure",
-]  # fmt: skip
+    "throughput",
+    "latency_p99",
+    "longest_stall",
+    "cpu_cost",
+    "idle_cost",
+    "operation_seconds",
+    "boot_time",
+    "trimmed_bytes",
+    "io_pressure",
+]
 
 
 def _version(value: Any) -> str:
@@ -85,14 +92,18 @@ def _read(path: Path) -> Iterable[KnownIssue]:
     _refuse_doubles(document, [entry.id for entry in entries])
     return [
         KnownIssue(
-            id=entry.id, title=entry.title, kind=entry.kind,
+            id=entry.id,
+            title=entry.title,
+            kind=entry.kind,
             affected=tuple(Affected(**one.model_dump()) for one in entry.affected),
             moves=tuple(entry.moves),
             options={key: tuple(values) for key, values in entry.options.items()},
-            ratio=entry.ratio, workaround=entry.workaround, source=entry.source,
+            ratio=entry.ratio,
+            workaround=entry.workaround,
+            source=entry.source,
         )
         for entry in entries
-    ]  # fmt: skip
+    ]
 
 
 def _refuse_doubles(document: Document, ids: list[str]) -> None:

@@ -1,9 +1,10 @@
-"""The options that a pack may fix, exclude or sweep: one table makes both models."""
+"""The options that a pack may fix, exclude or sweep: the model's fields make both models."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from dataclasses import Field as DataField
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -15,78 +16,29 @@ from pydantic import (
     field_validator,
 )
 
-from pvebench.config.fields import Size, Slug, Strict
-from pvebench.model.disk import Aio, Bus, Cache, Format, Preallocation, ScsiHw
-from pvebench.model.layout import Filesystem
-from pvebench.model.units import GIB, KIB, MIB
+from pvebench.fields import Size, Slug, Strict
+from pvebench.model.disk import Disk
+from pvebench.model.layout import LAYOUT_OPTIONS, Layout
 
-OptionValue = Bus | Format | Cache | Aio | ScsiHw | Preallocation | Filesystem | bool | int | str
-_MOUNT_OPTIONS: Final = re.compile(r"[a-z0-9_=,-]+\Z")
-_SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")
+OptionValue = bool | int | str
+_STRICT: Final = {bool: StrictBool, int: StrictInt, str: StrictStr}
 
 
-def _cluster(size: int) -> int:
-    if not 512 <= size <= 2 * MIB or size & (size - 1):
-        raise ValueError(f"{size} is not a cluster size of qcow2: a power of two, 512 to 2M")
-    return 0 if size == DEFAULT_CLUSTER else size  # the default has one name only
+def _kind(of: type, field: DataField[Any]) -> Any:
+    """Return what a pack may write for an option of the model."""
+    rules, hint = field.metadata, get_type_hints(of)[field.name]
+    plain = next((one for one in get_args(hint) if one is not type(None)), hint)
+    kind = Size if rules.get("size") else _STRICT.get(plain, plain)
+    if rules.get("low") is not None:
+        kind = Annotated[kind, Field(ge=rules["low"], le=rules["high"])]
+    return Annotated[kind, AfterValidator(rules["check"])] if rules.get("check") else kind
 
 
-def _queues(count: int) -> int:
-    if not 2 <= count <= 64:
-        raise ValueError(f"{count} queues: use 2 to 64, or leave the option out")
-    return count
-
-
-def _mount_options(text: str) -> str:
-    if text and not _MOUNT_OPTIONS.match(text):
-        raise ValueError(f"{text!r}: write mount options as mount -o takes them: noatime,commit=30")
-    return text
-
-
-def _read_ahead(size: int) -> int:
-    if not 0 <= size <= GIB or size % SECTOR:
-        raise ValueError(f"{size} bytes of read-ahead: use whole sectors of 512, up to 1G")
-    return size
-
-
-def _scheduler(text: str) -> str:
-    if not _SCHEDULER.match(text):
-        raise ValueError(
-            f"{text!r} is no I/O scheduler: write it as in /sys/block/*/queue/scheduler"
-        )
-    return text
-
-
-_Limit = Annotated[StrictInt, Field(ge=0, le=100_000_000)]
 _OPTIONS: Final[dict[str, Any]] = {
     "storage": Slug,
-    "bus": Bus,
-    "format": Format,
-    "cache": Cache,
-    "aio": Aio,
-    "iothread": StrictBool,
-    "detect_zeroes": StrictBool,
-    "scsihw": ScsiHw,
-    "discard": StrictBool,
-    "ssd": StrictBool,
-    "queues": Annotated[StrictInt, AfterValidator(_queues)],
-    "iops": _Limit,
-    "mbps": _Limit,
-    "cluster_size": Annotated[Size, AfterValidator(_cluster)],
-    "preallocation": Preallocation,
-    "extended_l2": StrictBool,
-    "backing": StrictBool,
-    "drive_cache": StrictBool,
-    "read_ahead": Annotated[Size, AfterValidator(_read_ahead)],
-    "scheduler": Annotated[StrictStr, AfterValidator(_scheduler)],
-    "filesystem": Filesystem,
-    "mount_options": Annotated[StrictStr, AfterValidator(_mount_options)],
+    **{field.name: _kind(Disk, field) for field in fields(Disk)},
+    **{one.name: _kind(Layout, one) for one in fields(Layout) if one.name in LAYOUT_OPTIONS},
 }
-LAYOUT_OPTIONS: Final = ("filesystem", "mount_options")
-"""Those that concern the guest's use of the disk; all others but `storage` are the disk's."""
-DEFAULT_CLUSTER: Final = 64 * KIB
-SECTOR: Final = 512
-"""Bytes; what the kernel counts read-ahead in."""
 
 
 class OptionsBase(Strict):
@@ -127,10 +79,14 @@ if TYPE_CHECKING:
 
 else:  # the type checker cannot see through create_model
     Options = create_model(
-        "Options", __base__=OptionsBase, __doc__=OptionsBase.__doc__,
+        "Options",
+        __base__=OptionsBase,
+        __doc__=OptionsBase.__doc__,
         **{key: (kind | None, None) for key, kind in _OPTIONS.items()},
-    )  # fmt: skip
+    )
     Axes = create_model(
-        "Axes", __base__=AxesBase, __doc__=AxesBase.__doc__,
+        "Axes",
+        __base__=AxesBase,
+        __doc__=AxesBase.__doc__,
         **{key: (tuple[kind, ...] | None, None) for key, kind in _OPTIONS.items()},
-    )  # fmt: skip
+    )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pvebench.config.document import read_document, validate
+from pvebench.config.document import Document, read_document, validate
 from pvebench.config.options import OptionValue
 from pvebench.config.pack_file import PackFile
-from pvebench.config.workloads import resolve_workloads
+from pvebench.errors import ConfigError, Problem
 from pvebench.model.conduct import Conduct
 from pvebench.model.scenario import Machine
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Workload
+from pvebench.workloads import ROOMS
 
 DEFAULT_STORAGE: Final = "local"
 
@@ -33,6 +34,7 @@ class Pack:
         every_seconds: how often each case is due.
         file_name, file_bytes: the test file of scenarios with a filesystem.
         fill_passes, fill_compress: how the volume or the file is filled.
+        scale: what the command line multiplied its sizes and times by.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Pack:
     fill_compress: int
     conduct: Conduct
     workloads: tuple[Workload, ...]
+    scale: float = 1.0
 
 
 def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
@@ -95,10 +98,40 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         conduct=Conduct(
             settle_seconds=measure.settle, noisy_ratio=measure.noisy, repeats=measure.repeats
         ),
-        workloads=resolve_workloads(document, file, factor),
+        workloads=_workloads(document, file, factor),
+        scale=scale,
     )
 
 
 def _whole_mib(size: float, *, least: int) -> int:
     """Return whole MiB in bytes, so that every format and sector size fits."""
     return max(least, round(size / MIB)) * MIB
+
+
+def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workload, ...]:
+    """Return what is run; `factor` multiplies times.
+
+    Raises:
+        ConfigError: entries mean the same workload.
+    """
+    found: dict[str, tuple[int, Workload]] = {}
+    problems: list[Problem] = []
+    for index, workload in _entries(file, factor):
+        if workload.slug in found:
+            message = f"same workload as entry {found[workload.slug][0] + 1}: {workload.slug}"
+            problems.append(document.problem(("workloads", index), message))
+        found.setdefault(workload.slug, (index, workload))
+    if problems:
+        raise ConfigError(problems)
+    return tuple(workload for _, workload in found.values())
+
+
+def _entries(file: PackFile, factor: float) -> Iterator[tuple[int, Workload]]:
+    """Yield an entry's place and each workload that it means."""
+    measure = file.measure
+    ramp, runtime = measure.ramp * factor, max(1.0, measure.runtime * factor)
+    for index, entry in enumerate(file.workloads):
+        steady = measure.steady if ROOMS[entry.tool].open_ended else None
+        for options in entry.options:
+            workload = options.workload(ramp_seconds=ramp, runtime_seconds=runtime)
+            yield index, replace(workload, steady=steady.rule() if steady else None)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
-from pvebench.config.fields import Duration, Ratio, Scale, Size, Slug, Strict
 from pvebench.config.options import Axes, Options
+from pvebench.config.workloads import Entry
+from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict
 from pvebench.model.conduct import SteadyRule
 from pvebench.model.layout import DEFAULT_FILE
 from pvebench.model.units import MIB
+
+MOST_CASES: Final = 20_000
+"""At ten seconds each, more than two days without a pause."""
 
 
 class VolumeOptions(Strict):
@@ -64,9 +69,12 @@ class SteadyOptions(Strict):
     def rule(self) -> SteadyRule:
         """Return it as a value of the model."""
         return SteadyRule(
-            interval_seconds=self.interval, window=self.window, range_ratio=self.range,
-            slope_ratio=self.slope, limit_seconds=self.limit,
-        )  # fmt: skip
+            interval_seconds=self.interval,
+            window=self.window,
+            range_ratio=self.range,
+            slope_ratio=self.slope,
+            limit_seconds=self.limit,
+        )
 
 
 class MeasureOptions(Strict):
@@ -112,7 +120,7 @@ class PackFile(Strict):
     """
 
     pack: Slug
-    title: StrictStr
+    title: Annotated[StrictStr, Field(max_length=300)]
     source: StrictStr = ""
     published: Slug | None = None
     relative_to: StrictStr = ""
@@ -127,7 +135,29 @@ class PackFile(Strict):
     volume: VolumeOptions
     guest: GuestOptions = GuestOptions()
     measure: MeasureOptions = MeasureOptions()
-    workloads: tuple[dict[str, Any], ...]
+    workloads: tuple[Entry, ...]
+
+    @field_validator("workloads")
+    @classmethod
+    def _some(cls, workloads: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        if not workloads:
+            raise ValueError("no workloads: nothing would be run")
+        return workloads
+
+    @field_validator("every")
+    @classmethod
+    def _not_at_once(cls, every: float) -> float:
+        if every < 1:
+            raise ValueError("less than one second leaves no time for a run; use at least 1s")
+        return every
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> PackFile:
+        scenarios = math.prod(len(values) for values in self.axes.given().values())
+        cases = (scenarios + len(self.variants)) * sum(len(one.options) for one in self.workloads)
+        if cases > MOST_CASES:
+            raise ValueError(f"axes: {cases} cases; at most {MOST_CASES} can be looked after")
+        return self
 
     @model_validator(mode="after")
     def _each_option_once(self) -> PackFile:

@@ -2,103 +2,73 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import (
+    AfterValidator,
+    BaseModel,
     Field,
     StrictInt,
     StrictStr,
     ValidationError,
+    WithJsonSchema,
+    create_model,
     field_validator,
-    model_validator,
 )
 
 from pvebench.config.document import read_document, validate
-from pvebench.config.fields import Duration, FilePath, Listen, Slug, Strict, TimeWindow, Zone
-from pvebench.config.proxmox import ProxmoxSettings
+from pvebench.drivers import DRIVERS, driver_of
+from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
+from pvebench.fields import Duration, FilePath, Listen, Size, Strict, TimeWindow, Zone
 from pvebench.model.quiet import QuietHours, parse_window
+from pvebench.model.units import GIB
 
 
-def default_state() -> Path:
-    """Return `$XDG_STATE_HOME/pvebench`, or `~/.local/state/pvebench`."""
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "pvebench"
+def _models() -> tuple[type[DriverSettings], ...]:
+    """Return the drivers' models, without those that another one extends."""
+    models = dict.fromkeys(driver_of(name).settings for name in DRIVERS)
+    return tuple(
+        model
+        for model in models
+        if not any(other is not model and issubclass(other, model) for other in models)
+    )
 
 
-def default_node() -> str:
-    """Return this machine's short host name, as Proxmox names its nodes."""
-    return socket.gethostname().partition(".")[0].lower() or "localhost"
+if TYPE_CHECKING:
+    # Nobody but a driver reads its own keys, and it knows their model.
+    class _KeysOfDrivers(DriverSettings):
+        pass
+
+else:
+    _KeysOfDrivers = create_model("_KeysOfDrivers", __base__=_models())
 
 
-class StorageSettings(Strict):
-    """One storage of the lab. Which keys a kind wants is in `_STORAGE_KEYS`.
-
-    Attributes:
-        kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
-            directory; `block`: a whole device, destroyed; `nbd`, `nfs`: a server that QEMU
-            itself speaks to.
-        path: the directory or the device.
-        server, port: of the server; `socket`: its UNIX socket instead.
-        export: the NBD export, or the directory on the NFS server.
-        link_bits_per_second: what the network to the server carries. A `dir` or `block` that is a
-            server's (CIFS, NFS mounted here, iSCSI) names server and port for round trips.
-    """
-
-    kind: Literal["dir", "loop", "block", "nbd", "nfs"] = "dir"
-    path: FilePath | None = None
-    server: StrictStr = ""
-    port: int = Field(default=0, ge=0, le=65535)
-    socket: FilePath | None = None
-    export: StrictStr = ""
-    link_bits_per_second: StrictInt = Field(default=0, ge=1)
-
-    @model_validator(mode="after")
-    def _keys_of_its_kind(self) -> StorageSettings:
-        wanted, allowed = _STORAGE_KEYS[self.kind]
-        given = self.model_fields_set - {"kind"}
-        if missing := wanted - given:
-            raise ValueError(f"a storage of kind {self.kind} wants {', '.join(sorted(missing))}")
-        if extra := given - wanted - allowed:
-            raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
-        if self.kind == "nbd" and bool(self.server) == bool(self.socket):
-            raise ValueError("a storage of kind nbd wants either server or socket")
-        if self.kind in ("dir", "block") and bool(self.server) != bool(self.port):
-            raise ValueError("server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
-        return self
-
-    def below(self, base: Path) -> StorageSettings:
-        """Return these settings with relative paths taken from `base`."""
-        paths = {"path": self.path, "socket": self.socket}
-        return self.model_copy(
-            update={key: base / value for key, value in paths.items() if value is not None}
-        )
+def _known_driver(name: str) -> str:
+    if name not in DRIVERS:
+        *most, last = (repr(known) for known in DRIVERS)
+        raise ValueError(f"{name!r} is not one of {', '.join(most)} or {last}")
+    return name
 
 
-_STORAGE_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
-    "dir": (frozenset({"path"}), frozenset({"server", "port", "link_bits_per_second"})),
-    "loop": (frozenset({"path"}), frozenset()),
-    "block": (frozenset({"path"}), frozenset({"server", "port", "link_bits_per_second"})),
-    "nbd": (
-        frozenset({"export"}), frozenset({"server", "port", "socket", "link_bits_per_second"})
-    ),
-    "nfs": (frozenset({"server", "export"}), frozenset({"link_bits_per_second"})),
-}  # fmt: skip
-"""Kind -> keys that it must have, keys that it may have."""
+DriverName = Annotated[
+    StrictStr,
+    AfterValidator(_known_driver),
+    WithJsonSchema({"type": "string", "enum": list(DRIVERS)}),
+]
 
-
-_RELOADABLE: Final = ("packs", "max_age", "keep_evidence", "keep_runs", "wall")
+_RELOADABLE: Final = (
+    "packs",
+    "max_age",
+    "keep_evidence",
+    "keep_runs",
+    "keep_backups",
+    "backup_room",
+    "wall",
+)
 """Settings that a running instance takes over when their file changes."""
-
-
-class SimulationSettings(Strict):
-    """The simulated driver. `seed` decides every number it invents."""
-
-    seed: StrictInt = 1
 
 
 class WallSettings(Strict):
@@ -110,47 +80,37 @@ class WallSettings(Strict):
     title: StrictStr = ""
 
 
-class Settings(Strict):
-    """How this instance runs.
+class Settings(_KeysOfDrivers):
+    """How this instance runs. The drivers' models add the keys that concern them.
 
     Attributes:
-        node: the label `node` of every result.
         driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
             only the host's own rows; or a simulation.
-        state: directory of results, locks and sockets; one instance at a time.
         packs: pack files to run.
         listen: address of /metrics and the status page.
-        storages: id -> storage. Empty: one directory storage `local` below `state`.
-        guest_image: directory of the guest image. None: the cache directory.
-        accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
         known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
         keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
             (seconds) are removed; each case keeps its newest.
+        keep_backups, backup_room: how many daily copies of the database stay, and what they may
+            take together (bytes); 0 copies: none is made.
         quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
-        proxmox: the cluster, for driver `proxmox`; `node` is then one of its nodes, unless the
-            section names several.
         wall: up to four cases for the wall dashboard. Empty: chosen from the results.
     """
 
-    node: Slug = Field(default_factory=default_node)
-    driver: Literal["qemu", "proxmox", "host", "simulated"] = "qemu"
-    state: FilePath = Field(default_factory=default_state)
+    driver: DriverName = "qemu"
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
-    storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
-    guest_image: FilePath | None = None
-    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
     keep_evidence: Duration = 90 * 86400.0
     keep_runs: Duration = 3 * 365 * 86400.0
+    keep_backups: Annotated[StrictInt, Field(ge=0, le=1000)] = 7
+    backup_room: Size = 8 * GIB
     wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
-    simulation: SimulationSettings = SimulationSettings()
     quiet_hours: tuple[TimeWindow, ...] = ()
     time_zone: Zone = "UTC"
-    proxmox: ProxmoxSettings | None = None
 
     @field_validator("packs")
     @classmethod
@@ -190,14 +150,7 @@ class Settings(Strict):
 
     def nodes_in_force(self) -> tuple[str, ...]:
         """Return the nodes that are measured, each by a worker of its own."""
-        several = self.proxmox.nodes if self.driver == "proxmox" and self.proxmox else ()
-        return several or (self.node,)
-
-    def storages_in_force(self) -> dict[str, StorageSettings]:
-        """Return the storages in force, with the default one if none is configured."""
-        if self.storages:
-            return dict(self.storages)
-        return {"local": StorageSettings(kind="dir", path=self.state / "storage")}
+        return driver_of(self.driver).nodes(self)
 
 
 def load_settings(path: Path | None) -> Settings:
@@ -211,17 +164,19 @@ def load_settings(path: Path | None) -> Settings:
     """
     if path is None:
         return Settings()
-    settings = validate(read_document(path), Settings)
-    base = path.parent
-    storages = {name: storage.below(base) for name, storage in settings.storages.items()}
-    image = settings.guest_image
-    return settings.model_copy(
-        update={
-            "state": base / settings.state,
-            "packs": tuple(base / pack for pack in settings.packs),
-            "known_issues": tuple(base / path for path in settings.known_issues),
-            "storages": storages,
-            "guest_image": base / image if image else None,
-            "proxmox": settings.proxmox.below(base) if settings.proxmox else None,
-        }
-    )
+    found: Settings = _below(validate(read_document(path), Settings), path.parent)
+    return found
+
+
+def _below(value: Any, base: Path) -> Any:
+    """Return `value` with every relative path in it taken from `base`."""
+    if isinstance(value, Path):
+        return base / value
+    if isinstance(value, BaseModel):
+        given = {key: _below(getattr(value, key), base) for key in value.model_fields_set}
+        return value.model_copy(update=given)
+    if isinstance(value, dict):
+        return {key: _below(entry, base) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_below(entry, base) for entry in value)
+    return value

@@ -1,93 +1,84 @@
-"""The entries under `workloads:`: sweeps unrolled, options resolved by the tool's room."""
+"""The entries under `workloads:`: each tool with its own options, or with lists of them."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pvebench.config.document import Document, unknown_key
-from pvebench.config.pack_file import MeasureOptions, PackFile
-from pvebench.errors import ConfigError, Problem
-from pvebench.model.workload import Workload
-from pvebench.workloads import ROOMS
+from pydantic import BeforeValidator, ConfigDict, WithJsonSchema, create_model, model_validator
 
+from pvebench.fields import Strict
+from pvebench.workloads import ROOMS, Room, ToolOptions
 
-def resolve_workloads(document: Document, file: PackFile, factor: float) -> tuple[Workload, ...]:
-    """Return the workloads of a pack.
-
-    Args:
-        factor: the pack's scale, which multiplies times.
-
-    Raises:
-        ConfigError: with every entry that is wrong, and where it is.
-    """
-    workloads: list[tuple[int, Workload]] = []
-    problems: list[Problem] = []
-    for index, entry in enumerate(file.workloads):
-        try:
-            made = [_workload(one, file.measure, factor) for one in _swept(entry)]
-            workloads += [(index, workload) for workload in made]
-        except ValueError as error:
-            problems.append(_workload_problem(document, index, entry, str(error)))
-    problems += _repeated(document, workloads) if not problems else []
-    if not file.workloads:
-        problems.append(document.problem(("workloads",), "no workloads: nothing would be run"))
-    if problems:
-        raise ConfigError(problems)
-    return tuple(workload for _, workload in workloads)
+MOST_COMBINATIONS: Final = 10_000
 
 
-def _swept(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one entry for each combination of options that are lists: a sweep in one line."""
-    tool, options = next(iter(entry.items())) if len(entry) == 1 else ("", None)
-    if not isinstance(options, dict):
-        return [entry]
-    lists = {key: value for key, value in options.items() if isinstance(value, list)}
+def _combinations(given: Any) -> list[Any]:
+    """Return options for each combination of those that are lists: a sweep in one line."""
+    if not isinstance(given, dict):
+        return [given]
+    lists = {key: value for key, value in given.items() if isinstance(value, list)}
     if empty := [key for key, value in lists.items() if not value]:
         raise ValueError(f"{empty[0]}: a sweep over no values measures nothing")
+    if (count := math.prod(len(values) for values in lists.values())) > MOST_COMBINATIONS:
+        raise ValueError(f"{count} combinations in one entry; at most {MOST_COMBINATIONS}")
     return [
-        {tool: {**options, **dict(zip(lists, values, strict=True))}}
+        {**given, **dict(zip(lists, values, strict=True))}
         for values in itertools.product(*lists.values())
     ]
 
 
-def _workload(entry: dict[str, Any], measure: MeasureOptions, factor: float) -> Workload:
-    if len(entry) != 1:
-        raise ValueError("wants exactly one key, the tool's name, with its options below it")
-    tool, options = next(iter(entry.items()))
-    if tool not in ROOMS:
-        raise ValueError(unknown_key(str(tool), sorted(ROOMS)))
-    if not isinstance(options, dict):
-        raise ValueError(f"{tool}: wants a mapping of keys to values, found {options!r}")  # noqa: TRY004 # all complaints about a file are ValueErrors
-    room = ROOMS[tool]
-    workload = room.resolve(
-        options,
-        ramp_seconds=measure.ramp * factor,
-        runtime_seconds=max(1.0, measure.runtime * factor),
+def _swept_schema(options: type[ToolOptions]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's options, where each may be a list."""
+    schema = options.model_json_schema()
+    schema["properties"] = {
+        key: {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+        for key, one in schema["properties"].items()
+    }
+    return schema
+
+
+def _field(room: Room) -> tuple[Any, Any]:
+    kind = Annotated[
+        tuple[room.options, ...],  # type: ignore[name-defined] # known when it runs
+        BeforeValidator(_combinations),
+        WithJsonSchema(_swept_schema(room.options)),
+    ]
+    return kind, ()
+
+
+class EntryBase(Strict):
+    """One entry: a tool's name, with its options below it."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    @model_validator(mode="after")
+    def _one_tool(self) -> EntryBase:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("wants exactly one key, the tool's name, with its options below it")
+        return self
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def options(self) -> tuple[ToolOptions, ...]:
+        """The tool's options, once for each combination."""
+        return tuple(getattr(self, self.tool))
+
+
+if TYPE_CHECKING:
+
+    class Entry(EntryBase):
+        """One entry, with a field for each tool."""
+
+else:  # the type checker cannot see through create_model
+    Entry = create_model(
+        "Entry",
+        __base__=EntryBase,
+        __doc__=EntryBase.__doc__,
+        **{tool: _field(room) for tool, room in ROOMS.items()},
     )
-    if measure.steady is not None and room.open_ended:
-        return replace(workload, steady=measure.steady.rule())
-    return workload
-
-
-def _workload_problem(
-    document: Document, index: int, entry: dict[str, Any], message: str
-) -> Problem:
-    """Point at the option that the room complains about (`option: message`), or at the entry."""
-    option = message.partition(":")[0]
-    for tool, options in entry.items():
-        if isinstance(options, dict) and option in options:
-            return document.problem(("workloads", index, tool, option), f"{tool}.{message}")
-    return document.problem(("workloads", index), message)
-
-
-def _repeated(document: Document, workloads: list[tuple[int, Workload]]) -> list[Problem]:
-    first: dict[str, int] = {}
-    problems = []
-    for index, workload in workloads:
-        if workload.slug in first:
-            message = f"same workload as entry {first[workload.slug] + 1}: {workload.slug}"
-            problems.append(document.problem(("workloads", index), message))
-        first.setdefault(workload.slug, index)
-    return problems

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError, NoSpace, NotWritable, PvebenchError, ToolsMissing
+from pvebench.guest.archives import archive, make_iso
 from pvebench.guest.content import root_entries
-from pvebench.guest.cpio import archive
 from pvebench.guest.image import (
     FILES,
     MANIFEST,
@@ -26,9 +26,7 @@ from pvebench.guest.image import (
     load_image,
     whole_digest,
 )
-from pvebench.guest.iso import make_iso
-from pvebench.guest.kernel import direct_kernel
-from pvebench.guest.modules import kernel_version
+from pvebench.guest.kernel import direct_kernel, kernel_version
 from pvebench.guest.packages import Package, download, resolve, unpack
 from pvebench.guest.recipe import FORMAT, recipe_digest
 from pvebench.model.units import MIB, show_bytes

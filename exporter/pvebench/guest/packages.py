@@ -39,11 +39,22 @@ def resolve(work: Path) -> list[Package]:
     status.write_bytes(b"")
     wanted = [KERNEL_PACKAGE.get(_distribution(), "linux-image-amd64"), *PACKAGES]
     out = _apt(
-        ["-o", f"Dir::State::status={status}", "-o", "APT::Install-Recommends=false",
-         "-o", f"Dir::Cache={work / 'apt'}", "-o", "Debug::NoLocking=1",
-         "--print-uris", "-qq", "install", *wanted],
+        [
+            "-o",
+            f"Dir::State::status={status}",
+            "-o",
+            "APT::Install-Recommends=false",
+            "-o",
+            f"Dir::Cache={work / 'apt'}",
+            "-o",
+            "Debug::NoLocking=1",
+            "--print-uris",
+            "-qq",
+            "install",
+            *wanted,
+        ],
         work,
-    )  # fmt: skip
+    )
     found = [_parse(line) for line in out.splitlines() if line.startswith("'")]
     return sorted((one for one in found if one.name not in NOT_NEEDED), key=lambda one: one.name)
 

@@ -3,6 +3,16 @@
 # The one filesystem on the test disk, at /mnt/test. Nothing is discarded when it is made: holes in
 # the volume would be read without the storage being asked.
 point=/mnt/test
+
+# What is loaded already is refused; what cannot be loaded, the mount will tell.
+load() {
+	if [ -e "/lib/modules/$1.list" ]; then
+		while read -r module; do
+			insmod "$module" 2>/dev/null
+		done <"/lib/modules/$1.list"
+	fi
+}
+
 case $1 in
 make)
 	case $3 in
@@ -16,7 +26,10 @@ make)
 		;;
 	esac
 	;;
-mount) mount -t "$3" ${4:+-o "$4"} "$2" "$point" ;;
+mount)
+	load "$3"
+	mount -t "$3" ${4:+-o "$4"} "$2" "$point"
+	;;
 unmount) umount "$point" ;;
 *)
 	echo "what to do? make, mount or unmount" >&2

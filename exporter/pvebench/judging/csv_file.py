@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from pvebench.analysis.case_history import CaseHistory, GoodRun
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.judge import Material
-from pvebench.analysis.series import History, Point
 from pvebench.errors import ConfigError, Problem
 
 COLUMNS: Final = ("time", "value", "environment", "case")
@@ -28,7 +28,7 @@ def read_csv(path: Path, figure: Figure) -> Material:
         ConfigError: with every fault of the file.
     """
     problems: list[Problem] = []
-    cases: dict[str, list[Point]] = {}
+    cases: dict[str, list[GoodRun]] = {}
     for line, row in _rows(path, problems):
         point = _point(path, line, row, problems)
         if point is not None:
@@ -38,10 +38,16 @@ def read_csv(path: Path, figure: Figure) -> Material:
     if problems:
         raise ConfigError(problems)
     histories = [
-        History(case=name, of=name, name=name, figure=figure, labels={},
-                points=tuple(sorted(points, key=lambda point: point.time)))
+        CaseHistory(
+            case=name,
+            of=name,
+            name=name,
+            figure=figure,
+            labels={},
+            points=tuple(sorted(points, key=lambda point: point.time)),
+        )
         for name, points in cases.items()
-    ]  # fmt: skip
+    ]
     timeline = sorted({(p.time, p.environment) for one in histories for p in one.points})
     facts = {name: {"environment": name} for _, name in timeline}
     return Material(node="", histories=histories, timeline=timeline, facts=facts)
@@ -102,7 +108,7 @@ def _header_problems(path: Path, header: list[str]) -> list[Problem]:
     return [Problem(str(path), 1, 1, message) for message in found]
 
 
-def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> Point | None:
+def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun | None:
     columns = [int(place) for place in row["\0columns"].split(",")]
     time, value = _time(row.get("time", "")), _value(row.get("value", ""))
     if time is None:
@@ -113,7 +119,7 @@ def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> Point | 
         problems.append(Problem(str(path), line, columns[1], text))
     if time is None or value is None:
         return None
-    return Point(time, row.get("environment", ""), value)
+    return GoodRun(time, row.get("environment", ""), value)
 
 
 def _time(text: str) -> float | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from pvebench.analysis.findings import Finding, Move
-from pvebench.analysis.index import EnvironmentLevel
+from pvebench.analysis.levels.performance_index import EnvironmentLevel
+from pvebench.analysis.together.findings import Finding, Move
 from pvebench.analysis.verdict import Verdict, as_ratio
-from pvebench.analysis.wording import issue_text, sentence
+from pvebench.analysis.words import issue_text, sentence
 from pvebench.judging.verdicts import Verdicts
 from pvebench.store import Decision
 
@@ -27,6 +27,10 @@ def verdicts_data(verdicts: Verdicts) -> Data:
             {"node": report.node, **level_data(level)}
             for report in verdicts.reports
             for level in report.levels
+        ],
+        "definition_changes": [
+            {"case_key": one.key, "time": moment(one.at.timestamp()), "text": one.text}
+            for one in verdicts.definition_changes
         ],
         "decisions": [decision_data(decision) for decision in verdicts.decisions],
     }
@@ -61,21 +65,27 @@ def finding_data(finding: Finding) -> Data:
         ],
         "known_issues": [
             {
-                "id": match.issue.id, "text": issue_text(match), "ends": match.ends,
-                "fixed_in": match.fixed_in, "workaround": match.issue.workaround,
+                "id": match.issue.id,
+                "text": issue_text(match),
+                "ends": match.ends,
+                "fixed_in": match.fixed_in,
+                "workaround": match.issue.workaround,
                 "source": match.issue.source,
             }
             for match in finding.issues
         ],
-    }  # fmt: skip
+    }
 
 
 def _move_data(move: Move) -> Data:
     return {
-        "metric": move.figure.name, "change_ratio": as_ratio(move.effect),
-        "low_ratio": as_ratio(move.low), "high_ratio": as_ratio(move.high),
-        "cases": move.cases, "runs": move.runs,
-    }  # fmt: skip
+        "metric": move.figure.name,
+        "change_ratio": as_ratio(move.effect, move.figure),
+        "low_ratio": as_ratio(move.low, move.figure),
+        "high_ratio": as_ratio(move.high, move.figure),
+        "cases": move.cases,
+        "runs": move.runs,
+    }
 
 
 def verdict_data(verdict: Verdict) -> Data:
@@ -89,10 +99,11 @@ def verdict_data(verdict: Verdict) -> Data:
         "state": str(verdict.state),
         "reason": verdict.reason,
         "change_ratio": verdict.ratio if judged else None,
-        "low_ratio": as_ratio(verdict.low) if judged else None,
-        "high_ratio": as_ratio(verdict.high) if judged else None,
+        "low_ratio": as_ratio(verdict.low, verdict.history.figure) if judged else None,
+        "high_ratio": as_ratio(verdict.high, verdict.history.figure) if judged else None,
         "p_value": verdict.p_value if judged else None,
         "runs": verdict.runs,
+        "more_runs": verdict.more_runs,
         "baseline": verdict.baseline if judged else None,
         "baseline_runs": verdict.baseline_runs,
         "accepted_changes": len(verdict.accepted),
@@ -102,16 +113,21 @@ def verdict_data(verdict: Verdict) -> Data:
 def level_data(level: EnvironmentLevel) -> Data:
     """Return the level of a storage in one environment."""
     return {
-        "storage": level.storage, "environment": level.environment,
-        "index_ratio": level.index, "cases": level.cases, "runs": level.runs,
+        "storage": level.storage,
+        "environment": level.environment,
+        "index_ratio": level.index,
+        "cases": level.cases,
+        "runs": level.runs,
         "since": moment(level.start),
-    }  # fmt: skip
+    }
 
 
 def decision_data(decision: Decision) -> Data:
     """Return a decision about baselines."""
     return {
-        "made": decision.made.isoformat(timespec="seconds"), "kind": decision.kind,
-        "cases": decision.cases, "until": decision.until.isoformat(timespec="seconds"),
+        "made": decision.made.isoformat(timespec="seconds"),
+        "kind": decision.kind,
+        "cases": decision.cases,
+        "until": decision.until.isoformat(timespec="seconds"),
         "reason": decision.reason,
-    }  # fmt: skip
+    }

@@ -1,4 +1,4 @@
-"""The store's runs as material for judging; only what is new is read."""
+"""The results' good runs as material for judging; only what is new is read."""
 
 from __future__ import annotations
 
@@ -6,43 +6,54 @@ import math
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from pvebench.analysis.case_history import CaseHistory, GoodRun
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Material
-from pvebench.analysis.series import History, Point
 from pvebench.judging.figures import METRICS, figures_of, shared_labels
-from pvebench.store import Decision, RunNumbers, Store
+from pvebench.model.definition import Definition
+from pvebench.model.run import Outcome
+from pvebench.results import DefinitionChange, Results
+from pvebench.store import Decision, RunNumbers
 
 MOST_POINTS: Final = 1000
-"""Newest runs of a case that are kept."""
+"""Newest runs of a case that are kept at least."""
+ENOUGH_OK: Final = 20
+"""Runs that are `ok` beside which those count that are good with a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A point, and whether its run was `ok` or good with a reason."""
+
+    point: GoodRun
+    ok: bool
 
 
 @dataclass(slots=True)
 class _Case:
-    definition: Mapping[str, Any]
-    series: dict[tuple[str, str], list[Point]] = field(default_factory=dict)
+    definition: Definition
+    series: dict[tuple[str, str], list[_Measured]] = field(default_factory=dict)
 
 
-def _by_time(point: Point) -> float:
-    return point.time
+def _by_time(one: _Measured) -> float:
+    return one.point.time
 
 
 class Feed:
-    """Keeps what was read of a store.
+    """Keeps the figures of good runs.
 
     Args:
         environments: digests; only runs in these count. None: all.
     """
 
-    def __init__(self, store: Store, *, environments: frozenset[str] | None = None) -> None:
-        self._store = store
+    def __init__(self, results: Results, *, environments: frozenset[str] | None = None) -> None:
+        self._results = results
         self._environments = environments
         self._cases: dict[str, _Case] = {}
         self._timeline: dict[str, list[tuple[float, str]]] = {}
         self._decisions: list[Decision] = []
-        self._facts: dict[str, Mapping[str, str]] = {}
-        self.environments: dict[str, str] = {}
         self.newest_run = 0
 
     @property
@@ -55,14 +66,25 @@ class Feed:
         """The nodes with good runs."""
         return sorted(self._timeline)
 
+    @property
+    def environments(self) -> dict[str, str]:
+        """Digest -> slug."""
+        return {one.environment: one.slug for one in self._results.now.episodes}
+
     def labels(self, case_key: str) -> Mapping[str, str]:
         """Return the labels that the results of a case carry."""
-        found: Mapping[str, str] = self._cases[case_key].definition["labels"]
-        return found
+        return self._cases[case_key].definition.labels
+
+    def definition_changes(self) -> tuple[DefinitionChange, ...]:
+        """Return which of the judged cases mean something else than before."""
+        return self._results.now.definition_changes()
 
     def read(self) -> bool:
         """Read what is new; tell whether there was anything."""
-        return self.take(self._store.numbers.good_runs(METRICS, after=self.newest_run))
+        # A run is in the database before the results have been told of it: that one is next.
+        known = self._results.now.version
+        new = self._results.store.numbers(METRICS, after=self.newest_run)
+        return self.take([run for run in new if run.run <= known])
 
     def take(self, new: Sequence[RunNumbers], *, until: float = math.inf) -> bool:
         """Take over runs; tell whether there was anything, runs or decisions.
@@ -70,54 +92,59 @@ class Feed:
         Args:
             until: what was decided after that moment is not known yet.
         """
-        unknown = {run.case_key for run in new} - self._cases.keys()
-        for key, last in self._store.history.newest(unknown, good=True).items():
-            self._cases[key] = _Case(last.definition)
+        decisions = self._results.store.decisions
+        decided = decisions.count() != len(self._decisions)
+        if decided:
+            self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
+        # Nothing is read below: a database that fails must not cost the runs their judging.
         for run in new:
             if self._environments is None or run.environment in self._environments:
                 self._add(run)
             self.newest_run = max(self.newest_run, run.run)
-        decided = self._store.decisions.count() != len(self._decisions)
-        if decided:
-            self._decisions = [
-                one for one in self._store.decisions.all() if one.made.timestamp() <= until
-            ]
-        if new:
-            known = self._store.environments()
-            self._facts = {one["digest"]: one["facts"] for one in known}
-            self.environments = {one["digest"]: one["slug"] for one in known}
         return bool(new) or decided
 
     def _add(self, run: RunNumbers) -> None:
-        case = self._cases[run.case_key]
-        tool = case.definition["workload"]["tool"]
-        for name, direction, value in figures_of(run.values, tool):
+        case = self._cases.get(run.case_key)
+        if case is None:
+            definition = self._results.now.cases[run.case_key].definition
+            case = self._cases[run.case_key] = _Case(definition)
+        for name, direction, value in figures_of(run.values, case.definition.tool):
             points = case.series.setdefault((name, direction), [])
-            insort(points, Point(run.finished, run.environment, value), key=_by_time)
-            del points[:-MOST_POINTS]
+            good = GoodRun(run.finished, run.environment, value)
+            insort(points, _Measured(good, run.outcome is Outcome.OK), key=_by_time)
+            if len(points) >= 2 * MOST_POINTS:
+                # Not at every run: a history that begins elsewhere is judged from its beginning.
+                del points[:-MOST_POINTS]
         insort(self._timeline.setdefault(run.node, []), (run.finished, run.environment))
 
     def material(self, node: str) -> Material:
-        """Return what is known of a node, with the decisions taken into account."""
-        histories: list[History] = []
+        """Return what is known of a node, with the decisions taken into account.
+
+        Only cases with the definition that is in force: an earlier one is another history.
+        """
+        histories: list[CaseHistory] = []
         accepted: dict[str, float] = {}
-        for key, case in self._cases.items():
-            if case.definition["labels"]["node"] != node:
+        view = self._results.now
+        for key in view.current().values():
+            case = self._cases.get(key)
+            if case is None or case.definition.node != node:
                 continue
             reset, until = self._decided(case)
             accepted[key] = until
-            histories += [one.since(reset) for one in _histories(key, case)]
+            histories += _histories(key, case, reset)
         return Material(
-            node=node, histories=histories, timeline=self._timeline[node], facts=self._facts,
+            node=node,
+            histories=histories,
+            timeline=self._timeline[node],
+            facts={one.environment: one.facts for one in view.episodes},
             accepted_until=accepted,
-        )  # fmt: skip
+        )
 
     def _decided(self, case: _Case) -> tuple[float, float]:
         """Return since when the history of a case counts, and until when it is accepted."""
         reset = accepted = float("-inf")
-        labels = case.definition["labels"]
         for decision in self._decisions:
-            if not decision.concerns(labels["scenario"], labels["workload"]):
+            if not decision.concerns(case.definition.scenario, case.definition.workload):
                 continue
             until = decision.until.timestamp()
             if decision.kind == "accept":
@@ -128,13 +155,28 @@ class Feed:
         return reset, accepted
 
 
-def _histories(key: str, case: _Case) -> list[History]:
-    labels, shared = case.definition["labels"], shared_labels(case.definition)
-    name = f"{labels['scenario']}/{labels['workload']}"
+def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:
+    shared = shared_labels(case.definition)
     return [
-        History(
-            case=f"{key}|{direction}", of=key, name=name, figure=FIGURES[figure],
-            labels=shared, direction=direction, points=tuple(points),
+        CaseHistory(
+            case=f"{key}|{direction}",
+            of=key,
+            name=case.definition.name,
+            figure=FIGURES[figure],
+            labels=shared,
+            direction=direction,
+            points=_counting(points, since),
         )
         for (figure, direction), points in case.series.items()
-    ]  # fmt: skip
+    ]
+
+
+def _counting(points: Sequence[_Measured], since: float) -> tuple[GoodRun, ...]:
+    """Return the points that count, since a moment.
+
+    Noisy runs and those that were not steady are never a baseline alone: they count beside as
+    many `ok` ones as make a baseline, and not before.
+    """
+    present = [one for one in points if one.point.time >= since]
+    enough = sum(one.ok for one in present) >= ENOUGH_OK
+    return tuple(one.point for one in present if one.ok or enough)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
+
+from pvebench.model.definition import Definition
+from pvebench.model.workload import Direction
 
 Values = Mapping[tuple[str, str, str], float]
 """(metric, direction or "", part) -> value, as the store gives them."""
@@ -37,22 +40,22 @@ def figures_of(values: Values, tool: str) -> Iterator[tuple[str, str, float]]:
         yield "boot_time", "", values["boot_time", "", ""]
 
 
-def shared_labels(definition: Mapping[str, Any]) -> dict[str, str]:
-    """Return what related cases share, from a stored definition."""
-    labels, scenario = definition["labels"], definition["scenario"]
-    workload = definition["workload"]
-    found = {key: labels[key] for key in ("storage", "bus", "cache", "format")}
-    found |= {key: scenario[key] for key in ("aio", "iothread") if scenario.get(key)}
-    load = workload["parameters"].get("rw")
-    found |= {"rw": str(load)} if load else {"tool": workload["tool"]}
-    if is_durable(labels["cache"], workload):
+def shared_labels(definition: Definition) -> dict[str, str]:
+    """Return what related cases share."""
+    found = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
+    found |= {
+        key: definition.options[key] for key in ("aio", "iothread") if definition.options.get(key)
+    }
+    load = definition.parameters.get("rw")
+    found |= {"rw": str(load)} if load else {"tool": definition.tool}
+    if is_durable(definition):
         found["durable"] = "yes"
     return found
 
 
-def is_durable(cache: str, workload: Mapping[str, Any]) -> bool:
+def is_durable(definition: Definition) -> bool:
     """Tell whether each write must reach the device before it counts."""
-    if "write" not in workload["directions"]:
+    if Direction.WRITE not in definition.directions:
         return False
-    asked = any(workload["parameters"].get(key) for key in _DURABLE_OPTIONS)
-    return cache != "unsafe" and (asked or cache in _DURABLE_CACHES)
+    asked = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
+    return definition.cache != "unsafe" and (asked or definition.cache in _DURABLE_CACHES)

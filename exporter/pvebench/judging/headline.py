@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.analysis.states import State
-from pvebench.analysis.wording import sentence
+from pvebench.analysis.verdict import VerdictState, size_text
+from pvebench.analysis.words import sentence
 from pvebench.judging.verdicts import Verdicts
 
 WORDS: Final = {
-    State.SUSPICIOUS: "suspiciously faster", State.SLOWER: "slower",
-    State.SLOWLY_SLOWER: "slowly getting slower",
-    State.MAYBE_SLOWER: "maybe slower", State.FASTER: "faster",
-    State.SLOWLY_FASTER: "slowly getting faster",
-    State.MAYBE_FASTER: "maybe faster", State.SAME: "the same", State.TOO_NOISY: "too noisy",
-    State.NOT_COMPARABLE: "not comparable", State.NO_BASELINE: "without a baseline yet",
-}  # fmt: skip
+    VerdictState.SUSPICIOUS: "suspiciously faster",
+    VerdictState.SLOWER: "slower",
+    VerdictState.SLOWLY_SLOWER: "slowly getting slower",
+    VerdictState.MAYBE_SLOWER: "maybe slower",
+    VerdictState.FASTER: "faster",
+    VerdictState.SLOWLY_FASTER: "slowly getting faster",
+    VerdictState.MAYBE_FASTER: "maybe faster",
+    VerdictState.SAME: "the same",
+    VerdictState.CANNOT_TELL: "cannot tell",
+}
 """State -> how it is said."""
 
 
@@ -25,13 +28,24 @@ def headline(verdicts: Verdicts) -> str:
     if regressions:
         more = f" (and {len(regressions) - 1} more)" if len(regressions) > 1 else ""
         return sentence(regressions[0]) + more
+    return calm(verdicts)
+
+
+def calm(verdicts: Verdicts) -> str:
+    """Return what can be said where nothing is known to have got slower: no more than is known."""
     counts = verdicts.counts()
-    judged = sum(count for state, count in counts.items() if state.judged)
     if not counts:
         return "Nothing has been judged yet."
-    if not judged:
-        return f"No verdict yet: {counts_text(verdicts)}."
-    return f"Nothing got slower: {counts_text(verdicts)}."
+    unknown = [one for one in verdicts.verdicts if one.state is VerdictState.CANNOT_TELL]
+    if not unknown:
+        widest = max((one.excluded for one in verdicts.verdicts if one.state.code == 0), default=0)
+        claim = f", and no change above {size_text(widest)}" if widest else ""
+        return f"Nothing got slower{claim}: {counts_text(verdicts)}."
+    first = min(unknown, key=lambda one: (not one.more_runs, one.more_runs))
+    begin = "Cannot tell yet whether anything got slower"
+    if len(unknown) < sum(counts.values()):
+        begin = "Nothing is known to have got slower, but not all can be told"
+    return f"{begin}: {counts_text(verdicts)}. {first.history.name}: {first.reason}."
 
 
 def counts_text(verdicts: Verdicts) -> str:

@@ -29,9 +29,13 @@ def judged(feed: Feed, judge: Judge) -> Verdicts:
     reports = tuple(judge.judge(feed.material(node)) for node in feed.nodes)
     keys = {one.history.of for report in reports for one in report.verdicts}
     return Verdicts(
-        version=feed.newest_run, reports=reports, decisions=feed.decisions,
-        labels={key: feed.labels(key) for key in keys}, environments=feed.environments,
-    )  # fmt: skip
+        version=feed.newest_run,
+        reports=reports,
+        decisions=feed.decisions,
+        labels={key: feed.labels(key) for key in keys},
+        environments=feed.environments,
+        definition_changes=feed.definition_changes(),
+    )
 
 
 class Keeper:
@@ -41,17 +45,25 @@ class Keeper:
         feed: of the store.
         issues: known ones.
         told: called with new verdicts, in the thread that made them.
+        monotonic: seconds of a clock that judgings are timed with.
+        rest: waits so many seconds, or until it is told to end; None: as the keeper itself ends.
     """
 
     def __init__(
-        self, feed: Feed, issues: Sequence[KnownIssue], *,
+        self,
+        feed: Feed,
+        issues: Sequence[KnownIssue],
+        *,
         told: Callable[[Verdicts], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+        monotonic: Callable[[], float] = time.monotonic,
+        rest: Callable[[float], object] | None = None,
+    ) -> None:
         self._feed = feed
         self._judge = Judge(issues)
         self._told = told
         self._current = Verdicts()
         self._wanted, self._stopped = threading.Event(), threading.Event()
+        self._monotonic, self._rest = monotonic, rest or self._stopped.wait
         self._thread = threading.Thread(target=self._run, name="judging", daemon=True)
 
     @property
@@ -76,9 +88,11 @@ class Keeper:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._stopped.set()
         self._wanted.set()
         # Nothing is lost with a judging that is cut off: it is derived, and made again.
@@ -87,11 +101,10 @@ class Keeper:
     def _run(self) -> None:
         while self._wanted.wait() and not self._stopped.is_set():
             self._wanted.clear()
-            begun = time.monotonic()
+            begun = self._monotonic()
             try:
                 self.judge()
             except Exception:
                 # A fault in judging must not end it for good, nor touch the measuring.
                 log.exception("the results could not be judged")
-            rest = max(LEAST_REST_SECONDS, REST * (time.monotonic() - begun))
-            self._stopped.wait(rest)
+            self._rest(max(LEAST_REST_SECONDS, REST * (self._monotonic() - begun)))

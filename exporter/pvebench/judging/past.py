@@ -11,11 +11,11 @@ from pvebench.judging.figures import METRICS
 from pvebench.judging.keeper import judged
 from pvebench.judging.verdicts import Verdicts
 from pvebench.model.known_issue import KnownIssue
-from pvebench.store import Store
+from pvebench.results import Results
 
 
 def past_verdicts(
-    store: Store, issues: Sequence[KnownIssue], moments: Sequence[float]
+    results: Results, issues: Sequence[KnownIssue], moments: Sequence[float]
 ) -> Iterator[tuple[float, Verdicts]]:
     """Yield (moment, what was said then), from the runs that had ended by then.
 
@@ -23,9 +23,9 @@ def past_verdicts(
         issues: known ones.
         moments: UNIX seconds, oldest first. Each takes about as long as judging all there was.
     """
-    runs = sorted(store.numbers.good_runs(METRICS), key=lambda run: run.finished)
+    runs = sorted(results.store.numbers(METRICS), key=lambda run: run.finished)
     ends = [run.finished for run in runs]
-    feed, judge, begun = Feed(store), Judge(issues), 0
+    feed, judge, begun = Feed(results), Judge(issues), 0
     for moment in moments:
         ended = bisect_right(ends, moment)
         feed.take(runs[begun:ended], until=moment)

@@ -6,19 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pvebench.analysis.course import LEFT
-from pvebench.analysis.findings import Finding
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.nodes import told_once
-from pvebench.analysis.states import State
-from pvebench.analysis.verdict import Verdict
+from pvebench.analysis.together.changes import LEFT
+from pvebench.analysis.together.findings import Finding, told_once
+from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.results import DefinitionChange
 from pvebench.store import Decision
 
 ORDER: Final = (
-    State.SUSPICIOUS, State.SLOWER, State.SLOWLY_SLOWER, State.MAYBE_SLOWER, State.FASTER,
-    State.SLOWLY_FASTER, State.MAYBE_FASTER, State.SAME, State.TOO_NOISY, State.NOT_COMPARABLE,
-    State.NO_BASELINE,
-)  # fmt: skip
+    VerdictState.SUSPICIOUS,
+    VerdictState.SLOWER,
+    VerdictState.SLOWLY_SLOWER,
+    VerdictState.MAYBE_SLOWER,
+    VerdictState.FASTER,
+    VerdictState.SLOWLY_FASTER,
+    VerdictState.MAYBE_FASTER,
+    VerdictState.CANNOT_TELL,
+    VerdictState.SAME,
+)
 """In which verdicts are listed: what wants a look first."""
 
 
@@ -31,6 +36,7 @@ class Verdicts:
         labels: case key -> labels of its results.
         environments: digest -> slug, as in the other metrics' label `environment`.
         decisions: oldest first.
+        definition_changes: cases that mean something else than before, the newest first.
     """
 
     version: int = 0
@@ -38,6 +44,7 @@ class Verdicts:
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     environments: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
+    definition_changes: tuple[DefinitionChange, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -49,7 +56,7 @@ class Verdicts:
     def regressions(self) -> tuple[Finding, ...]:
         """The changes that somebody should look at: worse or suspicious, and not accepted.
 
-        A change of which later ones have taken back the better half is none any more.
+        A change that is over is none any more, nor one whose cases are confirmed no more.
         """
         now = {
             (verdict.history.of, verdict.history.figure.name): verdict.effect
@@ -62,7 +69,8 @@ class Verdicts:
             effects = [now.get((case, first.figure.name), 0.0) for case in one.cases]
             return any(effect / first.effect > LEFT for effect in effects)
 
-        return tuple(one for one in self.findings if one.regression and stands(one))
+        open_ones = (one for one in self.findings if one.regression and not one.over)
+        return tuple(one for one in open_ones if stands(one))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -94,9 +102,9 @@ class Verdicts:
         )
         return replace(self, reports=reports)
 
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[VerdictState, int]:
         """Return state -> how many cases and figures have it; those that none has are absent."""
-        counts: dict[State, int] = {}
+        counts: dict[VerdictState, int] = {}
         for verdict in self.verdicts:
             counts[verdict.state] = counts.get(verdict.state, 0) + 1
         return counts

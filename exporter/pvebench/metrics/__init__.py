@@ -2,7 +2,7 @@
 
 from pvebench.metrics.catalog import CATALOG, Metric
 from pvebench.metrics.live import ConfigState
-from pvebench.metrics.page import Page, ResultSource
+from pvebench.metrics.page import Page
 from pvebench.metrics.snapshot import Snapshot
 
-__all__ = ["CATALOG", "ConfigState", "Metric", "Page", "ResultSource", "Snapshot"]
+__all__ = ["CATALOG", "ConfigState", "Metric", "Page", "Snapshot"]

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pvebench.model.disk import DISK_OPTIONS
+from pvebench.model.layout import LAYOUT_OPTIONS
+
 Kind = Literal["gauge", "counter"]
 
 NODE: Final = ("node",)
@@ -50,18 +53,33 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
 # --- what the results are about ---
 SCENARIO_INFO = _gauge(
     "scenario_info",
-    (*SCENARIO, "aio", "iothread", "detect_zeroes", "scsihw", "discard", "ssd", "queues", "iops",
-     "mbps", "cluster_size", "preallocation", "extended_l2", "backing", "drive_cache",
-     "read_ahead", "scheduler", "filesystem", "mount_options", "cpus", "memory_bytes",
-     "volume_bytes"),
-    "Settings of a scenario, always 1; an option that older results did not know is empty.",
-)  # fmt: skip
+    (
+        *SCENARIO,
+        *(name for name in DISK_OPTIONS if name not in SCENARIO),
+        *LAYOUT_OPTIONS,
+        "cpus",
+        "memory_bytes",
+        "volume_bytes",
+        "host_cache",
+    ),
+    "Settings of a scenario, always 1; an option that older results did not know is empty. "
+    "host_cache: warm means that reads may come from what earlier runs left there.",
+)
 WORKLOAD_INFO = _gauge(
     "workload_info",
-    ("workload", "direction", "tool", "title", "rw", "block_size_bytes", "io_depth", "jobs",
-     "caveats"),
+    (
+        "workload",
+        "direction",
+        "tool",
+        "title",
+        "rw",
+        "block_size_bytes",
+        "io_depth",
+        "jobs",
+        "caveats",
+    ),
     "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed.",
-)  # fmt: skip
+)
 NODE_INFO = _gauge(
     "node_info",
     ("node", "cpu_model", "microcode", "cpus", "governor"),
@@ -69,24 +87,36 @@ NODE_INFO = _gauge(
 )
 ENVIRONMENT_INFO = _gauge(
     "environment_info",
-    ("node", "environment", "pve_version", "kernel_version", "qemu_version", "machine", "accel",
-     "guest_kernel", "fio_version", "cpu_model", "simulated"),
+    (
+        "node",
+        "environment",
+        "pve_version",
+        "kernel_version",
+        "qemu_version",
+        "machine",
+        "accel",
+        "guest_kernel",
+        "fio_version",
+        "cpu_model",
+        "simulated",
+    ),
     "Software and hardware that the newest results of a node were measured with, always 1.",
-)  # fmt: skip
+)
 ENVIRONMENT_START = _gauge(
     "environment_start_timestamp_seconds",
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
-    "Start of the first run in an environment; the last 20 environments of each node.",
+    "Start of the first good run in the newest episode of an environment; the last 20 episodes "
+    "of each node.",
 )
 ENVIRONMENT_END = _gauge(
     "environment_end_timestamp_seconds",
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
-    "End of the last run in an environment.",
+    "End of the last good run in the newest episode of an environment.",
 )
 ENVIRONMENT_CHANGE = _gauge(
     "environment_change_info",
     ("node", "environment", "fact", "before", "after"),
-    "What was another one in an environment than before it, always 1; the last 20 environments "
+    "What was another one in an episode than before it, always 1; the last 20 episodes "
     "of each node. When it began is in pvebench_environment_start_timestamp_seconds.",
 )
 # --- results ---
@@ -285,8 +315,8 @@ VERDICT_CASES = _gauge(
     "verdict_cases",
     ("node", "storage", "state"),
     "Judged figures of cases by state: same, maybe_slower, slower, slowly_slower, maybe_faster, "
-    "faster, slowly_faster, suspicious, and without verdict no_baseline, too_noisy, "
-    "not_comparable.",
+    "faster, slowly_faster, suspicious, and cannot_tell where the runs are too few or vary too "
+    "much to exclude a change.",
 )
 VERDICT_TIMESTAMP = _gauge(
     "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."
@@ -379,9 +409,7 @@ CONFIG_RELOAD_SUCCESS = _gauge(
     "Whether the settings on disk are those in force: 0 after a reload that was refused.",
 )
 CONFIG_RELOAD_TIMESTAMP = _gauge(
-    "config_last_reload_success_timestamp_seconds",
-    (),
-    "When the settings in force were loaded.",
+    "config_last_reload_success_timestamp_seconds", (), "When the settings in force were loaded."
 )
 PAGE_TIMESTAMP = _gauge(
     "page_timestamp_seconds",

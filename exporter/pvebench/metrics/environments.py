@@ -2,61 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import Snapshot
+from pvebench.model.environment import Episode
 
-ENVIRONMENTS_SHOWN: Final = 20
+EPISODES_SHOWN: Final = 20
 """Of each node; older ones are in the store."""
 
 
 def collect_environments(snapshot: Snapshot, families: Families) -> None:
-    """The environments of each node, and which is the newest."""
-    by_node: dict[str, list[Mapping[str, Any]]] = {}
-    for environment in snapshot.environments:
-        by_node.setdefault(environment["node"], []).append(environment)
-    for entries in by_node.values():
-        entries.sort(key=lambda entry: float(entry["last_seen"]))
-        for entry in entries[-ENVIRONMENTS_SHOWN:]:
-            labels = _environment_labels(entry, simulated=snapshot.simulated)
-            families.add(catalog.ENVIRONMENT_START, labels, entry["first_seen"])
-            families.add(catalog.ENVIRONMENT_END, labels, entry["last_seen"])
-        for labels in _changes(sorted(entries, key=lambda entry: float(entry["first_seen"]))):
+    """The environments of each node, which is the newest, and what changed with each.
+
+    An environment that came back is told by its newest episode: one series can say one start.
+    """
+    by_node: dict[str, list[Episode]] = {}
+    for episode in snapshot.episodes:
+        by_node.setdefault(episode.node, []).append(episode)
+    for episodes in by_node.values():
+        newest_of_each = {one.environment: one for one in episodes[-EPISODES_SHOWN:]}
+        for one in newest_of_each.values():
+            labels = _environment_labels(one, simulated=snapshot.simulated)
+            families.add(catalog.ENVIRONMENT_START, labels, one.started.timestamp())
+            families.add(catalog.ENVIRONMENT_END, labels, one.finished.timestamp())
+        for labels in _changes(episodes):
             families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
-        newest = _environment_labels(entries[-1], simulated=snapshot.simulated)
+        newest = _environment_labels(episodes[-1], simulated=snapshot.simulated)
         families.add(catalog.ENVIRONMENT_INFO, newest, 1)
         families.add(catalog.NODE_INFO, newest, 1)
 
 
-def _changes(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return what changed with each of the last environments, oldest first.
+def _changes(episodes: Sequence[Episode]) -> list[dict[str, str]]:
+    """Return what changed with each of the last episodes, oldest first, each change once.
 
-    A fact that is unknown in one of them (its VM did not start) is compared over it.
+    A fact that is unknown in one of them is compared over it.
     """
     known: dict[str, str] = {}
     found: list[list[dict[str, str]]] = []
-    for entry in entries:
-        facts: Mapping[str, str] = entry["facts"]
-        about = {"node": entry["node"], "environment": entry["slug"]}
+    for episode in episodes:
+        about = {"node": episode.node, "environment": episode.slug}
         found.append(
             [
                 {**about, "fact": name, "before": known[name], "after": value}
-                for name, value in facts.items()
+                for name, value in episode.facts.items()
                 if known.get(name, value) != value
             ]
         )
-        known |= facts
-    return [labels for changes in found[-ENVIRONMENTS_SHOWN:] for labels in changes]
+        known |= episode.facts
+    last = (labels for changes in found[-EPISODES_SHOWN:] for labels in changes)
+    return list({tuple(labels.values()): labels for labels in last}.values())
 
 
-def _environment_labels(entry: Mapping[str, Any], *, simulated: bool) -> dict[str, str]:
-    facts = entry["facts"]
+def _environment_labels(episode: Episode, *, simulated: bool) -> dict[str, str]:
+    facts = episode.facts
     return {
-        "node": entry["node"],
-        "environment": entry["slug"],
+        "node": episode.node,
+        "environment": episode.slug,
         "pve_version": facts.get("pve", ""),
         "kernel_version": facts.get("kernel", ""),
         "qemu_version": facts.get("qemu", ""),

@@ -7,10 +7,11 @@ collectors that make the page make its past: they are asked once for every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Final
 
 from prometheus_client.metrics_core import Metric as Family
 
@@ -25,6 +26,8 @@ from pvebench.store import CaseRecord, StoredRun
 
 STEP_SECONDS: Final = 240.0
 """Below Prometheus' look-back of five minutes, so that a held value has no gaps."""
+
+NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Key = tuple[str, str]
 """Name of the sample as exposed, and its labels as text."""
@@ -63,7 +66,13 @@ class _Past:
     heads: dict[str, str] = field(default_factory=dict)
     series: dict[str, dict[Key, _Series]] = field(default_factory=dict)
 
-    def note(self, moment: float, families: Iterable[Family], shown: set[Key]) -> set[Key]:
+    def note(
+        self,
+        moment: float,
+        families: Iterable[Family],
+        shown: set[Key],
+        more: Mapping[str, str] = NO_LABELS,
+    ) -> set[Key]:
         """Take over what a case shows from `moment` on; return its series.
 
         `shown` are those that it showed before: what is not among the new ones ends.
@@ -73,7 +82,7 @@ class _Past:
             self.heads.setdefault(family.name, _head(family))
             known = self.series.setdefault(family.name, {})
             for sample in family.samples:
-                key = (sample.name, _labels({**sample.labels, **self.labels}))
+                key = (sample.name, _labels({**sample.labels, **self.labels, **more}))
                 known.setdefault(key, _Series()).changes.append((moment, float(sample.value)))
                 now.add(key)
         self.end(moment, shown - now)
@@ -90,23 +99,28 @@ class _Past:
 
 def past_text(
     cases: Iterable[Sequence[StoredRun]],
-    environments: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     window: Window,
     *,
     told: Sequence[Told] = (),
+    current: Collection[str],
 ) -> Iterator[str]:
     """Yield the text of everything that the page showed in a window of the past.
 
     Args:
         cases: the runs of each case with samples, oldest first.
-        environments: as `Store.environments` gives them.
-        snapshot: the present, for intervals, greatest age and whether it is simulated.
+        snapshot: the present, for intervals, episodes, greatest age and whether it is simulated.
         told: what was shown of verdicts since when, oldest first.
+        current: keys of the cases whose definition is in force. The others carry its fingerprint
+            as a label `definition`: under one name they would be read as one history.
     """
     past = _Past(window.labels)
-    records = [_note_case(past, runs, snapshot, window) for runs in cases if runs]
-    _note_summary(past, records, environments, snapshot, window)
+    records = [
+        (runs[0].case_key in current, _note_case(past, runs, snapshot, window, current))
+        for runs in cases
+        if runs
+    ]
+    _note_summary(past, [record for present, record in records if present], snapshot, window)
     _note_told(past, told, window)
     for name, head in past.heads.items():
         lines = [
@@ -121,28 +135,41 @@ def past_text(
 
 
 def _note_case(
-    past: _Past, runs: Sequence[StoredRun], snapshot: Snapshot, window: Window
+    past: _Past,
+    runs: Sequence[StoredRun],
+    snapshot: Snapshot,
+    window: Window,
+    current: Collection[str],
 ) -> CaseRecord:
     """Add what one case showed; return what was known of it at the end of the window."""
+    present = runs[0].case_key in current
+    more = {} if present else {"definition": runs[0].definition.fingerprint}
     good: StoredRun | None = None
     outcomes: dict[Outcome, int] = {}
     failures, shown, expiry = 0, set[Key](), math.inf
-    record = CaseRecord(last=runs[0], good=None, outcomes={}, failures_in_row=0)
+    first = runs[0].started
+    record = CaseRecord(
+        last=runs[0], good=None, outcomes={}, failures_in_row=0, first_started=first
+    )
     for number, run in enumerate(runs):
         if run.finished.timestamp() >= window.end:
             break
         outcomes[run.outcome] = outcomes.get(run.outcome, 0) + 1
         good, failures = (run, 0) if run.outcome.good else (good, failures + 1)
         record = CaseRecord(
-            last=run, good=good, outcomes=dict(outcomes), failures_in_row=failures
-        )  # fmt: skip
+            last=run,
+            good=good,
+            outcomes=dict(outcomes),
+            failures_in_row=failures,
+            first_started=first,
+        )
         moment = run.finished.timestamp()
         following = runs[number + 1].finished.timestamp() if number + 1 < len(runs) else math.inf
         if following < window.start:
             continue
         if moment > expiry:
             past.end(expiry, shown)
-        shown = past.note(moment, _case_families(record, snapshot), shown)
+        shown = past.note(moment, _case_families(record, snapshot), shown, more)
         expiry = moment + snapshot.max_age_seconds
     if expiry < window.end:
         past.end(expiry, shown)
@@ -152,41 +179,41 @@ def _note_case(
 def _case_families(record: CaseRecord, snapshot: Snapshot) -> list[Family]:
     families = Families()
     moment = Snapshot(
-        now=record.last.finished, records=[record], environments=[],
-        intervals=snapshot.intervals, max_age_seconds=snapshot.max_age_seconds,
-    )  # fmt: skip
+        now=record.last.finished,
+        records=[record],
+        intervals=snapshot.intervals,
+        max_age_seconds=snapshot.max_age_seconds,
+    )
     for collect in CASE_COLLECTORS.values():
         collect(moment, families)
     return families.families()
 
 
 def _note_summary(
-    past: _Past, records: Sequence[CaseRecord], environments: Sequence[Mapping[str, Any]],
-    snapshot: Snapshot, window: Window,
-) -> None:  # fmt: skip
+    past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Window
+) -> None:
     """Add the environments as they came, and what the labels stand for."""
     shown: set[Key] = set()
-    moments = sorted({float(entry["first_seen"]) for entry in environments})
-    begun = [moment for moment in moments if moment < window.end]
-    first = max((moment for moment in begun if moment <= window.start), default=None)
+    moments = sorted({episode.started for episode in snapshot.episodes})
+    begun = [moment for moment in moments if moment.timestamp() < window.end]
+    first = max((one for one in begun if one.timestamp() <= window.start), default=None)
     for moment in [one for one in begun if first is None or one >= first]:
         known = [
-            {**entry, "last_seen": min(float(entry["last_seen"]), max(moment, entry["first_seen"]))}
-            for entry in environments
-            if float(entry["first_seen"]) <= moment
+            replace(one, finished=min(one.finished, max(moment, one.started)))
+            for one in snapshot.episodes
+            if one.started <= moment
         ]
-        now = datetime.fromtimestamp(moment, UTC)
-        then = Snapshot(
-            now=now, records=[], environments=known, simulated=snapshot.simulated,
-        )  # fmt: skip
+        then = Snapshot(now=moment, records=[], episodes=known, simulated=snapshot.simulated)
         families = Families()
         collect_environments(then, families)
-        shown = past.note(moment, families.families(), shown)
+        shown = past.note(moment.timestamp(), families.families(), shown)
     families = Families()
     present = Snapshot(
-        now=datetime.fromtimestamp(window.end, UTC), records=records, environments=[],
-        max_age_seconds=math.inf, wall=snapshot.wall,
-    )  # fmt: skip
+        now=datetime.fromtimestamp(window.end, UTC),
+        records=records,
+        max_age_seconds=math.inf,
+        wall=snapshot.wall,
+    )
     collect_info(present, families)
     collect_wall(present, families)
     oldest = min((record.last.started.timestamp() for record in records), default=window.end)

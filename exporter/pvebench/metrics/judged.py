@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pvebench.analysis.states import State
-from pvebench.analysis.verdict import Verdict, as_ratio
+from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
@@ -21,7 +20,7 @@ BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
 
 def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
     """What was said of every case, of every storage, and when."""
-    counts: dict[tuple[str, str, State], int] = {}
+    counts: dict[tuple[str, str, VerdictState], int] = {}
     shown: set[str] = set()
     for verdict in verdicts.verdicts:
         labels = verdicts.labels[verdict.history.of]
@@ -44,14 +43,14 @@ def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
 def _add_change(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
     history = verdict.history
     where = {**labels, "direction": history.direction, "metric": history.figure.name}
-    worse = verdict.state in {State.SLOWER, State.SLOWLY_SLOWER}
+    worse = verdict.state in {VerdictState.SLOWER, VerdictState.SLOWLY_SLOWER}
     families.add(catalog.CHANGE, where, verdict.ratio)
     families.add(catalog.CHANGE_THRESHOLD, where, verdict.threshold)
     families.add(catalog.CHANGE_STATE, where, verdict.state.code)
     if verdict.creep is not None:
-        families.add(catalog.CHANGE_SLOW, where, as_ratio(verdict.creep.effect))
+        families.add(catalog.CHANGE_SLOW, where, as_ratio(verdict.creep.effect, history.figure))
     families.add(catalog.REGRESSION, where, worse)
-    families.add(catalog.SUSPICIOUS_GAIN, where, verdict.state is State.SUSPICIOUS)
+    families.add(catalog.SUSPICIOUS_GAIN, where, verdict.state is VerdictState.SUSPICIOUS)
 
 
 def _add_baseline(
@@ -72,7 +71,8 @@ def _add_levels(verdicts: Verdicts, families: Families) -> None:
     for report in verdicts.reports:
         for level in report.levels:
             labels = {
-                "node": report.node, "storage": level.storage,
+                "node": report.node,
+                "storage": level.storage,
                 "environment": verdicts.environments.get(level.environment, level.environment),
-            }  # fmt: skip
+            }
             families.add(catalog.PERFORMANCE_INDEX, labels, level.index)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from prometheus_client import ProcessCollector
@@ -38,26 +38,22 @@ PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-class ResultSource(Protocol):
-    """Where the results come from."""
-
-    def snapshot(self, case_key: str | None = None) -> Snapshot:
-        """Return the present results; with `case_key` the records of that case only."""
-
-
 class Page:
     """`/metrics`. `refresh` is called when a result changes; `render` for every scrape.
 
     Args:
-        source: gives the snapshots that the results are shown from.
+        source: gives what may be shown now; whoever makes the page has `refresh` told of changes.
         live: name -> collector of the live block.
         now: the time that the age of results is counted to.
     """
 
     def __init__(
-        self, source: ResultSource, live: Mapping[str, Callable[[Families], None]],
-        *, now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:  # fmt: skip
+        self,
+        source: Callable[[], Snapshot],
+        live: Mapping[str, Callable[[Families], None]],
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._source = source
         self._live = dict(live)
         self._now = now
@@ -76,18 +72,13 @@ class Page:
         """Show the results anew, of one case or of all; a fault leaves the old ones in place."""
         # One reading at a time: an older one put over a newer one would set counters back.
         with self._reading:
-            try:
-                snapshot = self._source.snapshot(case_key)
-            except Exception:
-                # Whatever ails the store, the measuring goes on and the page keeps what it has.
-                log.exception("the results could not be read for the metrics page")
-                return
-            self._take(snapshot, case_key)
+            self._take(self._source(), case_key)
 
     def _take(self, snapshot: Snapshot, case_key: str | None) -> None:
         with self._lock:
             gone = set(self._records) if case_key is None else {case_key}
-            fresh = {record.last.case_key: record for record in snapshot.records}
+            found = {record.key: record for record in snapshot.records}
+            fresh = found if case_key is None else _only(found, case_key)
             known = case_key is not None and not gone - set(fresh) and self._defines_nothing(fresh)
             for key in gone - set(fresh):
                 self._records.pop(key, None)
@@ -126,7 +117,7 @@ class Page:
             return
         snapshot = replace(self._latest, records=list(self._records.values()))
         for record in records:
-            key = record.last.case_key
+            key = record.key
             made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
             self._shards.put(key, render_pieces(made))
         for name, collect in SUMMARY_COLLECTORS.items():
@@ -167,10 +158,14 @@ class Page:
                 *self._shards.parts(opened=opened, compress=False),
                 *(text.choose(opened=opened) for text, _ in self._summary.values()),
             ]
-            deflated = [
-                *self._shards.parts(opened=opened, compress=True),
-                *(text.choose(opened=opened) for _, text in self._summary.values()),
-            ] if compress else []  # fmt: skip
+            deflated = (
+                [
+                    *self._shards.parts(opened=opened, compress=True),
+                    *(text.choose(opened=opened) for _, text in self._summary.values()),
+                ]
+                if compress
+                else []
+            )
             kept = dict(self._health)
         made, health = _gather(self._live)
         families = [*made, *_health_families(kept | health), *self._process.collect()]
@@ -179,6 +174,10 @@ class Page:
         if compress:
             return gzip_stream(parts, [*deflated, deflate(live)]), kind
         return b"".join(parts), kind
+
+
+def _only(found: Mapping[str, CaseRecord], key: str) -> dict[str, CaseRecord]:
+    return {key: found[key]} if key in found else {}
 
 
 def _bound(collect: Collector, snapshot: Snapshot) -> Callable[[Families], None]:

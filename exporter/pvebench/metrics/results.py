@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
@@ -11,6 +11,7 @@ from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import Snapshot, shown
 from pvebench.metrics.wall import collect_wall
+from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Sample
 from pvebench.store import CaseRecord
 
@@ -50,11 +51,11 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
         run = record.good
         if run is None or _age(snapshot, record) > snapshot.max_age_seconds:
             continue
-        labels = dict(run.definition["labels"])
+        labels = run.definition.labels
         for sample in run.samples:
             _add_sample(families, labels, sample)
             # Any run may have had to boot; only those made for it give an unbroken series.
-            if sample.metric == "boot_time" and run.definition["workload"]["tool"] == "boot":
+            if sample.metric == "boot_time" and run.definition.tool == "boot":
                 families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
         _add_pressure(families, labels, run.samples)
@@ -99,7 +100,7 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
     """Attempts, outcomes, durations, intervals."""
     for record in shown(snapshot):
         last = record.last
-        labels = dict(last.definition["labels"])
+        labels = dict(last.definition.labels)
         good = record.failures_in_row == 0
         families.add(catalog.RUN_ATTEMPT_TIMESTAMP, labels, last.finished.timestamp())
         duration = (last.finished - last.started).total_seconds()
@@ -123,29 +124,28 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
     for record in shown(snapshot):
         definition = record.last.definition
         unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
-        labels = {**unknown, **definition["scenario"], **definition["labels"]}
-        scenarios[labels["node"], labels["scenario"]] = labels
-        workload = definition["workload"]
-        for direction in workload["directions"] or ("",):
-            workloads[workload["slug"], direction] = _workload_labels(workload, direction)
+        labels = {**unknown, **definition.options, **definition.labels}
+        scenarios[definition.node, definition.scenario] = labels
+        for direction in map(str, definition.directions or ("",)):
+            workloads[definition.workload, direction] = _workload_labels(definition, direction)
     for labels in scenarios.values():
         families.add(catalog.SCENARIO_INFO, labels, 1)
     for labels in workloads.values():
         families.add(catalog.WORKLOAD_INFO, labels, 1)
 
 
-def _workload_labels(workload: Mapping[str, Any], direction: str) -> dict[str, str]:
-    parameters = workload["parameters"]
+def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
+    parameters = definition.parameters
     return {
-        "workload": workload["slug"],
+        "workload": definition.workload,
         "direction": direction,
-        "tool": workload["tool"],
-        "title": workload["title"],
+        "tool": definition.tool,
+        "title": definition.title,
         "rw": str(parameters.get("rw", "")),
         "block_size_bytes": str(parameters.get("bs", "")),
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
-        "caveats": ", ".join(workload.get("caveats", ())),
+        "caveats": ", ".join(definition.caveats),
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.metrics.text import Piece, Text
+from pvebench.metrics.text import Piece, Text, deflate
 
 SHARD_CASES: Final = 64
 """Few enough to be compressed in milliseconds, enough for the compression to find repetitions."""
@@ -19,26 +19,23 @@ SHARD_CASES: Final = 64
 @dataclass(slots=True)
 class _Shard:
     cases: dict[str, Mapping[str, Piece]] = field(default_factory=dict)
-    joined: dict[str, Text] = field(default_factory=dict)
-    deflated: dict[str, Text] = field(default_factory=dict)
+    joined: dict[str, bytes] = field(default_factory=dict)
+    deflated: dict[str, bytes] = field(default_factory=dict)
 
     def forget(self) -> None:
         self.joined.clear()
         self.deflated.clear()
 
-    def text(self, family: str) -> Text:
+    def text(self, family: str) -> bytes:
         if family not in self.joined:
-            pieces = [case[family].samples for case in self.cases.values() if family in case]
-            self.joined[family] = Text(
-                b"".join(piece.plain for piece in pieces),
-                b"".join(piece.opened for piece in pieces),
-            )
+            pieces = (case[family].samples for case in self.cases.values() if family in case)
+            self.joined[family] = b"".join(pieces)
         return self.joined[family]
 
-    def compressed(self, family: str) -> Text:
+    def compressed(self, family: str) -> bytes:
         if family not in self.deflated:
             text = self.text(family)
-            self.deflated[family] = text.deflated() if text.plain else text
+            self.deflated[family] = deflate(text) if text else text
         return self.deflated[family]
 
 
@@ -70,15 +67,13 @@ class Shards:
 
         With `compress` each is deflated; part for part it is the same text.
         """
+        heads = self._deflated_heads if compress else self._heads
         found: list[bytes] = []
-        for family, head in self._heads.items():
-            samples = [shard.text(family).choose(opened=opened) for shard in self._shards]
-            if not any(samples):
-                continue
-            heading = head
-            if compress:
-                heading = self._deflated_heads[family]
-                samples = [shard.compressed(family).choose(opened=opened) for shard in self._shards]
-            found.append(heading.choose(opened=opened))
-            found += samples
+        for family, head in heads.items():
+            samples = [
+                shard.compressed(family) if compress else shard.text(family)
+                for shard in self._shards
+            ]
+            if any(samples):
+                found += [head.choose(opened=opened), *samples]
         return found

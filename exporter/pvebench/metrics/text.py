@@ -8,6 +8,8 @@ under one head, as both formats demand.
 
 from __future__ import annotations
 
+import functools
+import re
 import struct
 import zlib
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 EOF: Final = b"# EOF\n"
+_HEAD: Final = re.compile(rb"^(?:# .*\n)+", re.MULTILINE)
 LEVEL: Final = 4
 """Of the compression: a third larger than the best, and several times quicker."""
 
@@ -45,10 +48,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One family's head and samples."""
+    """One family's head and samples. The samples of gauges and counters look alike in both."""
 
     head: Text
-    samples: Text
+    samples: bytes
 
 
 class _Fixed(Collector):
@@ -63,30 +66,31 @@ class _Fixed(Collector):
 
 def render(families: Iterable[Family]) -> Text:
     """Return families as text, without OpenMetrics' end mark."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Fixed(families))
+    families = list(families)
+    registry = _registry(families)
     opened: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call] # library
     return Text(generate_latest(registry), opened.removesuffix(EOF))
 
 
+def _registry(families: Iterable[Family]) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Fixed(families))
+    return registry
+
+
 def render_pieces(families: Iterable[Family]) -> dict[str, Piece]:
-    """Return family name -> its text, head and samples apart."""
-    pieces = {}
-    for family in families:
-        text = render([family])
-        plain, opened = _head_length(text.plain), _head_length(text.opened)
-        pieces[family.name] = Piece(
-            Text(text.plain[:plain], text.opened[:opened]),
-            Text(text.plain[plain:], text.opened[opened:]),
-        )
-    return pieces
+    """Return family name -> its text, head and samples apart; of gauges and counters only."""
+    families = list(families)
+    blocks = _HEAD.split(generate_latest(_registry(families)))[1:]
+    return {
+        family.name: Piece(_head(family.name, family.documentation, family.type), samples)
+        for family, samples in zip(families, blocks, strict=True)
+    }
 
 
-def _head_length(text: bytes) -> int:
-    length = 0
-    while text[length : length + 1] == b"#":
-        length = text.index(b"\n", length) + 1
-    return length
+@functools.cache
+def _head(name: str, documentation: str, kind: str) -> Text:
+    return render([Family(name, documentation, kind)])
 
 
 def deflate(text: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import Snapshot, shown
+from pvebench.model.definition import Definition
 
 SLOTS: Final = 4
 LARGE_BLOCK: Final = 65536
@@ -19,13 +20,16 @@ KINDS: Final = ("randread", "randwrite", "read", "write")
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    labels: Mapping[str, str]
-    workload: Mapping[str, Any]
+    definition: Definition
     direction: str
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        return self.definition.labels
+
+    @property
     def rw(self) -> str:
-        return str(self.workload["parameters"].get("rw", ""))
+        return str(self.definition.parameters.get("rw", ""))
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -38,12 +42,14 @@ class _Candidate:
 def collect_wall(snapshot: Snapshot, families: Families) -> None:
     """Name the cases of the wall's slots."""
     for slot, title, candidate in _chosen(snapshot):
-        block = int(candidate.workload["parameters"].get("bs", 0))
+        block = int(candidate.definition.parameters.get("bs", 0))
         labels = {
-            **candidate.labels, "slot": str(slot), "direction": candidate.direction,
-            "title": title or str(candidate.workload["title"]),
+            **candidate.labels,
+            "slot": str(slot),
+            "direction": candidate.direction,
+            "title": title or candidate.definition.title,
             "figure": "bandwidth" if block >= LARGE_BLOCK else "iops",
-        }  # fmt: skip
+        }
         families.add(catalog.WALL_SLOT, labels, 1)
 
 
@@ -70,8 +76,6 @@ def _usual(candidates: list[_Candidate]) -> Iterator[tuple[int, str, _Candidate]
 
 def _candidates(snapshot: Snapshot) -> Iterator[_Candidate]:
     for record in shown(snapshot):
-        definition = record.last.definition
-        if record.good is None:
-            continue
-        for direction in definition["workload"]["directions"]:
-            yield _Candidate(definition["labels"], definition["workload"], direction)
+        if record.good is not None:
+            for direction in record.definition.directions:
+                yield _Candidate(record.definition, str(direction))

@@ -5,12 +5,48 @@ The words are Proxmox's. Which options go together is in `rules.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from pvebench.model.units import format_size
+from pvebench.model.units import GIB, KIB, MIB, format_size
+
+DEFAULT_CLUSTER: Final = 64 * KIB
+SECTOR: Final = 512
+"""Bytes; what the kernel counts read-ahead in."""
+MOST_LIMITED: Final = 100_000_000
+"""The highest limit of operations or MiB per second that can be asked for."""
+_SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")
+
+
+class Part(StrEnum):
+    """What an option belongs to: how the disk is plugged in, or what it lies on."""
+
+    PLUG = "plug"
+    VOLUME = "volume"
+    """The volume's own: another value needs another volume."""
+    DEVICE = "device"
+    """Of the host's device below the volume, put back after the runs that want it."""
+
+
+def traits(
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    size: bool = False,
+    check: Callable[[Any], Any] | None = None,
+    of: Part = Part.PLUG,
+) -> dict[str, Any]:
+    """Return what packs need to know of an option beside its type, as a field's metadata.
+
+    Args:
+        low, high: limits of a number that a pack gives; the default may lie beyond them.
+        size: whether it is in bytes, written as `64k`.
+        check: takes what a pack gives and returns what is kept, or raises ValueError.
+    """
+    return {"low": low, "high": high, "size": size, "check": check, "of": of}
 
 
 class Bus(StrEnum):
@@ -50,7 +86,7 @@ class Preallocation(StrEnum):
 
 
 class Cache(StrEnum):
-    """Proxmox's cache modes."""
+    """Proxmox's cache modes, from the safest to the least safe."""
 
     NONE = "none"
     DIRECTSYNC = "directsync"
@@ -74,12 +110,45 @@ class Cache(StrEnum):
         return self in (Cache.NONE, Cache.WRITEBACK, Cache.UNSAFE)
 
 
+class HostCache(StrEnum):
+    """What becomes of the host's page cache of a volume before each run in a mode that uses it."""
+
+    DROPPED = "dropped"
+    """Written back and dropped on the host itself, and looked at."""
+    REWRITTEN = "rewritten"
+    """The volume is written anew past it, which puts its pages out: the kernel's direct writes."""
+    REOPENED = "reopened"
+    """The disk is plugged in anew: what is cached of it goes when its last user closes it."""
+    WARM = "warm"
+    """Nothing: reads may come from what earlier runs, or the fill, left in the host's memory."""
+
+
 class Aio(StrEnum):
     """How QEMU submits I/O to the host."""
 
     IO_URING = "io_uring"
     NATIVE = "native"
     THREADS = "threads"
+
+
+def _cluster(size: int) -> int:
+    if not SECTOR <= size <= 2 * MIB or size & (size - 1):
+        raise ValueError(f"{size} is not a cluster size of qcow2: a power of two, 512 to 2M")
+    return 0 if size == DEFAULT_CLUSTER else size  # the default has one name only
+
+
+def _read_ahead(size: int) -> int:
+    if not 0 <= size <= GIB or size % SECTOR:
+        raise ValueError(f"{size} bytes of read-ahead: use whole sectors of 512, up to 1G")
+    return size
+
+
+def _scheduler(text: str) -> str:
+    if not _SCHEDULER.match(text):
+        raise ValueError(
+            f"{text!r} is no I/O scheduler: write it as in /sys/block/*/queue/scheduler"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,21 +182,31 @@ class Disk:
     scsihw: ScsiHw = ScsiHw.SINGLE
     discard: bool = False
     ssd: bool = False
-    queues: int = 0
-    iops: int = 0
-    mbps: int = 0
-    cluster_size: int = 0
-    preallocation: Preallocation = Preallocation.METADATA
-    extended_l2: bool = False
-    backing: bool = False
-    drive_cache: bool | None = None
-    read_ahead: int | None = None
-    scheduler: str | None = None
+    queues: int = field(default=0, metadata=traits(low=2, high=64))
+    iops: int = field(default=0, metadata=traits(low=0, high=MOST_LIMITED))
+    mbps: int = field(default=0, metadata=traits(low=0, high=MOST_LIMITED))
+    cluster_size: int = field(default=0, metadata=traits(size=True, check=_cluster, of=Part.VOLUME))
+    preallocation: Preallocation = field(
+        default=Preallocation.METADATA, metadata=traits(of=Part.VOLUME)
+    )
+    extended_l2: bool = field(default=False, metadata=traits(of=Part.VOLUME))
+    backing: bool = field(default=False, metadata=traits(of=Part.VOLUME))
+    drive_cache: bool | None = field(default=None, metadata=traits(of=Part.DEVICE))
+    read_ahead: int | None = field(
+        default=None, metadata=traits(size=True, check=_read_ahead, of=Part.DEVICE)
+    )
+    scheduler: str | None = field(default=None, metadata=traits(check=_scheduler, of=Part.DEVICE))
 
     @property
     def on_host(self) -> bool:
         """Whether the host itself uses the volume, without a VM."""
         return self.bus is Bus.HOST
+
+    @property
+    def past_cache(self) -> Disk:
+        """A plain disk on the same volume that can be hot-plugged and writes past the cache."""
+        own = {name: getattr(self, name) for name in VOLUME_OPTIONS}
+        return Disk(bus=Bus.VIRTIO, format=self.format, cache=Cache.NONE, **own)
 
     @property
     def cold(self) -> bool:
@@ -149,12 +228,16 @@ class Disk:
         return pairs
 
 
-_DEFAULTS: Final = tuple((field.name, field.default) for field in fields(Disk)[3:])
-VOLUME_OPTIONS: Final = ("cluster_size", "preallocation", "extended_l2", "backing")
-"""Options that are the volume's own: another value needs another volume."""
-DEVICE_OPTIONS: Final = ("drive_cache", "read_ahead", "scheduler")
-"""Settings of the host's device below the volume, put back after the runs that want them."""
-_SIZES: Final = ("cluster_size", "read_ahead")
+def _of(part: Part) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(Disk) if one.metadata.get("of") is part)
+
+
+DISK_OPTIONS: Final = tuple(one.name for one in fields(Disk))
+"""All, in the order of slugs; the first three have no default."""
+_DEFAULTS: Final = tuple((one.name, one.default) for one in fields(Disk)[3:])
+VOLUME_OPTIONS: Final = _of(Part.VOLUME)
+DEVICE_OPTIONS: Final = _of(Part.DEVICE)
+_SIZES: Final = tuple(one.name for one in fields(Disk) if one.metadata.get("size"))
 
 
 def option_text(value: object, *, size: bool = False) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import MappingProxyType
 
 
@@ -56,3 +57,20 @@ class Upkeep:
 
     pending: Mapping[str, str] = field(default_factory=dict)
     restart: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One stretch of time in one environment on one node; going back to an earlier one is new.
+
+    Attributes:
+        environment: its digest; `slug` and `facts` are the environment's.
+        started: of its first good run; `finished`: end of its last.
+    """
+
+    node: str
+    environment: str
+    slug: str
+    facts: Mapping[str, str]
+    started: datetime
+    finished: datetime

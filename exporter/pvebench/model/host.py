@@ -13,7 +13,7 @@ class HostSnapshot:
     Attributes:
         monotonic: when, in seconds of the host probe's clock.
         cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
-            idle and iowait), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
+            idle, iowait and steal), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
             `iothread`, `other`; and `vcpu_wait`, how long the vcpu threads were ready to run
             but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from pvebench.model.disk import option_text, traits
+
+_MOUNT_OPTIONS: Final = re.compile(r"[a-z0-9_=,-]+\Z")
 DEFAULT_FILE: Final = "fio.dat"
 
 
@@ -18,9 +22,15 @@ class Filesystem(StrEnum):
     BTRFS = "btrfs"
 
 
+def _mount_options(text: str) -> str:
+    if text and not _MOUNT_OPTIONS.match(text):
+        raise ValueError(f"{text!r}: write mount options as mount -o takes them: noatime,commit=30")
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the guest uses the disk.
+    """How the guest uses the disk. Its options are what packs sweep; the rest is the volume's.
 
     Attributes:
         mount_options: as `mount -o` takes them; empty: the kernel's defaults.
@@ -31,8 +41,8 @@ class Layout:
         fill_compress: how many per cent of the data that is filled in can be compressed away.
     """
 
-    filesystem: Filesystem = Filesystem.NONE
-    mount_options: str = ""
+    filesystem: Filesystem = field(default=Filesystem.NONE, metadata=traits())
+    mount_options: str = field(default="", metadata=traits(check=_mount_options))
     file_name: str = DEFAULT_FILE
     file_bytes: int = 0
     fill_passes: int = 1
@@ -59,5 +69,9 @@ class Layout:
 
     def differences(self) -> list[tuple[str, str]]:
         """Return (option, value) for a slug: only what is not at its default."""
-        pairs = [("filesystem", str(self.filesystem)), ("mount_options", self.mount_options)]
-        return [pair for pair in pairs if pair[1] not in ("none", "")]
+        values = [(one, getattr(self, one.name)) for one in fields(self) if one.metadata]
+        return [(one.name, option_text(value)) for one, value in values if value != one.default]
+
+
+LAYOUT_OPTIONS: Final = tuple(one.name for one in fields(Layout) if one.metadata)
+"""Those of its fields that packs sweep."""

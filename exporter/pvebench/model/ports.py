@@ -6,13 +6,14 @@ Drivers implement these Protocols; nothing here does any I/O. Errors are those o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment, Upkeep
+from pvebench.model.guard import Guard
 from pvebench.model.host import HostSnapshot
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.traffic import Traffic
@@ -48,7 +49,7 @@ class Completed:
 class Guest(Protocol):
     """The benchmark guest, reached through its agent."""
 
-    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         """Run a short program to its end.
 
         Raises:
@@ -71,6 +72,19 @@ class Guest(Protocol):
 
     def write_file(self, path: str, content: bytes) -> None:
         """Create or replace a file."""
+
+
+@runtime_checkable
+class TakesJobs(Protocol):
+    """A guest to which each word is dear: it takes a job whole, and gives its results with it."""
+
+    def launch(
+        self, argv: list[str], *, work: str, files: Mapping[str, bytes], results: Sequence[str]
+    ) -> int:
+        """Empty directory `work`, write `files` (ASCII), start as `Guest.start` does.
+
+        When `Guest.poll` has told the end, `Guest.read_file` has the `results` at hand.
+        """
 
 
 class Hypervisor(Protocol):
@@ -132,14 +146,16 @@ class Hypervisor(Protocol):
     def host_environment(self) -> Environment:
         """Return what is known without a VM. Never raises."""
 
-    def upkeep(self) -> Upkeep:
-        """Return what was installed since the VM was started. Never raises DriverError.
-
-        Cheap enough to be asked before every run; what it tells may be half a minute old.
-        """
-
     def shutdown(self) -> None:
         """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""
+
+
+@runtime_checkable
+class TellsStatistics(Protocol):
+    """A hypervisor that tells more of its disks than `counters`, for the evidence of a failure."""
+
+    def statistics(self) -> str:
+        """Return QEMU's own statistics of all disks, as text. Raises DriverError."""
 
 
 class HostProbe(Protocol):
@@ -176,7 +192,7 @@ class Journal(Protocol):
         """Return (number, kind, details) of all open changes, newest first."""
 
 
-class Keeper(Protocol):
+class FillNotes(Protocol):
     """Remembers, beside the volumes themselves, which of them are filled: for the next start."""
 
     def content(self, volume: Volume) -> str:
@@ -195,10 +211,15 @@ class Site:
     """Everything one worker needs of one node.
 
     Attributes:
-        keeper: remembers which volumes are filled, where they stay from start to start.
+        guards: what looks after the node itself, the cheapest first.
+        free: storage id -> bytes that were free when last looked at; kept up to date.
+        fill_notes: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
         traffic: how much the node's API was asked; None: it has none.
         networks: storage id -> the network to it, for storages that are a server's.
+        upkeep: returns what was installed since the VM was started, where that is looked at;
+            cheap enough to be asked before every run, half a minute old at most. Never raises
+            DriverError.
     """
 
     node: str
@@ -208,5 +229,8 @@ class Site:
     simulated: bool = False
     poll_seconds: float = 0.1
     networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
-    keeper: Keeper | None = None
+    upkeep: Callable[[], Upkeep] = Upkeep
+    guards: Sequence[Guard] = ()
+    free: Mapping[str, int] = field(default_factory=dict)
+    fill_notes: FillNotes | None = None
     traffic: Traffic | None = None

@@ -16,7 +16,7 @@ _WINDOW: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class QuietWindow:
     """A span of the day, on some days. An end before the begin is on the next day.
 
     Attributes:
@@ -41,7 +41,7 @@ class Window:
         return None
 
 
-def parse_window(text: str) -> Window:
+def parse_window(text: str) -> QuietWindow:
     """Read `22:00-06:00`, `Sat 00:00-24:00` or `Mon-Fri 8:00-18:00`.
 
     Raises:
@@ -55,7 +55,7 @@ def parse_window(text: str) -> Window:
     if first:
         begin, end = _day(first, text), _day(last, text)
         days = frozenset((begin + step) % 7 for step in range((end - begin) % 7 + 1))
-    return Window(days, _time(found["begin"], text), _time(found["end"], text))
+    return QuietWindow(days, _time(found["begin"], text), _time(found["end"], text))
 
 
 def _day(name: str, text: str) -> int:
@@ -83,7 +83,7 @@ def _advice(text: str) -> str:
 class QuietHours:
     """Windows and the zone that their times are of."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[QuietWindow, ...]
     zone: ZoneInfo
 
     def end_after(self, now: datetime) -> datetime | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pvebench.model.disk import (
     DEVICE_OPTIONS,
@@ -18,6 +19,7 @@ from pvebench.model.disk import (
     Cache,
     Disk,
     Format,
+    HostCache,
     Preallocation,
     ScsiHw,
 )
@@ -39,6 +41,7 @@ class StorageKind:
         tuned: whether we make the volumes ourselves, and so decide on qcow2's own options.
         own_device: whether a volume has a whole block device of this machine for itself, so that
             changing the device's settings concerns nobody else.
+        host_cache: what is done about the host's page cache of its volumes before each run.
     """
 
     name: str
@@ -47,18 +50,15 @@ class StorageKind:
     network: bool = False
     tuned: bool = True
     own_device: bool = False
+    host_cache: HostCache = HostCache.DROPPED
 
 
-STORAGE_KINDS: dict[str, StorageKind] = {
-    kind.name: kind
-    for kind in (
-        StorageKind(name="dir", formats=frozenset(Format), files=True),
-        StorageKind(name="loop", formats=frozenset({Format.RAW, Format.QCOW2}), own_device=True),
-        StorageKind(name="block", formats=frozenset({Format.RAW}), own_device=True),
-        StorageKind(name="nbd", formats=frozenset({Format.RAW}), network=True),
-        StorageKind(name="nfs", formats=frozenset({Format.RAW, Format.QCOW2}), network=True),
-    )
-}
+class Rows(StrEnum):
+    """Which rows of a pack an instance can run: those of VMs, the host's own, or both."""
+
+    VM = "vm"
+    HOST = "host"
+    BOTH = "both"
 
 
 def _single_scsi(disk: Disk) -> bool:

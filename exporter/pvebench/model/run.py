@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -58,6 +58,15 @@ class Sample:
     value: float
     unit: Unit
     part: str = ""
+
+
+def rates(samples: Iterable[Sample]) -> dict[Direction, float]:
+    """Return direction -> I/O per second, or bytes per second where the tool counts no I/O."""
+    values = {(one.metric, one.direction): one.value for one in samples}
+    found: dict[Direction, float] = {}
+    for metric in ("bandwidth", "iops"):
+        found |= {way: values[metric, way] for way in Direction if (metric, way) in values}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

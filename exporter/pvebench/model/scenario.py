@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, option_text
+from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, HostCache, option_text
 from pvebench.model.layout import Layout
 
 
@@ -30,6 +30,7 @@ class Scenario:
         machine: the VM around it.
         volume_bytes: size of the test volume.
         layout: what the guest has on the disk.
+        host_cache: what is done about the host's page cache, in modes that use it.
     """
 
     node: str
@@ -38,6 +39,19 @@ class Scenario:
     machine: Machine
     volume_bytes: int
     layout: Layout = field(default_factory=Layout)
+    host_cache: HostCache = HostCache.DROPPED
+
+    @property
+    def cooled(self) -> HostCache | None:
+        """What must be done with the volume itself before each run; None: nothing."""
+        by_us = (HostCache.REWRITTEN, HostCache.REOPENED)
+        return self.host_cache if self.host_cache in by_us and not self.disk.cache.direct else None
+
+    @property
+    def _treated(self) -> dict[str, str]:
+        """What moves numbers and is not the default; past the cache it does not matter."""
+        default = self.disk.cache.direct or self.host_cache is HostCache.DROPPED
+        return {} if default else {"host_cache": str(self.host_cache)}
 
     @cached_property
     def slug(self) -> str:
@@ -79,6 +93,7 @@ class Scenario:
             "memory_bytes": str(self.machine.memory_bytes),
             "cpus": str(self.machine.cpus),
             "volume_bytes": str(self.volume_bytes),
+            **self._treated,
         }
 
     @cached_property
@@ -96,5 +111,6 @@ class Scenario:
             layout.pop(default, None)
         meaning = [self.node, self.storage, named, dict(disk.differences()), layout, sizes]
         meaning += [self.layout.filled] if self.layout.filled else []
+        meaning += [self._treated] if self._treated else []
         text = json.dumps(meaning, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -94,3 +95,7 @@ class WorkerStatus:
     upcoming: tuple[Case, ...] = ()
     hold: Hold | None = None
     pending: tuple[tuple[str, str], ...] = ()
+
+
+Statuses = Callable[[], list[WorkerStatus]]
+"""Tells what each worker does now."""

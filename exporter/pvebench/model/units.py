@@ -18,9 +18,19 @@ TIB: Final = 1024 * GIB
 
 _SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z")
 _SIZE_FACTORS: Final = {
-    "": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB,
-    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
-}  # fmt: skip
+    "": 1,
+    "k": KIB,
+    "m": MIB,
+    "g": GIB,
+    "t": TIB,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": TIB,
+}
+MOST_BYTES: Final = 1 << 63
+"""What file systems and SQLite count to."""
+MOST_SECONDS: Final = 36525 * 86400.0
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z")
 _DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -33,7 +43,7 @@ def parse_size(text: str | int) -> int:
             readers disagree about them.
     """
     if isinstance(text, int) and not isinstance(text, bool):
-        return text
+        return _counted(text, text)
     match = _SIZE.match(str(text).strip())
     suffix = match["suffix"].lower() if match else ""
     if match is None or suffix not in _SIZE_FACTORS:
@@ -41,7 +51,14 @@ def parse_size(text: str | int) -> int:
             f"{text!r} is not a size: write bytes, or a whole number with k, M, G or T "
             f"(steps of 1024, as fio and Proxmox count)"
         )
-    return int(match["number"]) * _SIZE_FACTORS[suffix]
+    digits = match["number"]
+    return _counted(int(digits) * _SIZE_FACTORS[suffix] if len(digits) < 20 else MOST_BYTES, text)
+
+
+def _counted(count: int, text: str | int) -> int:
+    if not 0 <= count < MOST_BYTES:
+        raise ValueError(f"{text!r} is not a size: write 0 or more, and less than 8 EiB")
+    return count
 
 
 def parse_duration(text: str | float) -> float:
@@ -55,7 +72,10 @@ def parse_duration(text: str | float) -> float:
         raise ValueError(
             f"{text!r} is not a duration: write a number with its unit, ms, s, m, h or d"
         )
-    return float(match["number"]) * _DURATION_SECONDS[match["suffix"]]
+    seconds = float(match["number"]) * _DURATION_SECONDS[match["suffix"]]
+    if seconds > MOST_SECONDS:
+        raise ValueError(f"{text!r} is longer than a hundred years")
+    return seconds
 
 
 def format_size(count: int) -> str:
@@ -72,6 +92,11 @@ def show_bytes(count: float) -> str:
         if abs(count) >= factor:
             return f"{count / factor:.1f} {suffix}"
     return f"{count:.0f} B"
+
+
+def show_rate(bytes_per_second: float) -> str:
+    """Return a rate for people, rounded: `78.9 MiB/s`."""
+    return f"{show_bytes(bytes_per_second)}/s"
 
 
 def show_seconds(seconds: float) -> str:

@@ -82,8 +82,11 @@ class Workload:
     def fingerprint(self) -> str:
         """Digest of the definition; the same slug with another one is an error."""
         meaning: list[Any] = [
-            self.tool, dict(self.parameters), self.ramp_seconds, self.runtime_seconds,
-        ]  # fmt: skip
+            self.tool,
+            dict(self.parameters),
+            self.ramp_seconds,
+            self.runtime_seconds,
+        ]
         if self.steady is not None:
             meaning.append(asdict(self.steady))
         text = json.dumps(meaning, sort_keys=True)
@@ -92,10 +95,15 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Scenario × workload: the thing that has a history."""
+    """Scenario × workload: the thing that has a history.
+
+    Attributes:
+        scale: what `--scale` multiplied the pack's sizes and times by.
+    """
 
     scenario: Scenario
     workload: Workload
+    scale: float = 1.0
 
     @cached_property
     def slug(self) -> str:
@@ -103,7 +111,17 @@ class Case:
         return f"{self.scenario.slug}/{self.workload.slug}"
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Digest of both definitions: results compare only where it is equal.
+
+        A scaled run never meets the others, even where no size or time of it came out another.
+        """
+        both = self.scenario.fingerprint[:8] + self.workload.fingerprint[:8]
+        if self.scale == 1.0:
+            return both
+        return hashlib.sha256(f"{both}/{self.scale!r}".encode()).hexdigest()[:16]
+
+    @cached_property
     def key(self) -> str:
-        """Identity of the history: node, scenario, workload and both definitions."""
-        scenario, workload = self.scenario, self.workload
-        return f"{scenario.node}/{self.slug}/{scenario.fingerprint[:8]}{workload.fingerprint[:8]}"
+        """Identity of the history: node, scenario, workload and the fingerprint."""
+        return f"{self.scenario.node}/{self.slug}/{self.fingerprint}"

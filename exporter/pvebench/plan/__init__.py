@@ -1,6 +1,6 @@
 """Planning, pure: expand axes, leave out what cannot be, select, order, estimate."""
 
-from pvebench.plan.expand import Assignment, LeftOut, Matrix, Rows, check_slugs, expand, select
+from pvebench.plan.expand import Assignment, LeftOut, Matrix, check_slugs, expand, select
 from pvebench.plan.order import Plan, make_plan
 
 __all__ = [
@@ -8,7 +8,6 @@ __all__ = [
     "LeftOut",
     "Matrix",
     "Plan",
-    "Rows",
     "check_slugs",
     "expand",
     "make_plan",

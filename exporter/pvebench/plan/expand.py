@@ -6,15 +6,13 @@ import fnmatch
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from pvebench.config import Pack
-from pvebench.config.options import LAYOUT_OPTIONS
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import DEVICE_OPTIONS, Bus, Cache, Disk, Format, option_text
-from pvebench.model.layout import Layout
-from pvebench.model.rules import StorageKind, why_not, why_not_run
+from pvebench.model.layout import LAYOUT_OPTIONS, Layout
+from pvebench.model.rules import Rows, StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case
 
@@ -51,18 +49,14 @@ class Assignment:
         return self.matrix.cases[0].scenario.node
 
 
-class Rows(StrEnum):
-    """Which rows of a pack an instance can run: those of VMs, the host's own, or both."""
-
-    VM = "vm"
-    HOST = "host"
-    BOTH = "both"
-
-
 def expand(
-    pack: Pack, *, node: str, storages: Mapping[str, StorageKind],
-    elsewhere: Collection[str] = (), rows: Rows = Rows.BOTH,
-) -> Matrix:  # fmt: skip
+    pack: Pack,
+    *,
+    node: str,
+    storages: Mapping[str, StorageKind],
+    elsewhere: Collection[str] = (),
+    rows: Rows = Rows.BOTH,
+) -> Matrix:
     """Return every case of `pack` on `node`.
 
     Where only the host's own rows can run, each pack has them.
@@ -80,16 +74,20 @@ def expand(
     if len(missing) == len(wanted):
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
-        raise ConfigError([Problem(str(pack.path), 0, 0, message)])
+        there = min(storages, default="NAME")
+        remedy = f"write axes: {{storage: [{there}]}} in the pack, or call one in the settings "
+        remedy += str(missing[0])
+        raise ConfigError([Problem(str(pack.path), 0, 0, message)], next_step=remedy)
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for scenario in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
+    for plain in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
+        scenario = _on(plain, storages.get(plain.storage))
         reason = _excluded(pack, scenario) or _impossible(scenario, storages, rows)
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
             continue
         for workload in pack.workloads:
-            case = Case(scenario=scenario, workload=workload)
+            case = Case(scenario=scenario, workload=workload, scale=pack.scale)
             if reason := why_not_run(scenario, workload, storages[scenario.storage]):
                 left_out.append(LeftOut(case.slug, reason))
             else:
@@ -99,6 +97,11 @@ def expand(
         message = f"empty matrix: every combination is left out ({reasons})"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     return Matrix(cases=tuple(cases), left_out=tuple(left_out))
+
+
+def _on(scenario: Scenario, storage: StorageKind | None) -> Scenario:
+    """Return the scenario as it is measured on such a storage."""
+    return replace(scenario, host_cache=storage.host_cache) if storage else scenario
 
 
 def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: Rows) -> str | None:

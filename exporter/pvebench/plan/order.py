@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from pvebench.model.conduct import Conduct
+from pvebench.model.disk import HostCache
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case
@@ -45,9 +46,12 @@ class Plan:
 
 
 def make_plan(
-    matrix: Matrix, *, seed: int | str, conduct: Conduct | None = None,
+    matrix: Matrix,
+    *,
+    seed: int | str,
+    conduct: Conduct | None = None,
     overdue: Mapping[str, float] | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Return the cases in an order with few restarts and fills.
 
     Cases that need the same VM stay together, within them those on one volume, within them
@@ -61,7 +65,9 @@ def make_plan(
     cases = _ordered(matrix.cases, rng, overdue or {}, repeats=conduct.repeats)
     fresh = sum(ROOMS[case.workload.tool].fresh_boot for case in cases)
     restarts = _changes(_boot_key(case.scenario) for case in cases) + fresh
-    switches = _changes(case.scenario for case in cases)
+    cooled = [case.scenario for case in cases if case.scenario.cooled]
+    restarts += sum(scenario.disk.cold for scenario in cooled)
+    switches = _changes(case.scenario for case in cases) + 2 * len(cooled)
     filled = _fills(cases)
     fill_bytes = sum(filled)
     estimates = [
@@ -95,6 +101,8 @@ def _fills(cases: Iterable[Case]) -> list[int]:
     for case in cases:
         scenario = case.scenario
         wanted = scenario.layout.content
+        if scenario.cooled is HostCache.REWRITTEN:
+            content.pop(scenario.volume, None)
         if not scenario.disk.backing and content.get(scenario.volume) != wanted:
             content[scenario.volume] = wanted
             size = scenario.layout.file_bytes or scenario.volume_bytes

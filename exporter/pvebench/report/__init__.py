@@ -1,1 +1,1 @@
-"""Results for people: tables, files, one HTML page; and the tables that others published."""
+"""Results for people: tables, files, one HTML page."""

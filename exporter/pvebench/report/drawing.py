@@ -66,7 +66,7 @@ class DrawnCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class SweepChart:
     """Latency over IOPS, both axes logarithmic."""
 
     width: int
@@ -80,7 +80,7 @@ class Chart:
     curves: tuple[DrawnCurve, ...]
 
 
-def curves(lines: Sequence[Curve]) -> Chart:
+def curves(lines: Sequence[Curve]) -> SweepChart:
     """Return latency against IOPS of every line in one chart."""
     xs = [point[0] for line in lines for point in line.points]
     ys = [point[1] for line in lines for point in line.points]
@@ -89,18 +89,26 @@ def curves(lines: Sequence[Curve]) -> Chart:
     drawn = []
     for number, line in enumerate(lines):
         dots = tuple(
-            (x_axis.at(iops), y_axis.at(seconds),
-             f"{line.name}, {words}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms")
+            (
+                x_axis.at(iops),
+                y_axis.at(seconds),
+                f"{line.name}, {words}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms",
+            )
             for iops, seconds, words in line.points
-        )  # fmt: skip
+        )
         points = " ".join(f"{x},{y}" for x, y, _ in dots)
         drawn.append(DrawnCurve(line.name, number % 8, points, dots))
-    return Chart(
-        WIDTH, CHART_HEIGHT, LEFT, CHART_HEIGHT - BOTTOM, WIDTH - RIGHT, TOP,
+    return SweepChart(
+        WIDTH,
+        CHART_HEIGHT,
+        LEFT,
+        CHART_HEIGHT - BOTTOM,
+        WIDTH - RIGHT,
+        TOP,
         tuple((x_axis.at(value), f"{value:,.0f}") for value in x_axis.decades),
         tuple((y_axis.at(value), f"{value * 1000:g} ms") for value in y_axis.decades),
         tuple(drawn),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,11 @@ def profile(rows: Iterable[ResultRow]) -> list[ProfileLine]:
                 found.setdefault(key, {})[f"{direction}_{which}"] = speed
     ordered = sorted(found, key=lambda key: (key[0], _rank(key[1])))
     return [
-        ProfileLine(name=title, scenario=scenario, passes=passes[scenario, title],
-                    **found[scenario, title])
+        ProfileLine(
+            name=title, scenario=scenario, passes=passes[scenario, title], **found[scenario, title]
+        )
         for scenario, title in ordered
-    ]  # fmt: skip
+    ]
 
 
 def _speed(row: ResultRow, which: str) -> float | None:

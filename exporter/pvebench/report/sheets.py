@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pvebench.report.series import Cell
-from pvebench.report.table import BESIDE_COLUMNS, COLUMNS, RELATIVE_COLUMNS, ResultRow
+from pvebench.report.table import (
+    BESIDE_COLUMNS,
+    RELATIVE_COLUMNS,
+    RESULT_COLUMNS,
+    CellValue,
+    ResultRow,
+)
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -19,8 +24,10 @@ def columns_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
     beside = any(row["published"] is not None for row in rows)
     relative = any(row["relative_to"] for row in rows)
     return (
-        *COLUMNS, *(BESIDE_COLUMNS if beside else ()), *(RELATIVE_COLUMNS if relative else ())
-    )  # fmt: skip
+        *RESULT_COLUMNS,
+        *(BESIDE_COLUMNS if beside else ()),
+        *(RELATIVE_COLUMNS if relative else ()),
+    )
 
 
 def csv_text(rows: Sequence[ResultRow]) -> str:
@@ -33,7 +40,7 @@ def csv_text(rows: Sequence[ResultRow]) -> str:
     return text.getvalue()
 
 
-def _safe(cell: Cell) -> Cell:
+def _safe(cell: CellValue) -> CellValue:
     """Return the cell so that a spreadsheet takes it for text: a title may come from anywhere."""
     if isinstance(cell, str) and cell.startswith(_FORMULA):
         return f"'{cell}"

@@ -1,16 +1,23 @@
-"""Results as a table: one row a case and direction, base units, ready for any file format."""
+"""Results as a table: one row a case and direction, base units, ready for any file format.
+
+A row is of the newest run, and says beside it what several runs say together: best and median of
+all, passes of one cycle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Sample
-from pvebench.report.series import Cell, Series
-from pvebench.report.several import OVER_RUNS, PASSES, over_runs, passes
+from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import StoredRun
 
+CellValue = str | int | float | None
+"""What a field of a table holds; None: nothing is known."""
 _NUMBERS: Final = {
     "iops": ("iops", ""),
     "bandwidth_bytes_per_second": ("bandwidth", ""),
@@ -20,12 +27,37 @@ _NUMBERS: Final = {
     "guest_to_host_ratio": ("guest_to_host", ""),
     "network_share_ratio": ("network_share", ""),
 }
-COLUMNS: Final = (
-    "node", "storage", "bus", "format", "cache", "scenario", "workload", "title", "tool", "rw",
-    "block_size_bytes", "io_depth", "jobs", "direction", "outcome", "reason", "caveats", "run",
-    "finished", *_NUMBERS,
-    "network_round_trip_seconds", *OVER_RUNS, *PASSES,
-)  # fmt: skip
+OVER_RUNS_COLUMNS: Final = ("good_runs", "best", "median", "best_metric")
+PASS_COLUMNS: Final = ("pass", "first_pass", "last_pass", "passes", "last_to_first_ratio")
+RESULT_COLUMNS: Final = (
+    "node",
+    "storage",
+    "bus",
+    "format",
+    "cache",
+    "scenario",
+    "workload",
+    "title",
+    "tool",
+    "rw",
+    "block_size_bytes",
+    "io_depth",
+    "jobs",
+    "direction",
+    "outcome",
+    "reason",
+    "caveats",
+    "run",
+    "finished",
+    *_NUMBERS,
+    "network_round_trip_seconds",
+    *OVER_RUNS_COLUMNS,
+    *PASS_COLUMNS,
+    "definition",
+    "scale",
+)
+_PLACE: Final = ("node", "scenario", "workload")
+"""Columns that definitions over time share."""
 BESIDE_COLUMNS: Final = ("published_metric", "published", "ratio_to_published", "published_doubt")
 RELATIVE_COLUMNS: Final = ("relative_to", "ratio_to_relative")
 
@@ -36,16 +68,26 @@ class ResultRow:
 
     Attributes:
         cells: column -> value; None where nothing is known.
+        definition: what the case means; None only in tests of single cells.
+        current: whether that is what the slugs meant last. Earlier definitions are other
+            histories: they are kept in tables for programs, and shown to nobody beside these.
     """
 
-    cells: Mapping[str, Cell] = field(default_factory=dict)
+    cells: Mapping[str, CellValue] = field(default_factory=dict)
+    definition: Definition | None = None
+    current: bool = True
 
-    def __getitem__(self, column: str) -> Cell:
+    def __getitem__(self, column: str) -> CellValue:
         return self.cells.get(column)
+
+    @property
+    def good(self) -> bool:
+        """Whether its outcome is one that others may be compared with."""
+        return Outcome(str(self["outcome"])).good
 
 
 def result_rows(
-    runs: Iterable[StoredRun], series: Series | None = None, relative_to: str = ""
+    runs: Iterable[StoredRun], series: ReferenceSeries | None = None, relative_to: str = ""
 ) -> list[ResultRow]:
     """Return the rows of the cases that `runs` (newest first) belong to, in a readable order.
 
@@ -55,36 +97,59 @@ def result_rows(
     by_case: dict[str, list[StoredRun]] = {}
     for run in runs:
         by_case.setdefault(run.case_key, []).append(run)
-    rows = [
-        row
-        for history in by_case.values()
-        for row in _rows_of_case(history, series)
-    ]  # fmt: skip
+    rows = [row for history in by_case.values() for row in _rows_of_case(history, series)]
+    rows = [*_with_currency(rows)]
     rows = relative(rows, relative_to) if relative_to else rows
     return sorted(rows, key=_order)
+
+
+def _with_currency(rows: Sequence[ResultRow]) -> Iterator[ResultRow]:
+    """Yield the rows, marked whether their definition is the last one of their slugs.
+
+    A scaled run is the last one only where there is no other.
+    """
+
+    def rank(row: ResultRow) -> tuple[bool, str, int]:
+        run = row["run"]
+        return row["scale"] == 1.0, str(row["finished"]), run if isinstance(run, int) else 0
+
+    newest: dict[tuple[CellValue, ...], ResultRow] = {}
+    for row in sorted(rows, key=rank):
+        newest[tuple(row[key] for key in _PLACE)] = row
+    for row in rows:
+        present = newest[tuple(row[key] for key in _PLACE)]
+        yield replace(row, current=row["definition"] == present["definition"])
 
 
 def relative(rows: Sequence[ResultRow], scenario: str) -> list[ResultRow]:
     """Return the rows with their speed over that of `scenario` with the same workload.
 
-    A row whose outcome is not good is no measure for others, and has no ratio itself.
+    Only rows of the same conditions (volume, VM, times) are divided. A row whose outcome is not
+    good is no measure for others, and has no ratio itself.
     """
 
     def speed(row: ResultRow) -> float | None:
         value = row["iops"] if row["iops"] is not None else row["bandwidth_bytes_per_second"]
-        good = Outcome(str(row["outcome"])).good
-        return float(value) if good and isinstance(value, int | float) else None
+        return float(value) if row.good and isinstance(value, int | float) else None
 
-    keys = ("node", "workload", "direction")
-    base = {
-        tuple(row[key] for key in keys): speed(row) for row in rows if row["scenario"] == scenario
-    }
+    def alike(row: ResultRow) -> tuple[CellValue, ...]:
+        conditions = row.definition.conditions if row.definition else ""
+        return (row["node"], row["workload"], row["direction"], conditions)
+
+    # What the slugs mean last goes over what they meant before.
+    measures = sorted((row for row in rows if row["scenario"] == scenario), key=_is_current)
+    base = {alike(row): speed(row) for row in measures}
     found = []
     for row in rows:
-        own, theirs = speed(row), base.get(tuple(row[key] for key in keys))
+        own, theirs = speed(row), base.get(alike(row))
         ratio = own / theirs if own is not None and theirs else None
-        found.append(ResultRow({**row.cells, "relative_to": scenario, "ratio_to_relative": ratio}))
+        cells = {**row.cells, "relative_to": scenario, "ratio_to_relative": ratio}
+        found.append(replace(row, cells=cells))
     return found
+
+
+def _is_current(row: ResultRow) -> bool:
+    return row.current
 
 
 def _order(row: ResultRow) -> tuple[str, ...]:
@@ -94,31 +159,37 @@ def _order(row: ResultRow) -> tuple[str, ...]:
     return (*(str(row[key]) for key in keys), host, str(row["scenario"]))
 
 
-def _rows_of_case(history: Sequence[StoredRun], series: Series | None) -> list[ResultRow]:
+def _rows_of_case(history: Sequence[StoredRun], series: ReferenceSeries | None) -> list[ResultRow]:
     last = history[0]
     definition = last.definition
-    workload = definition["workload"]
-    parameters = workload["parameters"]
-    common: dict[str, Cell] = {
-        **{key: str(value) for key, value in definition["labels"].items()},
-        "title": workload["title"], "tool": workload["tool"],
-        "rw": str(parameters.get("rw", "")), "block_size_bytes": parameters.get("bs"),
-        "io_depth": parameters.get("iodepth"), "jobs": parameters.get("numjobs"),
-        "outcome": str(last.outcome), "reason": last.reason,
-        "caveats": ", ".join(workload.get("caveats", ())), "run": last.number,
+    parameters = definition.parameters
+    common: dict[str, CellValue] = {
+        **definition.labels,
+        "title": definition.title,
+        "tool": definition.tool,
+        "rw": str(parameters.get("rw", "")),
+        "block_size_bytes": parameters.get("bs"),
+        "io_depth": parameters.get("iodepth"),
+        "jobs": parameters.get("numjobs"),
+        "outcome": str(last.outcome),
+        "reason": last.reason,
+        "caveats": ", ".join(definition.beside),
+        "definition": definition.fingerprint,
+        "scale": definition.scale,
+        "run": last.number,
         "finished": last.finished.isoformat(timespec="seconds"),
-    }  # fmt: skip
+    }
     trip = _values(last.samples, "").get(("network_round_trip", ""))
     common["network_round_trip_seconds"] = trip
     rows = []
-    for direction in workload["directions"] or ("",):
+    for direction in map(str, definition.directions or ("",)):
         values = _values(last.samples, direction)
-        cells: dict[str, Cell] = {**common, "direction": direction}
+        cells: dict[str, CellValue] = {**common, "direction": direction}
         cells |= {column: values.get(key) for column, key in _NUMBERS.items()}
         cells |= over_runs(history, direction) | passes(history, direction)
         if series is not None:
             cells |= _beside(series, definition, direction, cells)
-        rows.append(ResultRow(cells))
+        rows.append(ResultRow(cells, definition))
     return rows
 
 
@@ -131,12 +202,14 @@ def _values(samples: Iterable[Sample], direction: str) -> dict[tuple[str, str], 
 
 
 def _beside(
-    series: Series, definition: Mapping[str, Any], direction: str, cells: Mapping[str, Cell]
-) -> dict[str, Cell]:
+    series: ReferenceSeries, definition: Definition, direction: str, cells: Mapping[str, CellValue]
+) -> dict[str, CellValue]:
     known = {
-        **definition["scenario"], **definition["labels"], "tool": definition["workload"]["tool"],
-        **definition["workload"]["parameters"],
-    }  # fmt: skip
+        **definition.options,
+        **definition.labels,
+        "tool": definition.tool,
+        **definition.parameters,
+    }
     row = series.beside(known)
     if row is None:
         return {}
@@ -147,7 +220,71 @@ def _beside(
         if theirs is not None:
             ratio = float(value) / theirs if value is not None and theirs else None
             return {
-                "published_metric": metric, "published": theirs, "ratio_to_published": ratio,
+                "published_metric": metric,
+                "published": theirs,
+                "ratio_to_published": ratio,
                 "published_doubt": doubts,
-            }  # fmt: skip
+            }
     return {}
+
+
+def rates(run: StoredRun, direction: str) -> tuple[str, float] | None:
+    """Return the metric that tells a run's speed in a direction, and its value.
+
+    I/O per second, or bytes per second where the tool gives no other rate; None: neither.
+    """
+    values = {
+        one.metric: one.value
+        for one in run.samples
+        if str(one.direction or "") == direction and not one.part
+    }
+    found = [(metric, values[metric]) for metric in ("iops", "bandwidth") if metric in values]
+    return found[0] if found else None
+
+
+def over_runs(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]:
+    """Return the best and the median of all good runs of a case."""
+    good = [run for run in history if run.outcome.good]
+    known = [found for run in good if (found := rates(run, direction)) is not None]
+    if not known:
+        return {"good_runs": len(good)}
+    reached = [value for _, value in known]
+    return {
+        "good_runs": len(good),
+        "best": max(reached),
+        "median": statistics.median(reached),
+        "best_metric": known[0][0],
+    }
+
+
+def passes(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]:
+    """Return the first and the last pass of the newest cycle that made several of a case.
+
+    Args:
+        history: runs of one case, newest first. A pass that was not good has no value.
+    """
+    newest: dict[str, CellValue] = {"pass": history[0].pass_number or None}
+    cycle = next((run.cycle for run in history if run.pass_number > 1), None)
+    if cycle is None:
+        return newest
+    made = {run.pass_number: run for run in history if run.cycle == cycle and run.pass_number}
+    reached = _reached(made, direction)
+    last = max(made)
+    first_value, last_value = reached.get(1), reached.get(last)
+    ratio = last_value / first_value if first_value and last_value is not None else None
+    return newest | {
+        "passes": last,
+        "first_pass": first_value,
+        "last_pass": last_value,
+        "last_to_first_ratio": ratio,
+    }
+
+
+def _reached(made: Mapping[int, StoredRun], direction: str) -> dict[int, float]:
+    known = {number: rates(run, direction) for number, run in made.items() if run.outcome.good}
+    return {number: found[1] for number, found in known.items() if found is not None}
+
+
+def of_pass(runs: Sequence[StoredRun], number: int) -> list[StoredRun]:
+    """Return the runs that were that pass of their case; those that were skipped were none."""
+    return [run for run in runs if run.pass_number == number and run.outcome is not Outcome.SKIPPED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pvebench.model.layout import Layout
-from pvebench.model.ports import Guest, Keeper
+from pvebench.model.ports import FillNotes, Guest
 from pvebench.model.volume import Volume
 from pvebench.workloads import Target
 
@@ -26,11 +26,11 @@ class Contents:
     """What the volumes hold, in the words of `Layout.content`. Owned by one runner.
 
     Args:
-        keeper: remembers it from one start to the next; None: nothing does.
+        fill_notes: remembers it from one start to the next; None: nothing does.
     """
 
-    def __init__(self, keeper: Keeper | None) -> None:
-        self._keeper = keeper
+    def __init__(self, fill_notes: FillNotes | None) -> None:
+        self._notes = fill_notes
         self._known: dict[str, str] = {}
         self._met: set[str] = set()
 
@@ -47,12 +47,12 @@ class Contents:
         """Believe what a kept volume is said to hold, if it can be proved; asked once a volume.
 
         Raises:
-            DriverError, WorkloadError: as the guest and the keeper.
+            DriverError, WorkloadError: as the guest and the notes.
         """
-        if self._keeper is None or volume.volid in self._met:
+        if self._notes is None or volume.volid in self._met:
             return
         self._met.add(volume.volid)
-        if self._keeper.content(volume) != layout.content or not _can_be_proved(layout):
+        if self._notes.content(volume) != layout.content or not _can_be_proved(layout):
             return
         if is_filled(guest, target):
             self._known[volume.volid] = layout.content
@@ -60,13 +60,13 @@ class Contents:
     def wrote(self, volume: Volume, layout: Layout) -> None:
         """Note that the volume was filled for such a layout."""
         self._known[volume.volid] = layout.content
-        if self._keeper is not None and _can_be_proved(layout):
-            self._keeper.note(volume, layout.content)
+        if self._notes is not None and _can_be_proved(layout):
+            self._notes.note(volume, layout.content)
 
     def lost(self, volume: Volume) -> None:
         """Note, before it happens, that the volume will no longer hold what it did."""
-        if self._keeper is not None:
-            self._keeper.note(volume, "")
+        if self._notes is not None:
+            self._notes.note(volume, "")
         self._known.pop(volume.volid, None)
 
     def clear(self) -> None:

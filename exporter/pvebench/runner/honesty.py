@@ -1,4 +1,4 @@
-"""From a run's samples to its honesty figures and doubts; the rules are in `analysis.honesty`."""
+"""From a run's samples to its honesty figures and doubts; formulas in docs/measurement.md."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.analysis import honesty
-from pvebench.analysis.honesty import Figures, Suspicion
+from pvebench.model.plausibility import Doubt, Figures, Suspicion, contradictions, cpu_out_of_range
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Case, Caveat, Direction
+from pvebench.workloads import ROOMS
 
 _Values = Mapping[tuple[str, Direction | None, str], float]
 HostRates = Mapping[Direction, float]
+LEAST_SHARE: Final = 0.5
+"""Less than this share of the data (or flushes) is no longer the disk's work."""
+STARVED: Final = 0.8
+"""Share of the time in which the guest's CPUs were ready but had no CPU of the host."""
+FASTER_THAN_HOST: Final = 1.10
+FASTER_THAN_LINK: Final = 1.02
+"""Over what the link carries: the ends of the window are not sharp."""
+LEAST_SECONDS: Final = 3.0
+"""In a shorter window the moments at its ends, seen late from outside, weigh too much."""
+LEAST_BYTES: Final = 1 << 20
+"""Of less than this nobody says how much of it reached the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +64,7 @@ def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judge
     figures: list[Sample] = []
     doubts: list[Suspicion] = []
     for direction in case.workload.directions:
-        doubts += honesty.contradictions(_figures(case, direction, values))
+        doubts += contradictions(_figures(case, direction, values))
         made, found = _device_share(case, direction, values, around)
         figures, doubts = figures + made, doubts + found
         made, found = _against_host(case, direction, values, around.host)
@@ -63,16 +74,12 @@ def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judge
     made, found = _flush_share(case, values)
     figures, doubts = figures + made, doubts + found + _cpu(case, values, around)
     reads = Direction.READ in case.workload.directions
-    doubts += honesty.doubt_not_filled(reads=reads, filled=around.filled)
+    doubts += _doubt_not_filled(reads=reads, filled=around.filled)
     marks = [
         Sample("suspicion", None, 1.0, Unit.RATIO, str(doubt))
         for doubt in dict.fromkeys(suspicion.doubt for suspicion in doubts)
     ]
     return Judgement((*figures, *marks), tuple(doubts))
-
-
-SECONDS_STEP: Final = {"hdparm": 0.01}
-"""Tool -> the last digit of the times that it prints: much, where the whole takes 70 ms."""
 
 
 def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
@@ -85,7 +92,7 @@ def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
         block_bytes=int(block) if block else None,
         size=values.get(("bytes", direction, "")),
         seconds=values.get(("runtime", direction, "")),
-        seconds_step=SECONDS_STEP.get(case.workload.tool, 0.0),
+        seconds_step=ROOMS[case.workload.tool].seconds_step,
         in_flight=_in_flight(case) if timed else 0,
     )
 
@@ -114,17 +121,13 @@ def _device_share(
         return [], []
     # A timed run's window and the tool's own differ by moments: rates compare, bytes do not.
     timed = case.workload.runtime_seconds > 0
-    share = honesty.device_share(
-        moved / (window if timed else 1.0), size / (seconds if timed else 1.0)
-    )
-    if share is None:
-        return [], []
+    share = (moved / (window if timed else 1.0)) / (size / (seconds if timed else 1.0))
     past_caches = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    long_enough = not timed or window >= honesty.LEAST_SECONDS
-    judged = past_caches and size >= honesty.LEAST_BYTES and long_enough
+    long_enough = not timed or window >= LEAST_SECONDS
+    judged = past_caches and size >= LEAST_BYTES and long_enough
     # What was under way at the ends of the window may have been counted on one side only.
     unsure = _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
-    doubts = honesty.doubt_device_share(str(direction), share, unsure=unsure) if judged else []
+    doubts = _doubt_device_share(str(direction), share, unsure=unsure) if judged else []
     return [Sample("device_share", direction, share, Unit.RATIO)], doubts
 
 
@@ -138,8 +141,8 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Suspic
     if not issued or seen is None or not (seconds and window) or not disk.cache.write_cache:
         return [], []
     share = (seen / window) / (issued / seconds)
-    judged = window >= honesty.LEAST_SECONDS
-    doubts = honesty.doubt_flush_share(share) if judged else []
+    judged = window >= LEAST_SECONDS
+    doubts = _doubt_flush_share(share) if judged else []
     return [Sample("flush_share", None, share, Unit.RATIO)], doubts
 
 
@@ -153,7 +156,7 @@ def _against_host(
     ratio = Sample("guest_to_host", direction, guest / own, Unit.RATIO)
     if direction is not Direction.WRITE or not _synced(case):
         return [ratio], []
-    return [ratio], honesty.doubt_sync_write(guest, own)
+    return [ratio], _doubt_sync_write(guest, own)
 
 
 def _against_network(
@@ -164,7 +167,7 @@ def _against_network(
         return [], []
     share = speed / limit
     judged = case.scenario.disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    doubts = honesty.doubt_network(str(direction), share) if judged else []
+    doubts = _doubt_network(str(direction), share) if judged else []
     return [Sample("network_share", direction, share, Unit.RATIO)], doubts
 
 
@@ -178,15 +181,79 @@ def _synced(case: Case) -> bool:
 
 def _cpu(case: Case, values: _Values, around: Circumstances) -> list[Suspicion]:
     guest = {part: value for (metric, _, part), value in values.items() if metric == "guest_cpu"}
-    found = honesty.cpu_out_of_range(guest)
+    found = cpu_out_of_range(guest)
     total = values.get(("host_cpu", None, "total"))
     if total is not None and around.host_cpus:
         window = values.get(("window", None, ""), 1.0)
-        found += honesty.cpu_out_of_range(
-            {"of the host": total}, cpus=around.host_cpus, seconds=window
-        )
+        found += cpu_out_of_range({"of the host": total}, cpus=around.host_cpus, seconds=window)
     wait = values.get(("guest_cpu_wait", None, ""))
     # On a busy machine a second without a CPU happens to everybody.
-    if wait is not None and values.get(("window", None, ""), 0.0) >= honesty.LEAST_SECONDS:
-        found += honesty.doubt_starved(wait / case.scenario.machine.cpus)
+    if wait is not None and values.get(("window", None, ""), 0.0) >= LEAST_SECONDS:
+        found += _doubt_starved(wait / case.scenario.machine.cpus)
     return found
+
+
+def _doubt_device_share(direction: str, share: float, *, unsure: float = 0.0) -> list[Suspicion]:
+    """Return a doubt if data that was to go past all caches did not come from the device.
+
+    `unsure` is the share of the data of which it cannot be said whether it was in the window.
+    """
+    if share + 2 * unsure >= LEAST_SHARE:
+        return []
+    return [
+        Suspicion(
+            Doubt.DEVICE_SHARE,
+            f"{direction}: only {share:.0%} of the bytes reached the device, although no cache is "
+            f"in the way; the rest are holes, zeros, or a cache below",
+        )
+    ]
+
+
+def _doubt_flush_share(share: float) -> list[Suspicion]:
+    """Return a doubt if the guest's flushes got lost on the way to QEMU."""
+    if share >= LEAST_SHARE:
+        return []
+    text = f"QEMU saw {share:.0%} of the flushes that the guest issued"
+    return [Suspicion(Doubt.FLUSH_SHARE, text)]
+
+
+def _doubt_sync_write(guest_iops: float, host_iops: float) -> list[Suspicion]:
+    """Return a doubt if a synced write at depth 1 is faster than the host's own device."""
+    if guest_iops <= FASTER_THAN_HOST * host_iops:
+        return []
+    return [
+        Suspicion(
+            Doubt.BEATS_HOST,
+            f"{guest_iops:.0f} synced writes a second at depth 1, where the host's own device "
+            f"makes {host_iops:.0f}: the writes are not on the device when they are said to be",
+        )
+    ]
+
+
+def _doubt_network(direction: str, share: float) -> list[Suspicion]:
+    """Return a doubt if more came over the network than its link carries."""
+    if share <= FASTER_THAN_LINK:
+        return []
+    return [
+        Suspicion(
+            Doubt.BEATS_NETWORK,
+            f"{direction}: {share:.0%} of what the network's link carries, although no cache is in "
+            f"the way; the data did not come from the server, or the link is another one",
+        )
+    ]
+
+
+def _doubt_starved(wait: float) -> list[Suspicion]:
+    """Return a doubt if the guest's CPUs waited for the host's most of the time."""
+    if wait <= STARVED:
+        return []
+    text = f"the guest's CPUs waited for the host {wait:.0%} of the time; the host is overloaded"
+    return [Suspicion(Doubt.STARVED, text)]
+
+
+def _doubt_not_filled(*, reads: bool, filled: bool) -> list[Suspicion]:
+    """Return a doubt if something was read from a volume that was never written in full."""
+    if filled or not reads:
+        return []
+    text = "the volume was not filled: reads of what was never written do not ask the storage"
+    return [Suspicion(Doubt.NOT_FILLED, text)]

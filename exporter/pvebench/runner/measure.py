@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from pvebench.errors import GuestSilent, ToolFailed, WorkloadError
-from pvebench.model.ports import Completed, Guest, Site
+from pvebench.errors import OutputUnreadable, ToolFailed, ToolStuck, WorkloadError
+from pvebench.model.ports import Completed, Guest, Site, TakesJobs
 from pvebench.model.status import Phase
+from pvebench.runner.stuck import look_at_stuck
 from pvebench.runner.verify import Invalid
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 
-_START_SECONDS: Final = 20.0
+_START_SECONDS: Final = 60.0
 """How long a tool may take from its start to its first I/O."""
 _STOP_SECONDS: Final = 30.0
 """How long a tool may take to end after it was asked to: its I/O must come back first."""
@@ -37,9 +39,15 @@ class Measured:
 
 
 def run_job(
-    site: Site, guest: Guest, job: Job, *, ramp_seconds: float, runtime_seconds: float,
-    tell: Callable[[Phase, float], None], prepared: Callable[[], None] = lambda: None,
-) -> Measured:  # fmt: skip
+    site: Site,
+    guest: Guest,
+    job: Job,
+    *,
+    ramp_seconds: float,
+    runtime_seconds: float,
+    tell: Callable[[Phase, float], None],
+    prepared: Callable[[], None] = lambda: None,
+) -> Measured:
     """Run `job` detached, mark both ends of the measured window, read everything back.
 
     Args:
@@ -48,18 +56,21 @@ def run_job(
     Raises:
         Invalid: `prepared` found that the run would not count.
         ToolFailed: the job ended with an error.
-        GuestSilent: it did not end within its deadline.
+        ToolStuck: it did not end within its deadline.
     """
-    write_files(guest, job)
+    written = bool(job.prepare) or not isinstance(guest, TakesJobs)
+    if written:
+        write_files(guest, job)
+    start = partial(_start, guest, job, written=written)
     try:
         for argv in job.prepare:
             _run_before(site, guest, job, argv)
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
         if job.timed:
-            measured = _watch_window(site, guest, job, ramp_seconds, runtime_seconds, tell)
+            measured = _watch_window(site, guest, job, start, ramp_seconds, runtime_seconds, tell)
         else:
-            measured = _watch_whole(site, guest, job, tell)
+            measured = _watch_whole(site, guest, job, start, tell)
     except (WorkloadError, Invalid):
         _clean_up(guest, job)
         raise
@@ -68,16 +79,21 @@ def run_job(
 
 
 def _watch_window(
-    site: Site, guest: Guest, job: Job, ramp_seconds: float, runtime_seconds: float,
+    site: Site,
+    guest: Guest,
+    job: Job,
+    start_it: Callable[[], int],
+    ramp_seconds: float,
+    runtime_seconds: float,
     tell: Callable[[Phase, float], None],
-) -> Measured:  # fmt: skip
+) -> Measured:
     """Measure a window within the job.
 
     It starts `ramp_seconds` after the first I/O that QEMU sees, so that the tool's own start-up,
     which takes seconds under emulation, is not counted as load.
     """
     clock = site.clock
-    pid = guest.start(job.argv)
+    pid = start_it()
     begun = clock.monotonic()
     tell(Phase.RAMP, ramp_seconds)
     ended = wait_for_io(site, guest, pid) if job.moves_data else None
@@ -96,12 +112,16 @@ def _watch_window(
 
 
 def _watch_whole(
-    site: Site, guest: Guest, job: Job, tell: Callable[[Phase, float], None]
+    site: Site,
+    guest: Guest,
+    job: Job,
+    start_it: Callable[[], int],
+    tell: Callable[[Phase, float], None],
 ) -> Measured:
     """Measure a job from its start to its end: how long it takes is part of its result."""
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
     tell(Phase.MEASURE, 0.0)
-    pid = guest.start(job.argv)
+    pid = start_it()
     deadline = site.clock.monotonic() + job.deadline_seconds
     ended = wait_for_end(site, guest, pid, deadline=deadline)
     end = Mark(site.probe.snapshot(), site.hypervisor.counters())
@@ -132,7 +152,7 @@ def stop_job(site: Site, guest: Guest, pid: int) -> None:
     """End a job that has no end of its own; what it says does not matter.
 
     Raises:
-        GuestSilent: it does not end.
+        ToolStuck: it does not end.
     """
     guest.run(["/bin/kill", str(pid)])
     wait_for_end(site, guest, pid, deadline=site.clock.monotonic() + _STOP_SECONDS)
@@ -140,8 +160,19 @@ def stop_job(site: Site, guest: Guest, pid: int) -> None:
 
 def start_job(guest: Guest, job: Job) -> int:
     """Write the job's files into an empty work directory and start it; return its pid."""
-    write_files(guest, job)
-    return guest.start(job.argv)
+    if not isinstance(guest, TakesJobs):
+        write_files(guest, job)
+    return _start(guest, job, written=not isinstance(guest, TakesJobs))
+
+
+def _start(guest: Guest, job: Job, *, written: bool) -> int:
+    """Start a job; its files are there already, or go along with it."""
+    if not isinstance(guest, TakesJobs):
+        return guest.start(job.argv)
+    results = (job.output, *job.logs)
+    if written:
+        return guest.launch(job.argv, work="", files={}, results=results)
+    return guest.launch(job.argv, work=job.work, files=job.files, results=results)
 
 
 def write_files(guest: Guest, job: Job) -> None:
@@ -153,7 +184,11 @@ def write_files(guest: Guest, job: Job) -> None:
 
 
 def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
-    """Wait for the first I/O. Return how the tool ended if it ends first, else None."""
+    """Wait for the first I/O. Return how the tool ended if it ends first, else None.
+
+    Raises:
+        ToolStuck: there is none.
+    """
     before = site.hypervisor.counters()
     deadline = site.clock.monotonic() + _START_SECONDS
     polls = 0
@@ -166,19 +201,27 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
         if polls % 10 == 0 and (ended := guest.poll(pid)) is not None:
             return ended
         site.clock.sleep(site.poll_seconds)
-    raise GuestSilent(f"the tool moved no data within {_START_SECONDS:.0f} s of its start")
+    raise ToolStuck(
+        f"the tool moved no data within {_START_SECONDS:.0f} s of its start",
+        evidence=look_at_stuck(site, guest, pid),
+    )
 
 
 def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Completed:
-    """Wait until the tool ends; `deadline` is in the clock's monotonic seconds."""
+    """Wait until the tool ends; `deadline` is in the clock's monotonic seconds.
+
+    Raises:
+        ToolStuck: it does not.
+    """
     while True:
         ended = guest.poll(pid)
         if ended is not None:
             return ended
         if site.clock.monotonic() > deadline:
-            raise GuestSilent(
+            raise ToolStuck(
                 "the tool did not end within its deadline",
                 cause="the guest's I/O hangs, or this host is overloaded",
+                evidence=look_at_stuck(site, guest, pid),
             )
         site.clock.sleep(site.poll_seconds)
 
@@ -204,6 +247,16 @@ def read_logs(guest: Guest, job: Job) -> dict[str, str]:
     """Return the job's logs by file name; those that the tool did not write are absent."""
     logs = {}
     for path in job.logs:
-        if guest.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0:
+        if _is_there(guest, path):
             logs[path.rpartition("/")[2]] = guest.read_file(path).decode("utf-8", "replace")
     return logs
+
+
+def _is_there(guest: Guest, path: str) -> bool:
+    if not isinstance(guest, TakesJobs):
+        return guest.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0
+    try:
+        guest.read_file(path)  # at hand
+    except OutputUnreadable:
+        return False
+    return True

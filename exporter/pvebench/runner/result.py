@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from pvebench.analysis.steady import steadiness
 from pvebench.model.conduct import Conduct
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.runner.setup import Evidence
-from pvebench.runner.steady import Settled
+from pvebench.runner.steady import Settled, steadiness
 from pvebench.workloads import Parsed
 
 NOISY_INTERVALS: Final = 5

@@ -7,11 +7,12 @@ import json
 import traceback
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 import structlog
 
-from pvebench.errors import DriverError, Interrupted, PvebenchError
+from pvebench.errors import DriverError, Interrupted, NoSpace, PvebenchError, ToolStuck
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
@@ -48,9 +49,11 @@ class Runner:
     """
 
     def __init__(
-        self, site: Site, observer: Observer,
+        self,
+        site: Site,
+        observer: Observer,
         host_rates: Callable[[Case], HostRates] = _no_host_rates,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._site = site
         self._observer = observer
         self._host_rates = host_rates
@@ -64,7 +67,7 @@ class Runner:
         Raises:
             Interrupted: a stop was requested; the case has no run then.
         """
-        started = self._site.clock.now()
+        begun = self._site.clock.monotonic()
         result = Result()
         try:
             try:
@@ -73,12 +76,16 @@ class Runner:
                 result.written_bytes = self._count_written(case)
         except Interrupted:
             raise
+        except NoSpace as error:
+            # Nothing was done, and nothing will come of it until somebody makes room.
+            result.fail(Outcome.SKIPPED, error.reason)
+            result.evidence.update(_told(error))
         except Invalid as error:
             result.fail(Outcome.INVALID, str(error))
         except PvebenchError as error:
             result.fail(Outcome.FAILED, error.reason)
             result.retryable = error.retryable
-            result.evidence["error"] = f"{error}\n\n{error.evidence}".strip()
+            result.evidence.update(_told(error))
             if isinstance(error, DriverError):
                 self._setup.distrust()
         except OSError as error:
@@ -93,13 +100,16 @@ class Runner:
             result.fail(Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
             result.evidence["error"] = traceback.format_exc()
             self._setup.distrust()
+        # The wall clock may be set in between, as it is soon after boot: the later reading counts.
+        finished = self._site.clock.now()
+        lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
         return Run(
             uid=uuid.uuid4().hex,
             case=case,
             environment=self._known_environment(),
             cycle=cycle,
-            started=started,
-            finished=self._site.clock.now(),
+            started=finished - lasted,
+            finished=finished,
             outcome=result.outcome,
             reason=result.reason,
             samples=tuple(result.samples),
@@ -112,9 +122,15 @@ class Runner:
         """Return a run of `case` that was not made, with the reason."""
         now = self._site.clock.now()
         return Run(
-            uid=uuid.uuid4().hex, case=case, environment=self._known_environment(), cycle=cycle,
-            started=now, finished=now, outcome=Outcome.SKIPPED, reason=reason,
-        )  # fmt: skip
+            uid=uuid.uuid4().hex,
+            case=case,
+            environment=self._known_environment(),
+            cycle=cycle,
+            started=now,
+            finished=now,
+            outcome=Outcome.SKIPPED,
+            reason=reason,
+        )
 
     def renew(self) -> None:
         """End the VM, so that the next run is made with what is installed by then.
@@ -126,9 +142,10 @@ class Runner:
 
     def _count_written(self, case: Case) -> int:
         """Return the bytes that this run wrote; where QEMU cannot tell, the most it may have."""
+        cooling = self._setup.take_written()
         attached = self._setup.attachment
         if attached is None:
-            return 0
+            return cooling
         before = self._counted[1] if self._counted[0] is attached else 0
         try:
             total = self._site.hypervisor.counters().write_bytes
@@ -137,7 +154,7 @@ class Runner:
             estimate = room.estimate(case.workload, case.scenario.volume_bytes)
             total = before + estimate.bytes_written
         self._counted = attached, total
-        return max(0, total - before)
+        return cooling + max(0, total - before)
 
     def close(self) -> None:
         """End the VM and remove the volumes."""
@@ -182,11 +199,14 @@ class Runner:
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
         measured = run_job(
-            self._site, ready.guest, job,
-            ramp_seconds=workload.ramp_seconds, runtime_seconds=workload.runtime_seconds,
+            self._site,
+            ready.guest,
+            job,
+            ramp_seconds=workload.ramp_seconds,
+            runtime_seconds=workload.runtime_seconds,
             tell=lambda phase, seconds: self._observer.phase(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence),
-        )  # fmt: skip
+        )
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
         if notes := (*measured.notes, *parsed.notes):
@@ -214,6 +234,12 @@ class Runner:
 
     def _known_environment(self) -> Environment:
         return self._setup.environment or self._site.hypervisor.host_environment()
+
+
+def _told(error: PvebenchError) -> dict[str, str]:
+    if isinstance(error, ToolStuck):  # what it tells is long, and looked at on its own
+        return {"error": str(error), "stuck": error.evidence}
+    return {"error": f"{error}\n\n{error.evidence}".strip()}
 
 
 def _host(measured: Measured) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
+from pvebench.model.disk import HostCache
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Guest, Site
 from pvebench.model.scenario import Scenario
@@ -53,9 +54,15 @@ class Setup:
         self._guest: Guest | None = None
         self._ready: Ready | None = None
         self._mounted = False
-        self._contents = Contents(site.keeper)
+        self._contents = Contents(site.fill_notes)
         self._suspect = False
+        self._written = 0
         self.environment: Environment | None = None
+
+    def take_written(self) -> int:
+        """Return the bytes written while caches were emptied since this was last asked."""
+        written, self._written = self._written, 0
+        return written
 
     @property
     def attachment(self) -> Attachment | None:
@@ -73,12 +80,15 @@ class Setup:
             DriverError, WorkloadError: as the driver and the fill.
         """
         self._recover()
+        if scenario.cooled:
+            self._cool(scenario, tell)
         if fresh:
             self._leave()
             self._site.hypervisor.power_off()
-        ready = self._reuse(scenario)
+        ready = None if scenario.cooled else self._reuse(scenario)
         if ready is None:
             ready = self._switch(scenario, tell)
+        evidence["host_cache"] = str(scenario.host_cache)
         evidence["effective"] = json.dumps(
             dict(ready.attachment.effective), indent=1, sort_keys=True
         )
@@ -103,14 +113,40 @@ class Setup:
         self._ready = replace(ready, boot_seconds=0.0)
         return self._ready
 
-    def _switch(self, scenario: Scenario, tell: Tell) -> Ready:
-        hypervisor = self._site.hypervisor
+    def _cool(self, scenario: Scenario, tell: Tell) -> None:
+        """Leave nothing of the volume in the host's page cache, but all that the case wants on it.
+
+        What is written goes past the cache, through a plain disk; the disk itself is plugged in
+        after that, and so opens what nobody has read yet.
+
+        Raises:
+            Invalid: the plain disk is not what was asked for. Others as `ready`.
+        """
+        volume = self._take_out(scenario, tell)
+        if scenario.cooled is HostCache.REWRITTEN:
+            self._contents.lost(volume)
+        elif self._contents.holds(volume, scenario.layout):
+            return
+        plain = replace(scenario, disk=scenario.disk.past_cache)
+        ready = self._switch(plain, tell)
+        if wrong := mismatch(plain, ready.attachment):
+            raise Invalid(f"the disk that is to be written is not what was asked for: {wrong}")
+        self._prepare(ready, tell)
+        self._written += self._site.hypervisor.counters().write_bytes
+
+    def _take_out(self, scenario: Scenario, tell: Tell) -> Volume:
+        """Unplug what is plugged in; return the scenario's volume, noted if it is new."""
         tell(Phase.ATTACH)
         self._leave()
-        hypervisor.detach()
-        volume, new = hypervisor.volume(scenario)
+        self._site.hypervisor.detach()
+        volume, new = self._site.hypervisor.volume(scenario)
         if new:
             self._contents.renewed(volume)
+        return volume
+
+    def _switch(self, scenario: Scenario, tell: Tell) -> Ready:
+        hypervisor = self._site.hypervisor
+        volume = self._take_out(scenario, tell)
         tell(Phase.BOOT)
         guest = hypervisor.boot(
             scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
@@ -123,10 +159,13 @@ class Setup:
         tell(Phase.ATTACH)
         attachment = hypervisor.attach(volume, scenario.disk)
         self._ready = Ready(
-            scenario=scenario, guest=guest, volume=volume, attachment=attachment,
+            scenario=scenario,
+            guest=guest,
+            volume=volume,
+            attachment=attachment,
             target=_target(scenario, attachment),
             boot_seconds=hypervisor.boot_seconds if booted else 0.0,
-        )  # fmt: skip
+        )
         return self._ready
 
     def _prepare(self, ready: Ready, tell: Tell) -> None:
@@ -229,7 +268,9 @@ def _target(scenario: Scenario, attachment: Attachment) -> Target:
         path = f"{MOUNT_POINT}/{layout.file_name}"
         return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
     return Target(
-        device=attachment.device, size_bytes=scenario.volume_bytes,
-        offset_bytes=attachment.offset_bytes, scratch=attachment.scratch,
+        device=attachment.device,
+        size_bytes=scenario.volume_bytes,
+        offset_bytes=attachment.offset_bytes,
+        scratch=attachment.scratch,
         work=attachment.work or WORK_DIR,
-    )  # fmt: skip
+    )

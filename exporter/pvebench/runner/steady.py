@@ -1,5 +1,9 @@
 """Running a workload until it is steady, before it is measured.
 
+Steady by the rule of SNIA's Solid State Storage Performance Test Specification. Only the newest
+window of per-interval values counts: a cumulative mean would still carry the first seconds of a
+cache hours later.
+
 The rate is watched from outside, by QEMU's counters: one value an interval, the same for every
 tool. A fresh or trimmed drive, a cache that is filling or a thin pool that is being mapped is
 fast at first; only what comes after says what the storage can keep up.
@@ -7,9 +11,10 @@ fast at first; only what comes after says what the storage can keep up.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pvebench.analysis.steady import Steadiness, is_steady, steadiness
 from pvebench.errors import ToolFailed
 from pvebench.model.conduct import SteadyRule
 from pvebench.model.ports import Guest, Site
@@ -17,6 +22,44 @@ from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Workload
 from pvebench.runner.measure import start_job, stop_job, wait_for_io
 from pvebench.workloads import ROOMS, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """How steady a series of values is.
+
+    Attributes:
+        range_ratio: (maximum - minimum) / mean of the window.
+        slope_ratio: change of the fitted line from the first to the last value of the window,
+            over the mean; negative: falling.
+    """
+
+    range_ratio: float
+    slope_ratio: float
+
+    def within(self, rule: SteadyRule) -> bool:
+        """Return whether both figures are small enough."""
+        return self.range_ratio <= rule.range_ratio and abs(self.slope_ratio) <= rule.slope_ratio
+
+
+def steadiness(values: Sequence[float]) -> Steadiness | None:
+    """Return the steadiness of a whole series; None for fewer than three values or a mean of 0."""
+    if len(values) < 3:
+        return None
+    mean = statistics.fmean(values)
+    if mean <= 0:
+        return None
+    slope = statistics.linear_regression(range(len(values)), values).slope
+    excursion = slope * (len(values) - 1)
+    return Steadiness((max(values) - min(values)) / mean, excursion / mean)
+
+
+def is_steady(values: Sequence[float], rule: SteadyRule) -> bool:
+    """Return whether the newest window of `values` (one an interval) is steady."""
+    if len(values) < rule.window:
+        return False
+    found = steadiness(values[-rule.window :])
+    return found is not None and found.within(rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +123,8 @@ def settle(
     seconds = clock.monotonic() - begun
     stop_job(site, guest, pid)
     return Settled(
-        steady=is_steady(rates, rule), seconds=seconds, rates=tuple(rates),
+        steady=is_steady(rates, rule),
+        seconds=seconds,
+        rates=tuple(rates),
         found=steadiness(rates[-rule.window :]),
-    )  # fmt: skip
+    )

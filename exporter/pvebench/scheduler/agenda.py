@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Final
 
-from pvebench.model.run import Run
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan, make_plan
-from pvebench.scheduler.burst import CORE, Burst
+from pvebench.results import Results
 from pvebench.scheduler.due import BURST_SECONDS, NEVER_RUN_SECONDS, next_due
-from pvebench.store import CaseRecord, Store
+
+ROUNDS: Final = 5
+"""Good runs of each core case at once after a change of the node's environment."""
+CORE: Final = "core"
+"""Tier of the packs that are run so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +39,12 @@ class Agenda:
     """
 
     def __init__(
-        self, store: Store, node: str, assignments: Sequence[Assignment], *, counted: bool
+        self, results: Results, node: str, assignments: Sequence[Assignment], *, counted: bool
     ) -> None:
-        self._store = store
+        self._results = results
         self._counted = counted
-        self._burst = Burst(store, node)
-        self._records: dict[str, CaseRecord | None] = {}
+        self._node = node
         self.assignments = tuple(assignments)
-
-    def note(self, run: Run) -> bool:
-        """Take a stored run into account; return whether it is the first in its environment."""
-        self._records[run.case.key] = self._store.case(run.case.key)
-        return self._burst.note(run)
 
     def gives_way(self, tier: str) -> bool:
         """Whether a pack of `tier` makes room when the environment has changed."""
@@ -96,21 +94,24 @@ class Agenda:
     def _lateness(self, assignment: Assignment, now: datetime) -> dict[str, float]:
         late = {}
         for case in assignment.matrix.cases:
-            due = next_due(self._record(case), every_seconds=assignment.pack.every_seconds)
+            due = next_due(
+                self._results.case(case.key), every_seconds=assignment.pack.every_seconds
+            )
             late[case.key] = due.late_seconds(now)
-            wanted = self._burst.wants(assignment.pack.tier, case.key)
-            if wanted and not self._has_failed(case):
+            if self._in_burst(assignment.pack.tier, case) and not self._has_failed(case):
                 late[case.key] = BURST_SECONDS
         return late
 
-    def _has_failed(self, case: Case) -> bool:
-        record = self._record(case)
-        return record is not None and record.failures_in_row > 0
+    def _in_burst(self, tier: str, case: Case) -> bool:
+        """Whether the newest episode makes a case due; a restart forgets nothing of it."""
+        if tier != CORE:
+            return False
+        rounds = self._results.rounds(self._node)
+        return rounds is not None and rounds.get(case.key, 0) < ROUNDS
 
-    def _record(self, case: Case) -> CaseRecord | None:
-        if case.key not in self._records:
-            self._records[case.key] = self._store.case(case.key)
-        return self._records[case.key]
+    def _has_failed(self, case: Case) -> bool:
+        record = self._results.case(case.key)
+        return record is not None and record.failures_in_row > 0
 
 
 def _plan(assignment: Assignment, due: dict[str, float], *, uid: str) -> Plan:

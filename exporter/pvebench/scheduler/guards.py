@@ -31,7 +31,6 @@ class PauseGuard:
     reason: Callable[[], str]
 
     def enter(self, case: Case) -> Hold | None:
-        """See `model.guard.Guard`."""
         reason = self.reason()
         if not reason:
             return None
@@ -50,7 +49,6 @@ class QuietGuard:
     clock: Clock
 
     def enter(self, case: Case) -> Hold | None:
-        """See `model.guard.Guard`."""
         now = self.clock.now()
         end = self.hours.end_after(now)
         if end is None:
@@ -107,7 +105,6 @@ class TurnGuard:
     shared: frozenset[str]
 
     def enter(self, case: Case) -> Hold | None:
-        """See `model.guard.Guard`."""
         storage, node = case.scenario.storage, case.scenario.node
         if storage not in self.shared:
             return None
@@ -138,7 +135,6 @@ class BudgetGuard:
     expected: Callable[[Case], int]
 
     def enter(self, case: Case) -> Hold | None:
-        """See `model.guard.Guard`."""
         storage = case.scenario.storage
         limit = self.limits.get(storage)
         if limit is None or self.written(storage) + self.expected(case) <= limit:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from pvebench.model.run import Run, Sample, Unit
+from pvebench.model.run import Run, Sample, Unit, rates
 from pvebench.model.workload import Direction
 
 Rates = dict[Direction, float]
@@ -36,25 +36,13 @@ class Passes:
         key = run.case.key
         self._made[key] += 1
         number = self._made[key]
-        rates = _rates(run) if run.outcome.good else {}
+        reached = rates(run.samples) if run.outcome.good else {}
         if number == 1:
-            self._first[key] = rates
+            self._first[key] = reached
             return replace(run, pass_number=number)
         ratios = tuple(
             Sample("pass_to_first", direction, rate / first, Unit.RATIO)
-            for direction, rate in rates.items()
+            for direction, rate in reached.items()
             if (first := self._first[key].get(direction))
         )
         return replace(run, pass_number=number, samples=run.samples + ratios)
-
-
-def _rates(run: Run) -> Rates:
-    """Return direction -> I/O per second, or bytes per second where the tool counts no I/O."""
-    found: Rates = {}
-    for metric in ("bandwidth", "iops"):
-        found |= {
-            one.direction: one.value
-            for one in run.samples
-            if one.metric == metric and one.direction is not None
-        }
-    return found

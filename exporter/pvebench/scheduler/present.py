@@ -94,10 +94,17 @@ class Present:
                 cycle = _gone_on(cycle, run, left=len(queue), again=again)
             fault = run.reason if run.outcome is Outcome.FAILED else ""
             return replace(
-                status, cycle=cycle, progressed=run.finished, fault=fault,
-                case=None, phase=None, state=State.IDLE, since=run.finished, upcoming=upcoming,
+                status,
+                cycle=cycle,
+                progressed=run.finished,
+                fault=fault,
+                case=None,
+                phase=None,
+                state=State.IDLE,
+                since=run.finished,
+                upcoming=upcoming,
                 hold=None,
-            )  # fmt: skip
+            )
 
         self.change(change)
 
@@ -107,9 +114,14 @@ class Present:
 
         def change(status: WorkerStatus) -> WorkerStatus:
             return replace(
-                status, state=STATE_OF_PHASE[phase], case=case, phase=phase,
-                phase_seconds=seconds, since=now, progressed=now,
-            )  # fmt: skip
+                status,
+                state=STATE_OF_PHASE[phase],
+                case=case,
+                phase=phase,
+                phase_seconds=seconds,
+                since=now,
+                progressed=now,
+            )
 
         self.change(change)
 

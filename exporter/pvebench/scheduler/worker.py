@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from pvebench.config import Pack
-from pvebench.errors import DriverError, StoreError
+from pvebench.errors import DriverError, StoreError, StoreLost
 from pvebench.model.conduct import Conduct
 from pvebench.model.guard import Guard, Hold, HoldKind
 from pvebench.model.ports import Site
@@ -19,12 +19,12 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan
+from pvebench.results import Results
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.agenda import Agenda
 from pvebench.scheduler.gate import Gate
 from pvebench.scheduler.passes import Passes
 from pvebench.scheduler.present import Present
-from pvebench.store import Store
 
 STORE_RETRY_SECONDS: Final = 10.0
 MAX_IDLE_SECONDS: Final = 10.0
@@ -45,21 +45,27 @@ class Worker:
     """
 
     def __init__(
-        self, *, site: Site, assignments: Sequence[Assignment], store: Store,
-        observer: Observer, cycles: int | None = None, guards: Sequence[Guard] = (),
+        self,
+        *,
+        site: Site,
+        assignments: Sequence[Assignment],
+        results: Results,
+        observer: Observer,
+        cycles: int | None = None,
+        guards: Sequence[Guard] = (),
         between: Callable[[Worker], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._between = between
         self._site = site
-        self._store = store
+        self._results = results
         self._observer = observer
         self._limit = cycles
         self._gate = Gate(guards)
-        self._agenda = Agenda(store, site.node, assignments, counted=cycles is not None)
+        self._agenda = Agenda(results, site.node, assignments, counted=cycles is not None)
         self._present = Present(site.node, site.clock.now)
         observers = Observers([self._present, observer])
         self._runner = Runner(
-            site, observers, lambda case: store.history.host_rates(case, site.clock.now())
+            site, observers, lambda case: results.host_rates(case, site.clock.now())
         )
         self._passes = Passes()
         self._queue: list[Case] = []
@@ -131,6 +137,8 @@ class Worker:
         """Step; while the database cannot be used, say so and wait."""
         try:
             return self.step()
+        except StoreLost:
+            raise
         except StoreError as error:
             log.warning("nothing is measured until the database can be used", reason=error.reason)
             self._present.fault(error.reason)
@@ -161,14 +169,20 @@ class Worker:
     def _open_cycle(self, uid: str, pack: Pack, plan: Plan, now: datetime) -> None:
         planned = len(plan.cases)
         self._passes.begin()
-        self._store.begin_cycle(
+        self._results.store.begin_cycle(
             uid, node=self._site.node, pack=pack.name, tier=pack.tier, planned=planned
         )
         cycle = CycleStatus(
-            uid=uid, number=self._cycles_done + 1, pack=pack.name, tier=pack.tier,
-            planned=planned, done=0, failed=0, started=now,
+            uid=uid,
+            number=self._cycles_done + 1,
+            pack=pack.name,
+            tier=pack.tier,
+            planned=planned,
+            done=0,
+            failed=0,
+            started=now,
             expected_end=now + timedelta(seconds=plan.seconds),
-        )  # fmt: skip
+        )
         self._present.begin(cycle, plan.cases)
         log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
 
@@ -197,7 +211,7 @@ class Worker:
 
     def _look_after(self) -> None:
         """Have the VM started anew if software was installed that it does not run yet."""
-        upkeep = self._site.hypervisor.upkeep()
+        upkeep = self._site.upkeep()
         self._present.pending(tuple(sorted(upkeep.pending.items())))
         if not upkeep.restart:
             return
@@ -217,30 +231,31 @@ class Worker:
 
     def _finish(self, run: Run) -> None:
         """Store the run of the first case in the queue, and go on behind it."""
-        self._keep(run)
+        begins = self._keep(run)
         self._queue.pop(0)
         self.outcomes[run.case.key] = run.outcome
         again = self._queue_again(run)
         self._present.advance(run, self._queue, again=again)
-        if self._agenda.note(run):
+        if begins:
             self._give_way(run)
         _log_run(run)
         self._observer.finished(run)
 
-    def _keep(self, run: Run) -> None:
+    def _keep(self, run: Run) -> bool:
         """Store a finished run; while the database cannot take it, wait and try again.
 
-        Adding a run twice changes nothing, so trying again is safe. Raises Interrupted.
+        Keeping a run twice changes nothing, so trying again is safe. Returns whether the node's
+        environment has changed with it. Raises Interrupted.
         """
         while True:
             try:
-                self._store.add_run(run)
+                return self._results.keep(run)
+            except StoreLost:
+                raise
             except StoreError as error:
                 log.warning("a finished run cannot be stored yet", reason=error.reason)
                 self._present.fault(error.reason)
                 self._site.clock.sleep(STORE_RETRY_SECONDS)
-            else:
-                return
 
     def _queue_again(self, run: Run) -> bool:
         """Put a case whose failure may pass at the end of a counted cycle, once; say whether.
@@ -269,12 +284,15 @@ class Worker:
         self._retried.clear()
         if cycle is not None and not cut:
             log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
-            self._store.end_cycle(cycle.uid)
+            self._results.end_cycle(cycle.uid)
 
 
 def _log_run(run: Run) -> None:
     write = log.info if run.outcome is Outcome.OK else log.warning
     write(
-        "run ends", case=run.case.slug, outcome=str(run.outcome), reason=run.reason,
+        "run ends",
+        case=run.case.slug,
+        outcome=str(run.outcome),
+        reason=run.reason,
         seconds=round(run.duration_seconds, 1),
-    )  # fmt: skip
+    )

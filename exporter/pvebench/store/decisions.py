@@ -49,9 +49,12 @@ class Decisions:
     def add(self, decision: Decision) -> None:
         """Keep a decision; durable on return."""
         row = insert(decisions).values(
-            made=decision.made.timestamp(), kind=decision.kind, cases=decision.cases,
-            until=decision.until.timestamp(), reason=decision.reason,
-        )  # fmt: skip
+            made=decision.made.timestamp(),
+            kind=decision.kind,
+            cases=decision.cases,
+            until=decision.until.timestamp(),
+            reason=decision.reason,
+        )
         with writing(self._engine) as connection:
             connection.execute(row)
 
@@ -61,11 +64,14 @@ class Decisions:
             rows = connection.execute(select(decisions).order_by(decisions.c.id)).all()
         return [
             Decision(
-                made=datetime.fromtimestamp(row.made, UTC), kind=row.kind, cases=row.cases,
-                until=datetime.fromtimestamp(row.until, UTC), reason=row.reason,
+                made=datetime.fromtimestamp(row.made, UTC),
+                kind=row.kind,
+                cases=row.cases,
+                until=datetime.fromtimestamp(row.until, UTC),
+                reason=row.reason,
             )
             for row in rows
-        ]  # fmt: skip
+        ]
 
     def count(self) -> int:
         """Return how many there are: it grows with every decision."""

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, select
 
+from pvebench.model.environment import Episode
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Direction
 from pvebench.store.engine import reading
-from pvebench.store.records import GOOD, CaseRecord, StoredRun, Totals
-from pvebench.store.rows import with_samples
-from pvebench.store.tables import cycles, environments, evidence, runs, totals
+from pvebench.store.records import GOOD, CaseRecord, Point, RunNumbers, StoredRun, Totals
+from pvebench.store.rows import keys_table, with_samples
+from pvebench.store.tables import (
+    case_outcomes,
+    cases,
+    cycles,
+    environments,
+    episodes,
+    evidence,
+    runs,
+    samples,
+    totals,
+)
 from pvebench.store.writing import month
 
 _DIRECTIONS: Final = frozenset(map(str, Direction))
@@ -31,24 +42,34 @@ class StoredResults:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
-        """Return the environments as mappings of the table's columns, oldest first."""
-        query = select(environments).order_by(environments.c.first_seen)
-        if node is not None:
-            query = query.where(environments.c.node == node)
+    def newest_run(self) -> int:
+        """Return the newest run's number; 0: there is none."""
         with reading(self._engine) as connection:
-            rows = connection.execute(query).mappings().all()
-        return [{**row, "facts": json.loads(row["facts"])} for row in rows]
+            return int(connection.scalar(select(func.max(runs.c.id))) or 0)
 
-    def recent(
-        self, *, limit: int = 100, case_key: str | None = None, not_ok: bool = False
+    def runs(
+        self,
+        *,
+        limit: int = 100,
+        case_key: str | None = None,
+        outcome: Outcome | None = None,
+        not_ok: bool = False,
+        pack: str | None = None,
     ) -> list[StoredRun]:
-        """Return the newest runs first, with their samples; with `not_ok` only those."""
+        """Return the newest runs first, with samples; only those that are asked for.
+
+        Args:
+            pack: name of the pack in whose cycles they were made.
+        """
         query = select(runs).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(limit)
         if case_key is not None:
             query = query.where(runs.c.case_key == case_key)
+        if outcome is not None:
+            query = query.where(runs.c.outcome == outcome)
         if not_ok:
             query = query.where(runs.c.outcome != Outcome.OK)
+        if pack is not None:
+            query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
         with reading(self._engine) as connection:
             return with_samples(connection, query)
 
@@ -65,27 +86,123 @@ class StoredResults:
             rows = connection.execute(query.order_by(evidence.c.name)).all()
         return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
 
-    def case(self, case_key: str) -> CaseRecord | None:
-        """Return what is known of one case; None if it was never tried."""
-        mine = runs.c.case_key == case_key
-        newest = (
-            select(runs).where(mine).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(1)
-        )
-        good = newest.where(runs.c.outcome.in_(GOOD))
-        counts = select(runs.c.outcome, func.count()).where(mine).group_by(runs.c.outcome)
+    def cases(self) -> dict[str, CaseRecord]:
+        """Return case key -> what is known of it, for all cases that were ever tried."""
         with reading(self._engine) as connection:
-            last = with_samples(connection, newest)
-            if not last:
-                return None
-            best = with_samples(connection, good)
-            outcomes = {Outcome(row[0]): int(row[1]) for row in connection.execute(counts)}
-            since = best[0].number if best else 0
-            bad = select(func.count()).select_from(runs).where(mine, runs.c.id > since)
-            failures = int(connection.scalar(bad) or 0)
-        return CaseRecord(
-            last=last[0], good=best[0] if best else None, outcomes=outcomes,
-            failures_in_row=failures,
-        )  # fmt: skip
+            rows = connection.execute(select(cases)).all()
+            counts: dict[str, dict[Outcome, int]] = {}
+            for key, outcome, count in connection.execute(select(case_outcomes)):
+                counts.setdefault(key, {})[Outcome(outcome)] = count
+            newest = _by_number(connection, select(cases.c.last_run))
+            newest |= _by_number(connection, select(cases.c.good_run))
+        return {
+            row.key: CaseRecord(
+                last=newest[row.last_run],
+                good=None if row.good_run is None else newest[row.good_run],
+                outcomes=counts.get(row.key, {}),
+                failures_in_row=row.failures_in_row,
+                first_started=datetime.fromtimestamp(row.first_started, UTC),
+            )
+            for row in rows
+        }
+
+    def trend(
+        self, case_keys: Collection[str], metric: str, *, limit: int
+    ) -> dict[str, list[Point]]:
+        """Return one metric of the last `limit` good runs of each case, oldest first.
+
+        Cases without such a number are absent.
+        """
+        keys = keys_table(case_keys)
+        columns = (runs.c.case_key, runs.c.id, runs.c.finished, runs.c.environment)
+        mine = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
+        query = (
+            select(*columns, samples.c.direction, samples.c.value)
+            .join_from(keys, runs, runs.c.id.in_(_newest_good(keys, limit)))
+            .join(samples, mine)
+            .where(samples.c.direction != "")
+        )
+        found: dict[str, list[Point]] = {}
+        with reading(self._engine) as connection:
+            for key, number, finished, environment, direction, value in connection.execute(query):
+                at = datetime.fromtimestamp(finished, UTC)
+                point = Point(number, at, environment, Direction(direction), value)
+                found.setdefault(key, []).append(point)
+        for points in found.values():
+            points.sort(key=lambda point: (point.finished, point.run, point.direction))
+        return found
+
+    def numbers(self, metrics: Collection[str], *, after: int = 0) -> list[RunNumbers]:
+        """Return the good runs with a number above `after`, in the order of their numbers.
+
+        Args:
+            metrics: which of their numbers; runs that have none of them are absent.
+        """
+        columns = (
+            runs.c.id,
+            runs.c.case_key,
+            runs.c.node,
+            runs.c.finished,
+            runs.c.environment,
+            runs.c.outcome,
+        )
+        query = (
+            select(*columns, samples.c.metric, samples.c.direction, samples.c.part, samples.c.value)
+            .join(samples, samples.c.run == runs.c.id)
+            .where(runs.c.id > after, runs.c.outcome.in_(GOOD), samples.c.metric.in_(metrics))
+            .order_by(runs.c.id)
+        )
+        found: list[RunNumbers] = []
+        with reading(self._engine) as connection:
+            for number, key, node, finished, digest, outcome, *sample in connection.execute(query):
+                if not found or found[-1].run != number:
+                    run = RunNumbers(number, key, node, finished, digest, Outcome(outcome), {})
+                    found.append(run)
+                metric, direction, part, value = sample
+                found[-1].values[metric, direction, part] = value
+        return found
+
+    def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
+        """Return the environments as mappings of the table's columns, oldest first."""
+        query = select(environments).order_by(environments.c.first_seen)
+        if node is not None:
+            query = query.where(environments.c.node == node)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).mappings().all()
+        return [{**row, "facts": json.loads(row["facts"])} for row in rows]
+
+    def episodes(self) -> list[Episode]:
+        """Return the episodes of all nodes, in the order in which they began."""
+        query = (
+            select(episodes, environments.c.slug, environments.c.facts)
+            .join(environments, environments.c.digest == episodes.c.environment)
+            .order_by(episodes.c.id)
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return [
+            Episode(
+                node=row.node,
+                environment=row.environment,
+                slug=row.slug,
+                facts=json.loads(row.facts),
+                started=datetime.fromtimestamp(row.started, UTC),
+                finished=datetime.fromtimestamp(row.finished, UTC),
+            )
+            for row in rows
+        ]
+
+    def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
+        """Return case key -> number of good runs on a node that started at `moment` or later."""
+        at = moment.timestamp()
+        query = (
+            select(runs.c.case_key, func.count())
+            .where(runs.c.finished >= at, runs.c.started >= at)
+            .where(runs.c.node == node, runs.c.outcome.in_(GOOD))
+            .group_by(runs.c.case_key)
+        )
+        with reading(self._engine) as connection:
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
     def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
         """Return what was written to a storage in the calendar month (UTC) of `at`.
@@ -101,48 +218,12 @@ class StoredResults:
         with reading(self._engine) as connection:
             return int(connection.scalar(query) or 0)
 
-    def present_environment(self, node: str) -> tuple[str, datetime | None]:
-        """Return the digest of the newest good run's environment on a node, and since when.
+    def totals(self, *, runs_known: int | None = None) -> Totals:
+        """Return the counters over the whole history.
 
-        The moment is None if no other environment came before it; the digest is empty if there
-        is no good run.
+        Args:
+            runs_known: how many runs there are, where somebody has counted them already.
         """
-        good = (runs.c.node == node) & runs.c.outcome.in_(GOOD)
-        newest = select(runs.c.environment).where(good).order_by(runs.c.id.desc()).limit(1)
-        with reading(self._engine) as connection:
-            digest = connection.scalar(newest)
-            other = connection.scalar(
-                select(runs.c.id)
-                .where(good, runs.c.environment != digest)
-                .order_by(runs.c.id.desc())
-                .limit(1)
-            )
-            if digest is None or other is None:
-                return digest or "", None
-            first = select(func.min(runs.c.started)).where(good, runs.c.id > other)
-            since = float(connection.scalar(first) or 0.0)
-        return str(digest), datetime.fromtimestamp(since, UTC)
-
-    def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
-        """Return case key -> number of good runs on a node that started at `moment` or later."""
-        query = (
-            select(runs.c.case_key, func.count())
-            .where(
-                runs.c.node == node, runs.c.outcome.in_(GOOD),
-                runs.c.started >= moment.timestamp(), runs.c.finished >= moment.timestamp(),
-            )
-            .group_by(runs.c.case_key)
-        )  # fmt: skip
-        with reading(self._engine) as connection:
-            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
-
-    def case_keys(self) -> list[str]:
-        """Return the keys of all cases that were ever tried."""
-        with reading(self._engine) as connection:
-            return list(connection.scalars(select(runs.c.case_key).distinct()))
-
-    def totals(self) -> Totals:
-        """Return the counters over the whole history."""
         ended = (
             select(cycles.c.node, cycles.c.tier, func.count())
             .where(cycles.c.finished.is_not(None))
@@ -151,10 +232,29 @@ class StoredResults:
         with reading(self._engine) as connection:
             amounts = connection.execute(select(totals)).all()
             counts = connection.execute(ended).all()
-            number = connection.scalar(select(func.count()).select_from(runs))
+            number = runs_known
+            if number is None:
+                number = connection.scalar(select(func.count()).select_from(runs))
         moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
             bytes={key: value for key, value in moved.items() if key[2] in _DIRECTIONS},
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )
+
+
+def _by_number(connection: Connection, numbers: Any) -> dict[int, StoredRun]:
+    """Return number -> run, for those that a query gives."""
+    found = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
+    return {run.number: run for run in found}
+
+
+def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:
+    """Return the ids of the newest good runs of the case in the outer query's row.
+
+    One walk down the index for each case, whatever the length of its history.
+    """
+    inner = runs.alias("inner")
+    query = select(inner.c.id).where(inner.c.case_key == keys.c.value, inner.c.outcome.in_(GOOD))
+    newest = query.order_by(inner.c.finished.desc(), inner.c.id.desc()).limit(limit)
+    return newest.correlate(keys).scalar_subquery()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from pvebench.model.run import Outcome, Sample
-from pvebench.model.workload import Case, Direction
+from pvebench.model.definition import Definition
+from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.workload import Direction
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes whose numbers are published."""
@@ -20,10 +21,9 @@ class StoredRun:
 
     Attributes:
         number: the store's own number, for links.
-        definition: labels, meaning and workload of the case when it ran (see `define`).
+        definition: what its case means.
         environment: digest of the environment it ran in.
         pass_number: which run of its case in its cycle, from 1; 0: not known.
-        samples: empty where the caller did not ask for them.
     """
 
     number: int
@@ -32,7 +32,7 @@ class StoredRun:
     node: str
     scenario: str
     workload: str
-    definition: Mapping[str, Any]
+    definition: Definition
     cycle: str
     environment: str
     started: datetime
@@ -42,21 +42,32 @@ class StoredRun:
     pass_number: int = 0
     samples: tuple[Sample, ...] = ()
 
+    @classmethod
+    def of(cls, run: Run, number: int) -> StoredRun:
+        """Return a run as the store gives it back after it was stored under `number`."""
+        definition = Definition.of(run.case)
+        return cls(
+            number=number,
+            uid=run.uid,
+            case_key=run.case.key,
+            node=definition.node,
+            scenario=definition.scenario,
+            workload=definition.workload,
+            definition=definition,
+            cycle=run.cycle,
+            environment=run.environment.digest,
+            started=run.started,
+            finished=run.finished,
+            outcome=run.outcome,
+            reason=run.reason,
+            pass_number=run.pass_number,
+            samples=tuple(sorted(run.samples, key=_place)),
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRecord:
-    """What is known of one case: its last attempt, its last good run, its counts.
 
-    Attributes:
-        good: with samples; None if no run was ever good.
-        outcomes: outcome -> how many runs ended so.
-        failures_in_row: attempts since the last good run.
-    """
-
-    last: StoredRun
-    good: StoredRun | None
-    outcomes: Mapping[Outcome, int]
-    failures_in_row: int
+def _place(sample: Sample) -> tuple[str, str, str]:
+    """Return where a sample stands among those of its run: the order of the table's key."""
+    return sample.metric, str(sample.direction or ""), sample.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +89,58 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord:
+    """What is known of one case: its last attempt, its last good run, its counts.
+
+    Attributes:
+        good: None if no run was ever good.
+        outcomes: outcome -> how many runs ended so, those included that were removed since.
+        failures_in_row: attempts since the last good run.
+        first_started: of its first run; what it means has not changed since.
+    """
+
+    last: StoredRun
+    good: StoredRun | None
+    outcomes: Mapping[Outcome, int]
+    failures_in_row: int
+    first_started: datetime
+
+    @property
+    def key(self) -> str:
+        """Key of the case."""
+        return self.last.case_key
+
+    @property
+    def definition(self) -> Definition:
+        """What the case means."""
+        return self.last.definition
+
+
+@dataclass(frozen=True, slots=True)
+class RunNumbers:
+    """A good run's numbers.
+
+    Attributes:
+        run: its number.
+        finished: seconds since the epoch, UTC.
+        environment: digest.
+        outcome: `ok`, or the good one that says how far the numbers can be trusted.
+        values: (metric, direction or "", part) -> value in the metric's base unit.
+    """
+
+    run: int
+    case_key: str
+    node: str
+    finished: float
+    environment: str
+    outcome: Outcome
+    values: dict[tuple[str, str, str], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """Counters of the whole history: (node, storage) -> bytes, pack tier -> cycles."""
 
     bytes: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     cycles: Mapping[tuple[str, str], int] = field(default_factory=dict)
     runs: int = 0
-
-
-def define(case: Case) -> dict[str, Any]:
-    """Return everything that a result needs to be understood without its pack."""
-    workload = case.workload
-    return {
-        "labels": {**case.scenario.labels(), "workload": workload.slug},
-        "scenario": case.scenario.meaning(),
-        "workload": {
-            "slug": workload.slug,
-            "tool": workload.tool,
-            "title": workload.title,
-            "directions": [str(direction) for direction in workload.directions],
-            "ramp_seconds": workload.ramp_seconds,
-            "runtime_seconds": workload.runtime_seconds,
-            "parameters": dict(workload.parameters),
-            "caveats": [str(caveat) for caveat in workload.caveats],
-        },
-    }

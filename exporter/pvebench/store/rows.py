@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
+from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store.records import StoredRun, define
-from pvebench.store.tables import samples
+from pvebench.store.records import StoredRun
+from pvebench.store.tables import cases, samples
 
 
 def with_samples(connection: Connection, query: Select[Any]) -> list[StoredRun]:
-    """Return the runs that a query of `runs` finds, each with its samples."""
+    """Return the runs that a query of `runs` finds, each with its samples and definition."""
     rows = connection.execute(query).all()
+    definitions = definitions_of(connection, {row.case_key for row in rows})
     grouped = _samples_of(connection, [row.id for row in rows])
-    return [stored_run(row, grouped.get(row.id, [])) for row in rows]
+    return [stored_run(row, definitions, grouped.get(row.id, [])) for row in rows]
+
+
+def definitions_of(connection: Connection, case_keys: Collection[str]) -> dict[str, Definition]:
+    """Return case key -> definition."""
+    wanted = keys_table(case_keys)
+    query = select(cases.c.key, cases.c.definition).join_from(
+        wanted, cases, cases.c.key == wanted.c.value
+    )
+    return {
+        key: Definition.from_data(json.loads(text), key=key)
+        for key, text in connection.execute(query)
+    }
+
+
+def keys_table(case_keys: Collection[str]) -> TableValuedAlias:
+    """Return keys as a table to join with.
+
+    One JSON text: SQLite limits the number of variables, and a thousand cases exceed it.
+    """
+    return func.json_each(json.dumps(sorted(case_keys))).table_valued("value", name="wanted")
 
 
 def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sample]]:
@@ -33,7 +55,9 @@ def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sa
     return grouped
 
 
-def stored_run(row: Row[Any], found: Iterable[Sample] = ()) -> StoredRun:
+def stored_run(
+    row: Row[Any], definitions: Mapping[str, Definition], found: Iterable[Sample] = ()
+) -> StoredRun:
     """Return a row of `runs` as a value."""
     return StoredRun(
         number=row.id,
@@ -42,7 +66,7 @@ def stored_run(row: Row[Any], found: Iterable[Sample] = ()) -> StoredRun:
         node=row.node,
         scenario=row.scenario,
         workload=row.workload,
-        definition=json.loads(row.definition),
+        definition=definitions[row.case_key],
         cycle=row.cycle,
         environment=row.environment,
         started=datetime.fromtimestamp(row.started, UTC),
@@ -62,7 +86,6 @@ def run_row(run: Run) -> dict[str, Any]:
         "node": run.case.scenario.node,
         "scenario": run.case.scenario.slug,
         "workload": run.case.workload.slug,
-        "definition": json.dumps(define(run.case), sort_keys=True),
         "cycle": run.cycle,
         "environment": run.environment.digest,
         "started": run.started.timestamp(),

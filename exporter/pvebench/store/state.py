@@ -24,6 +24,7 @@ class StateDirectory:
     def __init__(self, path: Path, *, exclusive: bool) -> None:
         self.path = path
         self._lock_fd: int | None = None
+        self._directory_fd: int | None = None
         self._make()
         if exclusive:
             self._lock()
@@ -97,6 +98,7 @@ class StateDirectory:
             raise self._not_writable(error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_directory()
         except BlockingIOError as error:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
@@ -108,11 +110,25 @@ class StateDirectory:
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
 
+    def _lock_directory(self) -> None:
+        """Lock the directory too: its file may be removed, and then anybody gets a new one."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise
+        except OSError:
+            os.close(fd)  # some network file systems lock files only
+        else:
+            self._directory_fd = fd
+
     def close(self) -> None:
         """Release the lock."""
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        for fd in (self._directory_fd, self._lock_fd):
+            if fd is not None:
+                os.close(fd)
+        self._directory_fd = self._lock_fd = None
 
     def __enter__(self) -> Self:
         return self

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreMixed
 from pvebench.model.run import Run
-from pvebench.store.bulk import add_history
+from pvebench.store.copies import Backup, back_up
 from pvebench.store.decisions import Decisions
-from pvebench.store.engine import open_engine, reading, writing
-from pvebench.store.history import History
+from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
 from pvebench.store.journal import StoredJournal
-from pvebench.store.numbers import Numbers
+from pvebench.store.mending import Mending
 from pvebench.store.reading import StoredResults
-from pvebench.store.retention import prune
-from pvebench.store.rows import run_row, sample_row
-from pvebench.store.tables import (
-    cycles,
-    evidence,
-    facts,
-    runs,
-    samples,
-)
-from pvebench.store.writing import add_totals, note_environment
+from pvebench.store.retention import Removal, prune, removable
+from pvebench.store.tables import cycles, facts
+from pvebench.store.writing import add_history, add_run
 
 
 class Store(StoredResults):
@@ -47,9 +38,8 @@ class Store(StoredResults):
         self.path = path
         super().__init__(open_engine(path))
         self.journal = StoredJournal(self._engine)
-        self.history = History(self._engine)
-        self.numbers = Numbers(self._engine)
         self.decisions = Decisions(self._engine)
+        self.mending = Mending(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
 
@@ -59,6 +49,27 @@ class Store(StoredResults):
         with reading(self._engine) as connection:
             kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
         return kind == "simulated"
+
+    def check(self, *, full: bool = False) -> None:
+        """Look whether the database is there and sound.
+
+        Args:
+            full: look at the indexes too, which takes several times as long.
+
+        Raises:
+            StoreLost: it is not. StoreError: it cannot be read now.
+        """
+        check_there(self._engine)
+        if found := faults(self._engine, full=full):
+            raise damaged(self._engine, "; ".join(found))
+
+    def check_there(self) -> None:
+        """Raise StoreLost if the database's file was removed or replaced."""
+        check_there(self._engine)
+
+    def back_up(self, now: datetime, *, keep: int, room_bytes: int) -> Backup:
+        """Copy the database beside itself; see `copies.back_up`. Raises StoreError."""
+        return back_up(self.path, now, keep=keep, room_bytes=room_bytes)
 
     def close(self) -> None:
         """Close all connections."""
@@ -79,9 +90,13 @@ class Store(StoredResults):
     def begin_cycle(self, uid: str, *, node: str, pack: str, tier: str, planned: int) -> None:
         """Record that a cycle starts."""
         row = insert(cycles).values(
-            uid=uid, node=node, pack=pack, tier=tier, planned=planned,
+            uid=uid,
+            node=node,
+            pack=pack,
+            tier=tier,
+            planned=planned,
             started=datetime.now(UTC).timestamp(),
-        )  # fmt: skip
+        )
         with writing(self._engine) as connection:
             connection.execute(row)
 
@@ -99,37 +114,30 @@ class Store(StoredResults):
         Raises:
             StoreError: the database cannot be written now; the same call may work later.
         """
-        with writing(self._engine) as connection:
-            known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
-            if known is not None:
-                return int(known)
-            note_environment(connection, run.environment, run.started, run.finished)
-            number = _insert_run(connection, run)
-            add_totals(connection, run)
-        return number
+        return add_run(self._engine, run)
 
     def add_history(self, history: Iterable[Run]) -> int:
         """Store many new runs in one transaction; return their number."""
         return add_history(self._engine, history)
 
-    def prune(
-        self, now: datetime, *, evidence_seconds: float, runs_seconds: float
-    ) -> tuple[int, int]:
-        """Remove what is older; return how many runs lost their evidence, and were removed."""
-        return prune(
+    def removable(self, now: datetime, *, evidence_seconds: float, runs_seconds: float) -> Removal:
+        """Return what `prune` would remove now."""
+        return removable(
             self._engine, now=now, evidence_seconds=evidence_seconds, runs_seconds=runs_seconds
         )
 
+    def prune(
+        self, now: datetime, *, evidence_seconds: float, runs_seconds: float, certain: bool = False
+    ) -> tuple[Removal, bool]:
+        """Remove what is older; return what that is, and whether it was removed.
 
-def _insert_run(connection: Connection, run: Run) -> int:
-    row = insert(runs).values(**run_row(run))
-    number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
-    if run.samples:
-        connection.execute(insert(samples), [sample_row(number, one) for one in run.samples])
-    if run.evidence:
-        pieces = [
-            {"run": number, "name": name, "content": zlib.compress(text.encode("utf-8"))}
-            for name, text in run.evidence.items()
-        ]
-        connection.execute(insert(evidence), pieces)
-    return number
+        Args:
+            certain: remove it even if it is more at once than ageing can explain.
+        """
+        return prune(
+            self._engine,
+            now=now,
+            evidence_seconds=evidence_seconds,
+            runs_seconds=runs_seconds,
+            certain=certain,
+        )

@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -65,7 +65,6 @@ runs = Table(
     Column("node", String, nullable=False),
     Column("scenario", String, nullable=False),
     Column("workload", String, nullable=False),
-    Column("definition", Text, nullable=False),
     Column("cycle", String, ForeignKey("cycles.uid"), nullable=False),
     Column("environment", String, ForeignKey("environments.digest"), nullable=False),
     Column("started", Float, nullable=False),
@@ -76,6 +75,42 @@ runs = Table(
     Column("pass_number", Integer, nullable=False, server_default="0"),
     Index("runs_of_case", "case_key", "finished"),
     Index("runs_by_time", "finished"),
+)
+
+# What follows from the runs of each case, so that nobody has to go through them to know it.
+cases = Table(
+    "cases",
+    metadata,
+    Column("key", String, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("scenario", String, nullable=False),
+    Column("workload", String, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("first_started", Float, nullable=False),
+    Column("last_finished", Float, nullable=False),
+    Column("last_run", Integer, nullable=False),
+    Column("good_finished", Float),
+    Column("good_run", Integer),
+    Column("failures_in_row", Integer, nullable=False),
+)
+
+case_outcomes = Table(
+    "case_outcomes",
+    metadata,
+    Column("case_key", String, primary_key=True),
+    Column("outcome", String, primary_key=True),
+    Column("count", Integer, nullable=False),
+)
+
+episodes = Table(
+    "episodes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("environment", String, ForeignKey("environments.digest"), nullable=False),
+    Column("started", Float, nullable=False),
+    Column("finished", Float, nullable=False),
+    Index("episodes_of_node", "node"),
 )
 
 samples = Table(

@@ -102,9 +102,12 @@ def _error(request: Request, status: int, happened: str, next_step: str) -> Resp
         error = {"happened": happened, "next_step": next_step}
         return JSONResponse({"error": error}, status_code=status)
     page = render(
-        "error.html", happened=_sentence(happened), next_step=f"Next step: {next_step}.",
-        simulated=False, here="",
-    )  # fmt: skip
+        "error.html",
+        happened=_sentence(happened),
+        next_step=f"Next step: {next_step}.",
+        simulated=False,
+        here="",
+    )
     return HTMLResponse(page, status_code=status)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from pvebench import __version__
 from pvebench.model.status import WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.store import Store, StoredRun
-from pvebench.web.board import METRICS, CaseState, Content, Number, main_metric, read_trends
+from pvebench.results import MAIN_METRICS, Trend, View, read_trends
+from pvebench.store import CaseRecord, Store, StoredRun
 from pvebench.web.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.facts import environments, in_order, without_secrets
+from pvebench.web.numbers import Number, numbers_of
 from pvebench.web.present import expected_starts
 from pvebench.web.tables import is_stale
 from pvebench.web.texts import iso
@@ -20,13 +21,13 @@ from pvebench.web.texts import iso
 Data = dict[str, Any]
 
 
-def status_data(statuses: Sequence[WorkerStatus], content: Content, now: datetime) -> Data:
+def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> Data:
     """Return `/api/v1/status`."""
     workers = [_worker_data(status, now) for status in statuses]
     return {**_head(content, now), "version": __version__, "workers": workers}
 
 
-def _head(content: Content, now: datetime) -> Data:
+def _head(content: View, now: datetime) -> Data:
     return {"now": iso(now), "simulated": content.simulated}
 
 
@@ -39,10 +40,17 @@ def _worker_data(status: WorkerStatus, now: datetime) -> Data:
         "phase": None if status.phase is None else str(status.phase),
         "phase_elapsed_seconds": round(max(0.0, (now - status.since).total_seconds()), 1),
         "phase_expected_seconds": status.phase_seconds or None,
-        "cycle": None if cycle is None else {
-            "number": cycle.number, "pack": cycle.pack, "tier": cycle.tier,
-            "planned": cycle.planned, "done": cycle.done, "failed": cycle.failed,
-            "started": iso(cycle.started), "expected_end": iso(cycle.expected_end),
+        "cycle": None
+        if cycle is None
+        else {
+            "number": cycle.number,
+            "pack": cycle.pack,
+            "tier": cycle.tier,
+            "planned": cycle.planned,
+            "done": cycle.done,
+            "failed": cycle.failed,
+            "started": iso(cycle.started),
+            "expected_end": iso(cycle.expected_end),
         },
         "upcoming": [
             {**_case_name(case), "expected_start": iso(at)}
@@ -50,44 +58,51 @@ def _worker_data(status: WorkerStatus, now: datetime) -> Data:
         ],
         "next_due": None if status.next_due is None else iso(status.next_due),
         "fault": without_secrets(status.fault),
-        "hold": None if status.hold is None else {
-            "kind": str(status.hold.kind), "reason": without_secrets(status.hold.reason)
-        },
+        "hold": None
+        if status.hold is None
+        else {"kind": str(status.hold.kind), "reason": without_secrets(status.hold.reason)},
         "pending": dict(status.pending),
-    }  # fmt: skip
+    }
 
 
 def _case_name(case: Case) -> Data:
     return {"case_key": case.key, "case": case.slug}
 
 
-def results_data(content: Content, now: datetime) -> Data:
+def results_data(content: View, now: datetime) -> Data:
     """Return `/api/v1/results`: every case of the present packs, and every older one."""
-    keys = sorted({*content.planned, *content.states})
+    keys = sorted({*content.planned, *content.cases})
     return {**_head(content, now), "results": [result_data(content, key, now) for key in keys]}
 
 
-def result_data(content: Content, key: str, now: datetime) -> Data:
+def result_data(content: View, key: str, now: datetime) -> Data:
     """Return the latest of one case, which must be planned or have a state."""
-    planned, state = content.planned.get(key), content.states.get(key)
-    definition = planned.definition if planned else content.states[key].last.definition
-    labels = definition["labels"]
+    planned, state = content.planned.get(key), content.cases.get(key)
+    definition = planned.definition if planned else content.cases[key].definition
     return {
         "case_key": key,
-        "case": f"{labels['scenario']}/{labels['workload']}",
-        "title": definition["workload"]["title"],
-        "labels": dict(labels),
+        "case": definition.name,
+        "title": definition.title,
+        "labels": dict(definition.labels),
         "in_packs": planned is not None,
+        "scale": definition.scale,
         "interval_seconds": planned.every_seconds if planned else None,
-        **_latest_data(state, now),
+        **_latest_data(state, content.trends.get(key), now),
         "stale": state is not None and is_stale(planned, state, now),
     }
 
 
-def _latest_data(state: CaseState | None, now: datetime) -> Data:
+def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -> Data:
     if state is None:
-        return {"outcome": None, "reason": "", "last_run": None, "run": None, "finished": None,
-                "age_seconds": None, "values": []}  # fmt: skip
+        return {
+            "outcome": None,
+            "reason": "",
+            "last_run": None,
+            "run": None,
+            "finished": None,
+            "age_seconds": None,
+            "values": [],
+        }
     good = state.good
     return {
         "outcome": str(state.last.outcome),
@@ -96,65 +111,83 @@ def _latest_data(state: CaseState | None, now: datetime) -> Data:
         "run": None if good is None else good.number,
         "finished": None if good is None else iso(good.finished),
         "age_seconds": None if good is None else round((now - good.finished).total_seconds(), 1),
-        "values": [_number_data(number) for number in state.numbers],
+        "values": [_number_data(number) for number in numbers_of(trend)],
     }
 
 
 def _number_data(number: Number) -> Data:
     return {
-        "direction": str(number.direction), "metric": number.metric, "unit": str(number.unit),
-        "value": number.value, "spread_ratio": number.spread, "spread_runs": number.runs,
-    }  # fmt: skip
+        "direction": str(number.direction),
+        "metric": number.metric,
+        "unit": str(number.unit),
+        "value": number.value,
+        "spread_ratio": number.spread,
+        "spread_runs": number.runs,
+    }
 
 
-def case_data(store: Store, content: Content, key: str, now: datetime) -> Data | None:
+def case_data(store: Store, content: View, key: str, now: datetime) -> Data | None:
     """Return `/api/v1/cases/<key>`; None if no such case is planned or was ever tried."""
-    planned, state = content.planned.get(key), content.states.get(key)
-    if planned is None and state is None:
+    definition, state = content.definition(key), content.cases.get(key)
+    if definition is None:
         return None
-    definition = planned.definition if planned else content.states[key].last.definition
-    wanted = {key: main_metric(definition)}
-    metric, points = read_trends(store, wanted, limit=CHART_RUNS).get(key, ("", []))
-    good = None if state is None or state.good is None else store.run(state.good.number)
+    trend = read_trends(store, {key: definition}, limit=CHART_RUNS).get(key, Trend())
+    good = None if state is None else state.good
     known = environments(store)
-    used = {point.environment for point in points}
+    used = {point.environment for point in trend.points}
     return {
         **_head(content, now),
         **result_data(content, key, now),
-        "definition": dict(definition),
+        "definition": definition.as_data(),
         "samples": [] if good is None else _samples_data(good),
         "history": [
             {
-                "run": point.run, "finished": iso(point.finished), "metric": metric,
-                "direction": str(point.direction), "value": point.value,
-                "unit": str(METRICS[metric]), "environment": point.environment,
+                "run": point.run,
+                "finished": iso(point.finished),
+                "metric": trend.metric,
+                "direction": str(point.direction),
+                "value": point.value,
+                "unit": str(MAIN_METRICS[trend.metric]),
+                "environment": point.environment,
             }
-            for point in points
+            for point in trend.points
         ],
         "environments": {digest: known[digest] for digest in sorted(used & known.keys())},
-        "runs": [run_data(run) for run in store.history.runs(limit=LISTED_RUNS, case_key=key)],
-    }  # fmt: skip
+        "runs": [run_data(run) for run in store.runs(limit=LISTED_RUNS, case_key=key)],
+    }
 
 
 def run_data(run: StoredRun) -> Data:
     """Return a run as plain data."""
     return {
-        "run": run.number, "uid": run.uid, "case_key": run.case_key, "cycle": run.cycle,
-        "pass": run.pass_number, "environment": run.environment, "node": run.node,
-        "scenario": run.scenario, "workload": run.workload, "started": run.started.isoformat(),
-        "finished": run.finished.isoformat(), "outcome": str(run.outcome),
-        "reason": without_secrets(run.reason), "samples": _samples_data(run),
-    }  # fmt: skip
+        "run": run.number,
+        "uid": run.uid,
+        "case_key": run.case_key,
+        "cycle": run.cycle,
+        "pass": run.pass_number,
+        "environment": run.environment,
+        "node": run.node,
+        "scenario": run.scenario,
+        "workload": run.workload,
+        "started": run.started.isoformat(),
+        "finished": run.finished.isoformat(),
+        "outcome": str(run.outcome),
+        "reason": without_secrets(run.reason),
+        "samples": _samples_data(run),
+    }
 
 
 def _samples_data(run: StoredRun) -> list[Data]:
     return [
         {
-            "metric": sample.metric, "direction": str(sample.direction or ""),
-            "part": sample.part, "value": sample.value, "unit": str(sample.unit),
+            "metric": sample.metric,
+            "direction": str(sample.direction or ""),
+            "part": sample.part,
+            "value": sample.value,
+            "unit": str(sample.unit),
         }
         for sample in run.samples
-    ]  # fmt: skip
+    ]
 
 
 def run_details(store: Store, number: int) -> Data | None:
@@ -165,7 +198,7 @@ def run_details(store: Store, number: int) -> Data | None:
     facts: Mapping[str, str] = environments(store).get(run.environment, {})
     return {
         **run_data(run),
-        "definition": dict(run.definition),
+        "definition": run.definition.as_data(),
         "environment_facts": dict(facts),
         "evidence": dict(in_order(store.evidence(number))),
     }

@@ -16,8 +16,9 @@ from starlette.routing import Route
 from pvebench.judging import Verdicts
 from pvebench.metrics import Page
 from pvebench.model.status import WorkerStatus
+from pvebench.results import Results
 from pvebench.web.answers import SecureHeaders, our_fault, refuse
-from pvebench.web.board import Board
+from pvebench.web.door import Encodings
 from pvebench.web.pages import Pages
 
 
@@ -26,15 +27,19 @@ def _utc_now() -> datetime:
 
 
 def make_app(
-    *, page: Page, statuses: Callable[[], list[WorkerStatus]], board: Board,
-    now: Callable[[], datetime] = _utc_now, verdicts: Callable[[], Verdicts] = Verdicts,
-) -> Starlette:  # fmt: skip
+    *,
+    page: Page,
+    statuses: Callable[[], list[WorkerStatus]],
+    results: Results,
+    now: Callable[[], datetime] = _utc_now,
+    verdicts: Callable[[], Verdicts] = Verdicts,
+) -> Starlette:
     """Return the application.
 
     Args:
         page: what /metrics answers.
         statuses: what each worker does.
-        board: what the pages show.
+        results: what the pages show.
         now: the clock that the workers' times come from.
         verdicts: what was said last.
     """
@@ -60,12 +65,13 @@ def make_app(
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
-            *Pages(board, statuses, now, verdicts).routes(),
+            *Pages(results, statuses, now, verdicts).routes(),
         ],
         middleware=[
             Middleware(SecureHeaders),
+            Middleware(Encodings),
             # A large matrix is a megabyte of table; /metrics comes compressed already.
             Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4),
         ],
         exception_handlers={HTTPException: refuse, Exception: our_fault},
-    )  # fmt: skip
+    )

@@ -52,7 +52,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class EnvironmentMark:
     """A change of the environment: where, its number in the picture, when, and what changed."""
 
     at: float
@@ -69,7 +69,7 @@ class Chart:
     lines: tuple[Line, ...]
     value_ticks: tuple[Tick, ...]
     time_ticks: tuple[Tick, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[EnvironmentMark, ...]
     label: str
 
 
@@ -134,7 +134,7 @@ def chart(
             for moment in (start, start + (end - start) / 2, end)
         ),
         marks=tuple(
-            Mark(x(moment), number, iso(moment), show_moment(moment), text)
+            EnvironmentMark(x(moment), number, iso(moment), show_moment(moment), text)
             for number, (moment, text) in enumerate(changes, start=1)
         ),
         label=_chart_label(by_direction, unit, start, end),

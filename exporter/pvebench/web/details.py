@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
+from pvebench.results import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store import Point, Store, StoredRun
-from pvebench.web.board import METRICS, Number, main_metric, read_states, read_trends
 from pvebench.web.charts import Chart, chart
 from pvebench.web.facts import (
     SampleRow,
@@ -19,15 +19,9 @@ from pvebench.web.facts import (
     sample_rows,
     without_secrets,
 )
+from pvebench.web.numbers import Number, numbers_of
 from pvebench.web.present import case_url
-from pvebench.web.texts import (
-    iso,
-    outcome_text,
-    show_age,
-    show_moment,
-    show_span,
-    show_value,
-)
+from pvebench.web.texts import iso, outcome_text, show_age, show_moment, show_span, show_value
 
 CHART_RUNS: Final = 300
 LISTED_RUNS: Final = 50
@@ -55,6 +49,8 @@ class CaseView:
 
     Attributes:
         definition: group -> option -> text.
+        meant: what the case was before, if it once meant something else.
+        replaced_by: address of the case that its slugs mean now; empty: they mean this one.
         samples: of the last good run.
     """
 
@@ -64,6 +60,8 @@ class CaseView:
     title: str
     caveats: str
     definition: Mapping[str, Mapping[str, str]]
+    meant: str
+    replaced_by: str
     numbers: tuple[Number, ...]
     chart: Chart | None
     samples: tuple[SampleRow, ...]
@@ -97,25 +95,17 @@ class RunView:
     evidence: tuple[tuple[str, str], ...]
 
 
-def case_view(
-    store: Store, key: str, now: datetime, *, planned: Mapping[str, Any] | None = None
-) -> CaseView | None:
-    """Return the page of one case; None if it is neither known to the store nor planned.
-
-    Args:
-        planned: its definition, if a present pack has it.
-    """
-    state = read_states(store, [key]).get(key)
-    definition = planned if state is None else state.last.definition
+def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView | None:
+    """Return the page of one case; None if it is neither planned nor was ever tried."""
+    definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
         return None
-    metric, points = read_trends(store, {key: main_metric(definition)}, limit=CHART_RUNS).get(
-        key, ("", [])
-    )
+    trend = read_trends(store, {key: definition}, limit=CHART_RUNS).get(key, Trend())
+    points = trend.points
+    present = content.current()[definition.place]
     names = environments(store)
-    values = _values_by_run(metric, points)
-    good = None if state is None or state.good is None else store.run(state.good.number)
-    labels = definition["labels"]
+    values = _values_by_run(trend.metric, points)
+    good = None if state is None else state.good
 
     def row(run: StoredRun) -> RunRow:
         slug = names.get(run.environment, {}).get("environment", "")
@@ -123,16 +113,20 @@ def case_view(
 
     return CaseView(
         key=key,
-        slug=f"{labels['scenario']}/{labels['workload']}",
-        node=labels["node"],
-        title=definition["workload"]["title"],
-        caveats=", ".join(definition["workload"].get("caveats", ())),
+        slug=definition.name,
+        node=definition.node,
+        title=definition.title,
+        caveats=", ".join(definition.beside),
         definition=definition_texts(definition),
-        numbers=() if state is None else state.numbers,
-        chart=chart(points, METRICS[metric], changes=_changes(points, names)) if points else None,
+        meant=next((one.text for one in content.definition_changes() if one.key == key), ""),
+        replaced_by="" if present == key else case_url(present),
+        numbers=numbers_of(content.trends.get(key)),
+        chart=chart(points, MAIN_METRICS[trend.metric], changes=_changes(points, names))
+        if points
+        else None,
         samples=() if good is None else sample_rows(good.samples),
         good=None if good is None else row(good),
-        runs=tuple(row(run) for run in store.history.runs(limit=LISTED_RUNS, case_key=key)),
+        runs=tuple(row(run) for run in store.runs(limit=LISTED_RUNS, case_key=key)),
     )
 
 
@@ -163,17 +157,23 @@ def run_view(store: Store, number: int) -> RunView | None:
 def run_row(run: StoredRun, now: datetime, *, values: str, environment: str) -> RunRow:
     """Return a run as a row of a list."""
     return RunRow(
-        number=run.number, pass_number=run.pass_number, outcome=outcome_text(run.outcome),
-        good=run.outcome.value == "ok", reason=without_secrets(run.reason), values=values,
-        environment=environment, finished=iso(run.finished), moment=show_moment(run.finished),
+        number=run.number,
+        pass_number=run.pass_number,
+        outcome=outcome_text(run.outcome),
+        good=run.outcome.value == "ok",
+        reason=without_secrets(run.reason),
+        values=values,
+        environment=environment,
+        finished=iso(run.finished),
+        moment=show_moment(run.finished),
         age=show_age((now - run.finished).total_seconds()),
-    )  # fmt: skip
+    )
 
 
 def _values_by_run(metric: str, points: Sequence[Point]) -> dict[int, str]:
     found: dict[int, list[str]] = {}
     for point in points:
-        text = f"{point.direction} {show_value(point.value, METRICS[metric])}"
+        text = f"{point.direction} {show_value(point.value, MAIN_METRICS[metric])}"
         found.setdefault(point.run, []).append(text)
     return {number: ", ".join(texts) for number, texts in found.items()}
 

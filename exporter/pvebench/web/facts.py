@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from pvebench.model.definition import Definition
 from pvebench.model.run import Sample
 from pvebench.store import Store
 from pvebench.web.texts import show_value
 
-EVIDENCE_FIRST: Final = ("effective", "error", "job.fio", "command", "output")
+EVIDENCE_FIRST: Final = ("effective", "error", "stuck", "job.fio", "command", "output")
 _SECRETS: Final = re.compile(
     r"(?P<name>PVEAPIToken=|PVEAuthCookie=|CSRFPreventionToken[=:]\s*"
     r"|\b(?:password|passphrase|api[_-]?key)\b[\"']?\s*[=:]\s*)"
@@ -57,13 +58,15 @@ def environments(store: Store) -> dict[str, dict[str, str]]:
     }
 
 
-def definition_texts(definition: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def definition_texts(definition: Definition) -> dict[str, dict[str, str]]:
     """Return a definition as group -> option -> text, whatever options there are."""
-    workload = definition["workload"]
-    plain = {key: value for key, value in workload.items() if key != "parameters"}
+    data = definition.as_data()
+    workload = data["workload"]
+    plain = {key: value for key, value in workload.items() if key not in ("parameters", "steady")}
+    own = {"scale": definition.scale} if definition.scale != 1.0 else {}
     groups = {
-        "Scenario": {**definition["labels"], **definition["scenario"]},
-        "Workload": {**plain, **workload["parameters"]},
+        "Scenario": {**data["labels"], **data["scenario"]},
+        "Workload": {**plain, **data["workload"]["parameters"], **own},
     }
     return {
         group: {key: _option(value) for key, value in options.items()}

@@ -17,9 +17,9 @@ from pvebench.judging.data import verdicts_data
 from pvebench.judging.rows import COLUMNS, verdict_row, verdict_sign
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
+from pvebench.results import Results, View
 from pvebench.web import api
 from pvebench.web.answers import Memo, Refused, only
-from pvebench.web.board import Board, Content
 from pvebench.web.details import case_view, run_view
 from pvebench.web.present import case_url
 from pvebench.web.render import KINDS, STATIC, render
@@ -37,7 +37,7 @@ _NEVER_KEPT: Final = {"cache-control": "no-cache"}
 
 
 class Pages:
-    """Endpoints over a board.
+    """Endpoints over the results.
 
     Args:
         statuses: what each worker does.
@@ -46,10 +46,13 @@ class Pages:
     """
 
     def __init__(
-        self, board: Board, statuses: Callable[[], list[WorkerStatus]], now: Callable[[], datetime],
+        self,
+        results: Results,
+        statuses: Callable[[], list[WorkerStatus]],
+        now: Callable[[], datetime],
         verdicts: Callable[[], Verdicts] = Verdicts,
-    ) -> None:  # fmt: skip
-        self._board = board
+    ) -> None:
+        self._results = results
         self._statuses = statuses
         self._now = now
         self._verdicts = verdicts
@@ -72,8 +75,8 @@ class Pages:
             Route("/api/v1/runs/{number}", self.run_data),
         ]
 
-    def _once(self, name: str, make: Callable[[Content, list[WorkerStatus], datetime], str]) -> str:
-        content, statuses, now = self._board.content(), self._statuses(), self._now()
+    def _once(self, name: str, make: Callable[[View, list[WorkerStatus], datetime], str]) -> str:
+        content, statuses, now = self._results.now, self._statuses(), self._now()
         verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
         key = (content.version, verdicts.version, verdicts.decisions, statuses, fresh)
         return self._memo.get(name, key, lambda: make(content, statuses, now))
@@ -81,7 +84,7 @@ class Pages:
     def index(self, _: Request) -> Response:
         """`/`."""
 
-        def make(content: Content, statuses: list[WorkerStatus], now: datetime) -> str:
+        def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
             page = index_view(content, statuses, now, self._verdicts())
             return render("index.html", page=page, simulated=page.simulated, here="/")
 
@@ -89,28 +92,29 @@ class Pages:
 
     def case(self, request: Request) -> Response:
         """`/cases/<key>`."""
-        key, content = request.path_params["key"], self._board.content()
-        planned = content.planned.get(key)
-        definition = planned.definition if planned else None
-        page = case_view(self._board.store, key, self._now(), planned=definition)
+        key, content = request.path_params["key"], self._results.now
+        page = case_view(self._results.store, content, key, self._now())
         if page is None:
             raise _no_case(key)
         judged = [
             (verdict_sign(one.state), verdict_row(one)) for one in self._verdicts().of_case(key)
         ]
         values = {
-            "url": case_url(key), "simulated": content.simulated, "here": "",
-            "judged": judged, "columns": COLUMNS,
-        }  # fmt: skip
+            "url": case_url(key),
+            "simulated": content.simulated,
+            "here": "",
+            "judged": judged,
+            "columns": COLUMNS,
+        }
         return _html(render("case.html", page=page, **values))
 
     def run(self, request: Request) -> Response:
         """`/runs/<number>`."""
         number = _number(request)
-        page = run_view(self._board.store, number)
+        page = run_view(self._results.store, number)
         if page is None:
             raise _no_run(number)
-        simulated = self._board.content().simulated
+        simulated = self._results.now.simulated
         return _html(render("run.html", page=page, simulated=simulated, here=""))
 
     def static(self, request: Request) -> Response:
@@ -128,13 +132,13 @@ class Pages:
     def status_data(self, request: Request) -> Response:
         """`/api/v1/status`."""
         only(request, ())
-        return _json(api.status_data(self._statuses(), self._board.content(), self._now()))
+        return _json(api.status_data(self._statuses(), self._results.now, self._now()))
 
     def results_data(self, request: Request) -> Response:
         """`/api/v1/results`."""
         only(request, ())
 
-        def make(content: Content, _: list[WorkerStatus], now: datetime) -> str:
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
             return json.dumps(api.results_data(content, now))
 
         return _json_text(self._once("results", make))
@@ -143,7 +147,7 @@ class Pages:
         """`/api/v1/cases/<key>`."""
         only(request, ())
         key = request.path_params["key"]
-        data = api.case_data(self._board.store, self._board.content(), key, self._now())
+        data = api.case_data(self._results.store, self._results.now, key, self._now())
         if data is None:
             raise _no_case(key)
         return _json(data)
@@ -152,7 +156,7 @@ class Pages:
         """`/api/v1/verdict`."""
         only(request, ())
 
-        def make(content: Content, _: list[WorkerStatus], now: datetime) -> str:
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
             head = {"now": iso(now), "simulated": content.simulated}
             return json.dumps({**head, **verdicts_data(self._verdicts())})
 
@@ -161,17 +165,18 @@ class Pages:
     def runs_data(self, request: Request) -> Response:
         """`/api/v1/runs`, newest first."""
         given = only(request, ("limit", "outcome", "case"))
-        runs = self._board.store.history.runs(
-            limit=_limit(given.get("limit")), outcome=_outcome(given.get("outcome")),
+        runs = self._results.store.runs(
+            limit=_limit(given.get("limit")),
+            outcome=_outcome(given.get("outcome")),
             case_key=given.get("case"),
-        )  # fmt: skip
+        )
         return _json({"runs": [api.run_data(run) for run in runs]})
 
     def run_data(self, request: Request) -> Response:
         """`/api/v1/runs/<number>`."""
         only(request, ())
         number = _number(request)
-        data = api.run_details(self._board.store, number)
+        data = api.run_details(self._results.store, number)
         if data is None:
             raise _no_run(number)
         return _json(data)

@@ -120,9 +120,13 @@ def _elapsed_text(elapsed: float, expected: float) -> str:
 def _cycle_view(cycle: CycleStatus, now: datetime) -> CycleView:
     running = cycle.done < cycle.planned
     return CycleView(
-        number=cycle.number, pack=cycle.pack, done=cycle.done, planned=cycle.planned,
-        failed=cycle.failed, ends=moment(cycle.expected_end, now) if running else None,
-    )  # fmt: skip
+        number=cycle.number,
+        pack=cycle.pack,
+        done=cycle.done,
+        planned=cycle.planned,
+        failed=cycle.failed,
+        ends=moment(cycle.expected_end, now) if running else None,
+    )
 
 
 def expected_starts(status: WorkerStatus, now: datetime) -> list[datetime]:

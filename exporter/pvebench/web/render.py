@@ -6,9 +6,8 @@ import hashlib
 from importlib.resources import files
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pvebench import __version__
+from pvebench.report.html import templates_of
 
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVIDENCE_TITLES: Final = {
@@ -37,14 +36,7 @@ def asset(name: str) -> str:
     return f"/static/{name}?v={hashlib.sha256(STATIC[name]).hexdigest()[:12]}"
 
 
-_ENVIRONMENT: Final = Environment(
-    loader=PackageLoader("pvebench.web"),
-    # All of it: reasons, titles and evidence come from outside.
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_ENVIRONMENT: Final = templates_of("pvebench.web")
 _ENVIRONMENT.globals |= {"asset": asset, "version": __version__, "titles": EVIDENCE_TITLES}
 
 

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from pvebench.errors import PortInUse
+from pvebench.web.door import HEAD_BYTES, BoundedProtocol
 
 
 def listen(address: str) -> socket.socket:
@@ -42,7 +43,15 @@ class WebServer:
     """Serves an application on an open socket from its own thread, until closed."""
 
     def __init__(self, app: ASGIApp, opened: socket.socket) -> None:
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+        )
         self._server = uvicorn.Server(config)
         self._socket = opened
         self._thread = threading.Thread(target=self._serve, name="pvebench-web", daemon=True)

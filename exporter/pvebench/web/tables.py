@@ -6,18 +6,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from pvebench.analysis.verdict import Verdict
-from pvebench.analysis.wording import change_text
+from pvebench.analysis.words import change_text
 from pvebench.judging.rows import verdict_sign
+from pvebench.model.definition import Definition
+from pvebench.model.disk import Cache
 from pvebench.model.run import Outcome
-from pvebench.web.board import CaseState, Content, Number, PlannedCase
+from pvebench.results import PlannedCase, View
+from pvebench.store import CaseRecord
+from pvebench.web.numbers import Number, figure_of, numbers_of
 from pvebench.web.present import case_url
 from pvebench.web.texts import iso, outcome_text, show_age
 
 STALE_INTERVALS: Final = 2
-CACHES: Final = ("none", "directsync", "writethrough", "writeback", "unsafe")
+CACHES: Final = tuple(map(str, Cache))
 """From the safest to the least safe; others follow by name."""
 
 
@@ -68,14 +72,14 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def shown_cases(content: Content) -> dict[str, Mapping[str, Any]]:
+def shown_cases(content: View) -> dict[str, Definition]:
     """Return key -> definition: of the present packs, or of all results where no pack is known."""
     if content.planned:
         return {key: case.definition for key, case in content.planned.items()}
-    return {key: state.last.definition for key, state in content.states.items()}
+    return {key: content.cases[key].definition for key in content.current().values()}
 
 
-def is_stale(planned: PlannedCase | None, state: CaseState, now: datetime) -> bool:
+def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> bool:
     """Return whether a case's last good run is older than two of its intervals."""
     if planned is None or state.good is None:
         return False
@@ -84,18 +88,16 @@ def is_stale(planned: PlannedCase | None, state: CaseState, now: datetime) -> bo
 
 
 def tables_view(
-    content: Content, shown: Mapping[str, Mapping[str, Any]], now: datetime,
-    changed: Mapping[str, Verdict],
-) -> tuple[Table, ...]:  # fmt: skip
+    content: View, shown: Mapping[str, Definition], now: datetime, changed: Mapping[str, Verdict]
+) -> tuple[Table, ...]:
     """Return the tables of the shown cases, in a stable order.
 
     Args:
         changed: case key -> what is confirmed of it.
     """
-    groups: dict[tuple[str, str, str, str], dict[str, Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str, str, str], dict[str, Definition]] = {}
     for key, definition in shown.items():
-        labels = definition["labels"]
-        group = (labels["node"], labels["storage"], labels["workload"], labels["format"])
+        group = (definition.node, definition.storage, definition.workload, definition.format)
         groups.setdefault(group, {})[key] = definition
     several = len({node for node, *_ in groups}) > 1
     return tuple(
@@ -105,22 +107,22 @@ def tables_view(
 
 
 def _table(
-    content: Content, group: tuple[str, str, str, str], cases: Mapping[str, Mapping[str, Any]],
-    now: datetime, changed: Mapping[str, Verdict], *, name_node: bool,
-) -> Table:  # fmt: skip
+    content: View,
+    group: tuple[str, str, str, str],
+    cases: Mapping[str, Definition],
+    now: datetime,
+    changed: Mapping[str, Verdict],
+    *,
+    name_node: bool,
+) -> Table:
     node, storage, _, form = group
     grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
     title = ""
     for key, definition in cases.items():
-        labels = definition["labels"]
-        title = str(definition["workload"]["title"])
-        cell = _cell(
-            key, content.planned.get(key), content.states.get(key), now, changed.get(key)
-        )  # fmt: skip
-        row = grid.setdefault((labels["bus"], other_options(labels)), {})
-        # Two cases in one cell are two definitions of one slug: the younger result counts.
-        if labels["cache"] not in row or cell.finished > row[labels["cache"]].finished:
-            row[labels["cache"]] = cell
+        title = definition.title
+        cell = _cell(content, key, now, changed.get(key))
+        row = grid.setdefault((definition.bus, other_options(definition.labels)), {})
+        row[definition.cache] = cell
     caches = sorted({cache for row in grid.values() for cache in row}, key=_cache_order)
     place = f"storage {storage}, format {form}"
     return Table(
@@ -149,10 +151,8 @@ def other_options(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(part for part in tail.split(".") if part)
 
 
-def _cell(
-    key: str, planned: PlannedCase | None, state: CaseState | None, now: datetime,
-    changed: Verdict | None,
-) -> Cell:  # fmt: skip
+def _cell(content: View, key: str, now: datetime, changed: Verdict | None) -> Cell:
+    state = content.cases.get(key)
     if state is None:
         return Cell(
             url=case_url(key), numbers=(), absent="not measured yet", age="", finished="", notes=()
@@ -161,13 +161,16 @@ def _cell(
     if state.last.outcome is not Outcome.OK:
         word = outcome_text(state.last.outcome)
         notes.append(Note("×", word, f"/runs/{state.last.number}"))
-    if is_stale(planned, state, now):
+    definition = content.definition(key)
+    if definition is not None and definition.is_warm:
+        notes.append(Note("~", "warm cache"))
+    if is_stale(content.planned.get(key), state, now):
         notes.append(Note("!", "stale"))
     good = state.good
     return Cell(
         url=case_url(key),
-        numbers=state.numbers,
-        absent=state.figure or "no result",
+        numbers=numbers_of(content.trends.get(key)),
+        absent=figure_of(state) or "no result",
         age="" if good is None else show_age((now - good.finished).total_seconds()),
         finished="" if good is None else iso(good.finished),
         notes=tuple(notes),

@@ -8,7 +8,7 @@ from typing import Final
 
 from pvebench.model.run import Outcome, Unit
 from pvebench.model.status import Phase, State
-from pvebench.model.units import show_bytes
+from pvebench.model.units import show_bytes, show_rate
 
 STATES: Final[dict[State, str]] = {
     State.IDLE: "waiting",
@@ -66,7 +66,7 @@ def show_latency(seconds: float) -> str:
 
 _SHOW: Final[dict[Unit, Callable[[float], str]]] = {
     Unit.IOPS: lambda value: f"{_count(value)} IOPS",
-    Unit.BYTES_PER_SECOND: lambda value: f"{show_bytes(value)}/s",
+    Unit.BYTES_PER_SECOND: show_rate,
     Unit.BYTES: show_bytes,
     Unit.SECONDS: show_latency,
     Unit.RATIO: lambda value: f"{value * 100:.3g} %",

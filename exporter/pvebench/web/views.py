@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pvebench.analysis.wording import sentence
+from pvebench.analysis.words import sentence
 from pvebench.judging import Verdicts
 from pvebench.judging.headline import headline
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
+from pvebench.results import View
 from pvebench.store import StoredRun
-from pvebench.web.board import Content
 from pvebench.web.facts import without_secrets
 from pvebench.web.present import WorkerView, case_url, worker_view
 from pvebench.web.tables import Table, is_stale, shown_cases, tables_view
@@ -47,6 +47,7 @@ class Index:
         verdict: whether anything got slower, in one sentence.
         alarm: whether that wants a look.
         changes: further sentences, the newest first.
+        redefined: which cases mean something else than before, the newest change first.
         advice: what to know or do while there is no result; empty otherwise.
     """
 
@@ -61,14 +62,12 @@ class Index:
     verdict: str
     alarm: bool
     changes: tuple[str, ...]
+    redefined: tuple[str, ...]
     advice: str
 
 
 def index_view(
-    content: Content,
-    statuses: Sequence[WorkerStatus],
-    now: datetime,
-    verdicts: Verdicts = UNJUDGED,
+    content: View, statuses: Sequence[WorkerStatus], now: datetime, verdicts: Verdicts = UNJUDGED
 ) -> Index:
     """Return the page at `/`."""
     shown = shown_cases(content)
@@ -81,28 +80,30 @@ def index_view(
         counts=_counts(content, list(shown), now),
         tables=tables_view(content, shown, now, verdicts.standing()),
         failures=tuple(failure_view(run, now) for run in content.failures),
-        elsewhere=len(content.states.keys() - shown.keys()),
-        verdict=headline(verdicts) if content.states else "",
+        elsewhere=len(content.cases.keys() - shown.keys()),
+        verdict=headline(verdicts) if content.cases else "",
         alarm=bool(verdicts.regressions),
         changes=tuple(sentence(one) for one in verdicts.findings[:CHANGES]),
-        advice="" if content.states else _advice(workers),
+        redefined=tuple(one.text for one in content.definition_changes()[:CHANGES]),
+        advice="" if content.cases else _advice(workers),
     )
 
 
 def failure_view(run: StoredRun, now: datetime) -> Failure:
     """Return a run that is not ok, as one line."""
     return Failure(
-        number=run.number, case=f"{run.scenario}/{run.workload}", url=case_url(run.case_key),
+        number=run.number,
+        case=f"{run.scenario}/{run.workload}",
+        url=case_url(run.case_key),
         outcome=outcome_text(run.outcome),
         reason=without_secrets(run.reason) or "no reason was recorded",
-        age=show_age((now - run.finished).total_seconds()), finished=iso(run.finished),
-    )  # fmt: skip
+        age=show_age((now - run.finished).total_seconds()),
+        finished=iso(run.finished),
+    )
 
 
-def _counts(content: Content, keys: Sequence[str], now: datetime) -> tuple[tuple[int, str], ...]:
-    tried = [
-        (content.planned.get(key), content.states[key]) for key in keys if key in content.states
-    ]
+def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[int, str], ...]:
+    tried = [(content.planned.get(key), content.cases[key]) for key in keys if key in content.cases]
     counts = (
         (len(keys), "case" if len(keys) == 1 else "cases"),
         (sum(state.good is not None for _, state in tried), "with a result"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.workloads.base import Estimate, Job, Parsed, Room, Target
+from pvebench.workloads.base import Estimate, Job, Parsed, Played, Room, Target, ToolOptions
 from pvebench.workloads.bonnie import Bonnie
 from pvebench.workloads.dd import Dd
 from pvebench.workloads.fio import Fio
@@ -13,7 +13,7 @@ from pvebench.workloads.ioping import Ioping
 from pvebench.workloads.still import Boot, Idle
 from pvebench.workloads.sysbench import Sysbench
 
-__all__ = ["ROOMS", "Estimate", "Job", "Parsed", "Room", "Target"]
+__all__ = ["ROOMS", "Estimate", "Job", "Parsed", "Played", "Room", "Target", "ToolOptions"]
 
 ROOMS: Final[dict[str, Room]] = {
     room.tool: room

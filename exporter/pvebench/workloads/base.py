@@ -6,10 +6,16 @@ raw output into samples.
 
 from __future__ import annotations
 
+import random
+import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Protocol
 
+from pydantic import AfterValidator, Field, StrictInt, StrictStr
+
+from pvebench.fields import Strict
 from pvebench.model.run import Sample
 from pvebench.model.workload import Workload
 
@@ -92,6 +98,51 @@ class Parsed:
     notes: tuple[str, ...] = ()
 
 
+class PlayDisk(Protocol):
+    """A disk that does not exist, on which tools are only played (driver `simulated`).
+
+    Attributes:
+        name: what distinguishes it from others.
+        rng: whatever varies, varies by it.
+    """
+
+    name: str
+    rng: random.Random
+
+    def iops(self, direction: str, *, bs: int, depth: float = 1, fsync: bool = False) -> float:
+        """Return the I/O per second that it gives, without noise."""
+
+    def rate(self, direction: str, *, bs: int, depth: float = 1) -> float:
+        """Return the I/O per second that it gives this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What a tool would have done on a disk that does not exist.
+
+    Attributes:
+        seconds: from the tool's first I/O to its end.
+        output: path of its result; empty: none.
+        text: what would stand in there.
+        logs: path -> text of its further files.
+        flushes_per_second: what QEMU would see of its syncs.
+        moves_data: whether it does any I/O.
+    """
+
+    seconds: float
+    output: str = ""
+    text: str = ""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    flushes_per_second: float = 0.0
+    moves_data: bool = True
+
+
+def written_to(argv: list[str], name: str) -> str:
+    """Return the file `name` that a shell command writes its output to; empty: it has none."""
+    found = re.search(rf">(\S+/{re.escape(name)})\b", argv[-1])
+    return found[1] if found else ""
+
+
 def program(name: str) -> str:
     """Return shell text that stands for a program's own file.
 
@@ -109,29 +160,55 @@ def own_bytes(workload: Workload, target_bytes: int) -> int:
     return min(int(workload.parameters["size"]), target_bytes)
 
 
+def _line(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"{text!r} is not a line of text")
+    return text.strip()
+
+
+class ToolOptions(Strict):
+    """What a pack may say to every tool; a tool's own options and their rules are a class below.
+
+    A rule about several options raises ValueError, `option: what is wrong`.
+
+    Attributes:
+        version: raised when the definition changes, since old results no longer compare.
+        title: for people; None: made from the slug.
+    """
+
+    version: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
+    title: Annotated[StrictStr, AfterValidator(_line)] | None = None
+
+    @abstractmethod
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload that the options mean; the times are the pack's."""
+
+    def slug(self, *parts: str) -> str:
+        """Return the parts that are not empty, joined; `@n` from the second definition on."""
+        return "-".join(filter(None, parts)) + (f"@{self.version}" if self.version != 1 else "")
+
+    def heading(self, slug: str) -> str:
+        """Return the pack's title, or the slug spaced out."""
+        return self.title or slug.replace("-", " ")
+
+
 class Room(Protocol):
     """One benchmark tool.
 
     Attributes:
         tool: its name in packs.
+        options: what a pack may say to it.
         open_ended: whether the same load can go on for any time, so that one can wait until it
             is steady.
         fresh_boot: whether the VM must be powered on for each run.
+        seconds_step: last digit of the times that it prints, where that is much.
     """
 
     tool: str
-    open_ended: bool
-    fresh_boot: bool
-
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload that a pack's options mean.
-
-        Raises:
-            ValueError: an option is unknown, has the wrong type or makes no sense; the
-                message starts with the option's name and a colon.
-        """
+    options: type[ToolOptions]
+    open_ended: bool = False
+    fresh_boot: bool = False
+    seconds_step: float = 0.0
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return expected time in seconds and bytes written for one run."""
@@ -145,4 +222,10 @@ class Room(Protocol):
         Raises:
             OutputUnreadable: truncated or not of the expected form.
             ToolFailed: the tool itself reports an error.
+        """
+
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return what would come of a command; None: it is not one of this tool's.
+
+        It knows of a job only its command and its files, as the real tool does.
         """

@@ -10,55 +10,80 @@ from __future__ import annotations
 import csv
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, StrictBool
 
 from pvebench.errors import OutputUnreadable
+from pvebench.fields import Size
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
-from pvebench.workloads.base import Estimate, Job, Parsed, Target, own_bytes
-from pvebench.workloads.given import Given, slug
+from pvebench.workloads.base import (
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Room,
+    Target,
+    ToolOptions,
+    own_bytes,
+    written_to,
+)
 
-OPTIONS: Final = ("size", "direct")
 PASSES: Final = 5
 """How often the file's size is moved: written, read and rewritten, read, and the seeks."""
 ASSUMED_BYTES_PER_SECOND: Final = 50 * MIB
 _FLOOR_BYTES_PER_SECOND: Final = 500_000
 _VERSION: Final = "1.98"
 _COLUMNS: Final = {
-    "write": 11, "write_cpu": 12, "rewrite": 13, "rewrite_cpu": 14,
-    "read": 17, "read_cpu": 18, "seeks": 19, "seeks_cpu": 20,
-}  # fmt: skip
+    "write": 11,
+    "write_cpu": 12,
+    "rewrite": 13,
+    "rewrite_cpu": 14,
+    "read": 17,
+    "read_cpu": 18,
+    "seeks": 19,
+    "seeks_cpu": 20,
+}
 """Field of the CSV line, counted from 0; speeds in KiB/s, CPU in per cent."""
 _TOO_QUICK: Final = "+++"
 
 
-class Bonnie:
-    """The room of bonnie++, a `Room`. It has no state."""
+def _whole_mib(size: int) -> int:
+    if size % MIB:
+        raise ValueError(f"{size} bytes is not a whole number of MiB")
+    return size
+
+
+class BonnieOptions(ToolOptions):
+    """What a pack says to bonnie++. The pack's times do not matter: a file's size is moved."""
+
+    size: Annotated[Size, Field(ge=16 * MIB, le=1 << 50), AfterValidator(_whole_mib)]
+    direct: StrictBool = False
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload; its files are its own, through the guest's cache or past it."""
+        slug = self.slug("bonnie", format_size(self.size), "direct" if self.direct else "")
+        return Workload(
+            slug=slug,
+            tool=Bonnie.tool,
+            title=self.heading(slug),
+            parameters={"size": self.size, "direct": self.direct, "version": self.version},
+            directions=(Direction.READ, Direction.WRITE),
+            ramp_seconds=0.0,
+            runtime_seconds=0.0,
+            place=Place.DIRECTORY,
+            caveats=(Caveat.ZEROES,) if self.direct else (Caveat.CACHE, Caveat.ZEROES),
+        )
+
+
+class Bonnie(Room):
+    """The room of bonnie++. It has no state."""
 
     tool = "bonnie++"
-    open_ended = False
-    fresh_boot = False
-
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload. The pack's times do not matter: a file's size is moved."""
-        given = Given(self.tool, options, OPTIONS)
-        size = given.size("size", default=None, low=16 * MIB, high=1 << 50)
-        if size % MIB:
-            raise ValueError(f"size: {size} bytes is not a whole number of MiB")
-        direct = given.yes("direct", default=False)
-        name = slug(
-            "bonnie", format_size(size), "direct" if direct else "", version=given.version()
-        )
-        return Workload(
-            slug=name, tool=self.tool, title=given.title(name),
-            parameters={"size": size, "direct": direct, "version": given.version()},
-            directions=(Direction.READ, Direction.WRITE), ramp_seconds=0.0, runtime_seconds=0.0,
-            place=Place.DIRECTORY,
-            caveats=(Caveat.ZEROES,) if direct else (Caveat.CACHE, Caveat.ZEROES),
-        )  # fmt: skip
+    options = BonnieOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the time at a usual speed; the file is written twice."""
@@ -71,19 +96,34 @@ class Bonnie:
         size = own_bytes(workload, target.size_bytes)
         directory = f"{target.scratch}/bonnie"
         argv = [
-            "bonnie++", "-d", directory, "-s", str(size // MIB), "-r", "1",
-            "-n", "0", "-f", "-q", "-m", "pvebench",
-        ]  # fmt: skip
+            "bonnie++",
+            "-d",
+            directory,
+            "-s",
+            str(size // MIB),
+            "-r",
+            "1",
+            "-n",
+            "0",
+            "-f",
+            "-q",
+            "-m",
+            "pvebench",
+        ]
         argv += ["-D"] if parameters["direct"] else []
         # bonnie++ refuses to be root unless it is told so.
         command = f'exec {shlex.join(argv)} -u "$(id -u)" >{shlex.quote(output)}'
         return Job(
-            argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
+            argv=["/bin/sh", "-c", command],
+            files={output: b""},
+            output=output,
+            work=target.work,
             deadline_seconds=PASSES * size / _FLOOR_BYTES_PER_SECOND + 120,
-            timed=False, drop_guest_cache=True,
+            timed=False,
+            drop_guest_cache=True,
             prepare=(("rm", "-rf", directory), ("mkdir", directory)),
             cleanup=("rm", "-rf", directory),
-        )  # fmt: skip
+        )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in bonnie++'s CSV line. Raises as `Room.parse`."""
@@ -102,6 +142,17 @@ class Bonnie:
         if seeks is not None:
             samples.append(Sample("seeks", None, seeks, Unit.IOPS))
         return Parsed(samples=tuple(samples), notes=tuple(notes))
+
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return what bonnie++ would print of a command; see `Room.play`."""
+        output = written_to(argv, "bonnie.csv")
+        if not output:
+            return None
+        read, write = (round(disk.rate(name, bs=MIB, depth=8) * KIB) for name in ("read", "write"))
+        seeks = disk.rate("read", bs=8 * KIB, depth=4)
+        fields = ["1.98", "2.00a", "pvebench", "1", "0", "64M", "", "8192", "5", "", "", write, 30]
+        fields += [write // 2, 30, "", "", read, 30, f"{seeks:.1f}", 30]
+        return Played(seconds=10.0, output=output, text=",".join(map(str, fields)) + "\n")
 
 
 def _row(output: str) -> list[str]:

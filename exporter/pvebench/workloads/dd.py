@@ -11,16 +11,28 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.fields import Size
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload
-from pvebench.workloads.base import Estimate, Job, Parsed, Target, program
-from pvebench.workloads.given import Given, slug
+from pvebench.workloads.base import (
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Room,
+    Target,
+    ToolOptions,
+    program,
+    written_to,
+)
 
-OPTIONS: Final = ("rw", "bs", "count", "direct", "sync", "flush", "input")
 POOL_BYTES: Final = 16 * MIB
 """Random data that is written again and again: larger than any storage's record."""
 ASSUMED_BYTES_PER_SECOND: Final = 100 * MIB
@@ -32,43 +44,59 @@ _TOTAL: Final = re.compile(
 _BLOCKS: Final = re.compile(r"^(?P<whole>\d+)\+(?P<partial>\d+) \S+ \S+$", re.MULTILINE)
 
 
-class Dd:
-    """The room of dd, a `Room`. It has no state."""
+class DdOptions(ToolOptions):
+    """What a pack says to dd. The pack's times do not matter: a count of blocks is copied.
+
+    Attributes:
+        count: of blocks; 0: as many as fit.
+        flush: what is done before dd ends.
+    """
+
+    rw: Literal["read", "write"]
+    bs: Annotated[Size, Field(ge=512, le=64 * MIB)] = MIB
+    count: Annotated[StrictInt, Field(ge=0, le=1_000_000_000)] = 0
+    direct: StrictBool = False
+    sync: StrictBool = False
+    flush: Literal["none", "fdatasync", "fsync"] = "none"
+    input: Literal["random", "zero"] = "random"
+
+    @model_validator(mode="after")
+    def _reads_write_nothing(self) -> DdOptions:
+        writes = self.sync or self.flush != "none" or self.input != "random"
+        if self.rw == "read" and writes:
+            raise ValueError("rw: read writes nothing: no sync, flush or input")
+        return self
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload, with what a careless dd does not measure among its caveats."""
+        slug = self.slug(
+            f"dd-{self.rw}-{format_size(self.bs)}",
+            f"n{self.count}" if self.count else "",
+            "direct" if self.direct else "",
+            "sync" if self.sync else "",
+            self.flush if self.flush != "none" else "",
+            "zero" if self.input == "zero" else "",
+        )
+        forced = self.direct or self.sync or self.flush != "none"
+        caveats = [Caveat.CACHE] if self.rw == "write" and not forced else []
+        caveats += [Caveat.ZEROES] if self.input == "zero" else []
+        return Workload(
+            slug=slug,
+            tool=Dd.tool,
+            title=self.heading(slug),
+            parameters={**self.model_dump(exclude={"title"}), "iodepth": 1, "numjobs": 1},
+            directions=(Direction(self.rw),),
+            ramp_seconds=0.0,
+            runtime_seconds=0.0,
+            caveats=tuple(caveats),
+        )
+
+
+class Dd(Room):
+    """The room of dd. It has no state."""
 
     tool = "dd"
-    open_ended = False
-    fresh_boot = False
-
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload. The pack's times do not matter: a count of blocks is copied."""
-        given = Given(self.tool, options, OPTIONS)
-        rw = given.one_of("rw", ("read", "write"))
-        bs = given.size("bs", default=MIB, low=512, high=64 * MIB)
-        count = given.whole("count", default=0, low=0, high=1_000_000_000)
-        direct, sync = given.yes("direct", default=False), given.yes("sync", default=False)
-        flush = given.one_of("flush", ("none", "fdatasync", "fsync"), default="none")
-        source = given.one_of("input", ("random", "zero"), default="random")
-        if rw == "read" and (sync or flush != "none" or source != "random"):
-            raise ValueError("rw: read writes nothing: no sync, flush or input")
-        name = slug(
-            f"dd-{rw}-{format_size(bs)}", f"n{count}" if count else "", "direct" if direct else "",
-            "sync" if sync else "", flush if flush != "none" else "",
-            "zero" if source == "zero" else "", version=given.version(),
-        )  # fmt: skip
-        loose = rw == "write" and not (direct or sync or flush != "none")
-        caveats = [Caveat.CACHE] if loose else []
-        caveats += [Caveat.ZEROES] if source == "zero" else []
-        return Workload(
-            slug=name, tool=self.tool, title=given.title(name),
-            parameters={
-                "rw": rw, "bs": bs, "iodepth": 1, "numjobs": 1, "count": count, "direct": direct,
-                "sync": sync, "flush": flush, "input": source, "version": given.version(),
-            },
-            directions=(Direction(rw),), ramp_seconds=0.0, runtime_seconds=0.0,
-            caveats=tuple(caveats),
-        )  # fmt: skip
+    options = DdOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the time at a usual speed; a write writes what it copies."""
@@ -103,10 +131,15 @@ class Dd:
             command = f"while cat {shlex.quote(pool)}; do :; done 2>/dev/null | {copy}"
         moved = blocks * int(parameters["bs"])
         return Job(
-            argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
-            deadline_seconds=moved / _FLOOR_BYTES_PER_SECOND + 60, timed=False, prepare=prepare,
+            argv=["/bin/sh", "-c", command],
+            files={output: b""},
+            output=output,
+            work=target.work,
+            deadline_seconds=moved / _FLOOR_BYTES_PER_SECOND + 60,
+            timed=False,
+            prepare=prepare,
             drop_guest_cache=True,
-        )  # fmt: skip
+        )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in what dd says at its end. Raises as `Room.parse`."""
@@ -139,6 +172,20 @@ class Dd:
             notes=notes,
         )
 
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return what dd would say of a command; see `Room.play`."""
+        command, output = argv[-1], written_to(argv, "dd.txt")
+        if not output:
+            return None
+        operands = dict(re.findall(r"\b(bs|count)=(\d+)", command))
+        bs, count = int(operands["bs"]), int(operands["count"])
+        seconds = count / disk.rate("read" if "of=/dev/null" in command else "write", bs=bs)
+        text = (
+            f"{count}+0 records in\n{count}+0 records out\n"
+            f"{bs * count} bytes copied, {seconds:.6f} s, simulated\n"
+        )
+        return Played(seconds=seconds, output=output, text=text)
+
 
 def _blocks(workload: Workload, size_bytes: int) -> int:
     fitting = size_bytes // int(workload.parameters["bs"])
@@ -152,9 +199,11 @@ def _writing(workload: Workload, target: Target) -> list[str]:
     flags = ["seek_bytes", *(["direct"] if parameters["direct"] else [])]
     flags += ["dsync"] if parameters["sync"] else []
     return [
-        f"of={target.device}", f"seek={target.offset_bytes}", f"conv={','.join(conversions)}",
+        f"of={target.device}",
+        f"seek={target.offset_bytes}",
+        f"conv={','.join(conversions)}",
         f"oflag={','.join(flags)}",
-    ]  # fmt: skip
+    ]
 
 
 def _dd(operands: list[str], output: str) -> str:

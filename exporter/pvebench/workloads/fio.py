@@ -1,57 +1,184 @@
 """fio: the main tool. Random and sequential, mixed, synced; latency kept apart by kind.
 
-Options are in `fio_options.py`, job files in `fio_job.py`, parsing in `fio_parse.py`.
+Its options in a pack, their rules, and the slug that they make are here; job files are in
+`fio_job.py`, parsing in `fio_parse.py`, what the simulation makes of them in `fio_play.py`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from pvebench.errors import ToolFailed
-from pvebench.model.units import MIB
+from pvebench.fields import OneOf, Size
+from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import Estimate, Job, Parsed, Target
-from pvebench.workloads.fio_job import fill_job, measure_job
-from pvebench.workloads.fio_json import number, read_report
-from pvebench.workloads.fio_options import (
-    DIRECTIONS,
-    is_mixed,
-    resolve_options,
-    slug_of,
-    title_of,
+from pvebench.workloads.base import (
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Room,
+    Target,
+    ToolOptions,
 )
+from pvebench.workloads.fio_job import DIRECTIONS, fill_job, is_mixed, is_random, measure_job
+from pvebench.workloads.fio_json import number, read_report
 from pvebench.workloads.fio_parse import parse
+from pvebench.workloads.fio_play import play
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
+ENGINES: Final = ("libaio", "io_uring", "psync")
+MIX_DEFAULT: Final = 50
+_SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z")
+_ZONED: Final = re.compile(r"zoned:\d+/\d+(:\d+/\d+)*\Z")
 ASSUMED_BYTES_PER_SECOND: Final = 1000 * MIB
 ASSUMED_IOPS: Final = 100_000
 """A fast NVMe drive behind virtio; real writes stay below, which is right for a wear guard."""
 
 
-class Fio:
-    """The room of fio, a `Room`. It has no state."""
+def _power_of_two(size: int) -> int:
+    if not 512 <= size <= 64 * MIB or size & (size - 1):
+        raise ValueError(f"{size} bytes is not a power of two from 512 to 64M")
+    return size
 
-    tool = "fio"
-    open_ended = True
-    fresh_boot = False
 
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload that a pack's options mean. Raises ValueError, `option: …`."""
-        parameters = resolve_options(options)
-        slug = slug_of(parameters)
+def _distribution(text: str) -> str:
+    if text != "random" and not _makes_sense(text):
+        raise ValueError(
+            f"{text!r} is not one of random, zipf:THETA (above 0, not 1), "
+            f"pareto:POWER (between 0 and 1), normal:DEVIATION (percent, below 100), "
+            f"zoned:ACCESS/AREA:ACCESS/AREA… (percent, each summing to 100)"
+        )
+    return text
+
+
+def _makes_sense(text: str) -> bool:
+    if _ZONED.match(text):
+        shares = [pair.split("/") for pair in text.partition(":")[2].split(":")]
+        return all(sum(int(share[side]) for share in shares) == 100 for side in (0, 1))
+    match = _SKEWED.match(text)
+    if not match:
+        return False
+    value, name = float(match["value"]), match["name"]
+    limit = {"zipf": 100.0, "pareto": 1.0, "normal": 100.0}[name]
+    return 0 < value < limit and not (name == "zipf" and value == 1)
+
+
+_Every = Annotated[StrictInt, Field(ge=0, le=1_000_000)]
+
+
+class FioOptions(ToolOptions):
+    """What a pack says to fio, in fio's own words.
+
+    Attributes:
+        rw: the pattern.
+        bs: bytes of one operation.
+        rwmixread: per cent of reads in a mixed pattern.
+        fsync, fdatasync: writes between two syncs; 0: none.
+        size: bytes of the disk that are used; 0: all of it.
+        rate_iops: total that all jobs together keep to; 0: as fast as they can.
+        compress: per cent of the written data that can be compressed away.
+    """
+
+    rw: Annotated[
+        str,
+        OneOf(*DIRECTIONS, "readwrite"),
+        AfterValidator(lambda rw: "rw" if rw == "readwrite" else rw),
+    ]
+    bs: Annotated[Size, AfterValidator(_power_of_two)]
+    iodepth: Annotated[StrictInt, Field(ge=1, le=4096)] = 1
+    numjobs: Annotated[StrictInt, Field(ge=1, le=64)] = 1
+    rwmixread: Annotated[StrictInt, Field(ge=1, le=99)] = MIX_DEFAULT
+    fsync: _Every = 0
+    fdatasync: _Every = 0
+    sync: StrictBool = False
+    ioengine: Annotated[str, OneOf(*ENGINES)] = ENGINES[0]
+    size: Size = 0
+    rate_iops: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = 0
+    random_distribution: Annotated[StrictStr, AfterValidator(_distribution)] = "random"
+    compress: Annotated[StrictInt, Field(ge=0, le=99)] = 0
+
+    @model_validator(mode="after")
+    def _fits_the_pattern(self) -> FioOptions:
+        given, rw = self.model_fields_set, self.rw
+        if "rwmixread" in given and not is_mixed(rw):
+            raise ValueError(f"rwmixread: only rw and randrw mix reads and writes, {rw} does not")
+        if "random_distribution" in given and not is_random(rw):
+            raise ValueError(
+                f"random_distribution: {rw} is sequential; only the rand… patterns choose"
+            )
+        for key in ("fsync", "fdatasync", "sync", "compress"):
+            verb = "compressed" if key == "compress" else "flushed"
+            if getattr(self, key) and Direction.WRITE not in DIRECTIONS[rw]:
+                raise ValueError(f"{key}: {rw} writes nothing that could be {verb}")
+        return self
+
+    @model_validator(mode="after")
+    def _makes_one_job(self) -> FioOptions:
+        if "size" in self.model_fields_set and (self.size < self.bs or self.size % self.bs):
+            raise ValueError(
+                f"size: {self.size} bytes is not a whole number of blocks of {self.bs} bytes"
+            )
+        if self.fsync and self.fdatasync:
+            raise ValueError(
+                "fdatasync: choose either fsync or fdatasync; together neither is measured"
+            )
+        if self.ioengine == "psync" and self.iodepth != 1:
+            raise ValueError("iodepth: psync does one operation at a time; use numjobs, or libaio")
+        share = self.numjobs * len(DIRECTIONS[self.rw])
+        if self.rate_iops and (self.rate_iops % self.numjobs or self.rate_iops < share):
+            raise ValueError(
+                f"rate_iops: {self.rate_iops} is the total and cannot be shared evenly by "
+                f"{self.numjobs} jobs; use a multiple of {self.numjobs}, at least {share}"
+            )
+        return self
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload."""
+        slug = self._slug()
+        # Only where they mean something: a parameter more would end the histories of all others.
+        without = {"rwmixread": is_mixed(self.rw), "compress": self.compress}
+        left_out = {"title", *(key for key, wanted in without.items() if not wanted)}
         return Workload(
             slug=slug,
-            tool=self.tool,
-            title=title_of(options, slug),
-            parameters=parameters,
-            directions=DIRECTIONS[str(parameters["rw"])],
+            tool=Fio.tool,
+            title=self.heading(slug),
+            parameters=self.model_dump(exclude=left_out),
+            directions=DIRECTIONS[self.rw],
             ramp_seconds=ramp_seconds,
             runtime_seconds=runtime_seconds,
         )
+
+    def _slug(self) -> str:
+        """Return `randwrite-4k-qd32`, then a part for whatever differs from its default."""
+        distribution = re.sub(r"[:./]", "_", self.random_distribution)
+        return self.slug(
+            f"{self.rw}-{format_size(self.bs)}-qd{self.iodepth}",
+            f"j{self.numjobs}" if self.numjobs != 1 else "",
+            f"mix{self.rwmixread}" if self.rwmixread != MIX_DEFAULT else "",
+            f"fsync{self.fsync}" if self.fsync else "",
+            f"fdatasync{self.fdatasync}" if self.fdatasync else "",
+            "sync" if self.sync else "",
+            self.ioengine if self.ioengine != ENGINES[0] else "",
+            f"size{format_size(self.size)}" if self.size else "",
+            f"rate{self.rate_iops}" if self.rate_iops else "",
+            f"dist{distribution}" if distribution != "random" else "",
+            f"compress{self.compress}" if self.compress else "",
+        )
+
+
+class Fio(Room):
+    """The room of fio. It has no state."""
+
+    tool = "fio"
+    options = FioOptions
+    open_ended = True
 
     def estimate(
         self, workload: Workload, size_bytes: int
@@ -73,6 +200,10 @@ class Fio:
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in fio's JSON and IOPS log. Raises as `Room.parse`."""
         return parse(workload, output, logs)
+
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return what fio would have written for a job file; see `Room.play`."""
+        return play(argv, files, disk) if argv[0] == "fio" else None
 
 
 def check_fill(output: str, target: Target) -> None:

@@ -19,14 +19,25 @@ that compresses records of 16k or 128k then sees a quarter of the data.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pvebench.errors import ToolFailed
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import Job, Target
-from pvebench.workloads.fio_options import DIRECTIONS, Parameters, is_mixed, is_random
 
+READ, WRITE, TRIM = (Direction.READ,), (Direction.WRITE,), (Direction.TRIM,)
+DIRECTIONS: Final[dict[str, tuple[Direction, ...]]] = {
+    "read": READ,
+    "write": WRITE,
+    "randread": READ,
+    "randwrite": WRITE,
+    "rw": READ + WRITE,
+    "randrw": READ + WRITE,
+    "trim": TRIM,
+    "randtrim": TRIM,
+}
 PERCENTILES: Final = "50:90:95:99:99.9:99.99"
 LOG_KINDS: Final = ("iops", "bw", "lat", "clat", "slat")
 REFILL_BELOW_BYTES: Final = 128 * KIB
@@ -34,6 +45,17 @@ REFILL_BELOW_BYTES: Final = 128 * KIB
 FILL_FLOOR_BYTES_PER_SECOND: Final = 2_000_000
 """A fill that is slower than this is given up."""
 _Lines = dict[str, int | str]
+_Parameters = Mapping[str, int | float | str | bool]
+
+
+def is_mixed(rw: str) -> bool:
+    """Return whether `rw` reads and writes in one job."""
+    return len(DIRECTIONS[rw]) > 1
+
+
+def is_random(rw: str) -> bool:
+    """Return whether `rw` jumps about."""
+    return rw.startswith("rand")
 
 
 def interval_milliseconds(workload: Workload) -> int:
@@ -161,7 +183,7 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
     return lines
 
 
-def _area(parameters: Parameters, target: Target) -> _Lines:
+def _area(parameters: _Parameters, target: Target) -> _Lines:
     """Return where each job works: random jobs everywhere, sequential ones a slice each."""
     bs, numjobs = int(parameters["bs"]), int(parameters["numjobs"])
     area = min(int(parameters["size"]) or target.size_bytes, target.size_bytes)
@@ -176,7 +198,7 @@ def _area(parameters: Parameters, target: Target) -> _Lines:
     return {"size": size, **({"offset_increment": size} if sliced else {})}
 
 
-def _rate(parameters: Parameters) -> str:
+def _rate(parameters: _Parameters) -> str:
     """Return the rate of one job; of a mix, its reads and its writes."""
     rate = int(parameters["rate_iops"]) // int(parameters["numjobs"])
     if not is_mixed(str(parameters["rw"])):

@@ -8,16 +8,27 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+from pydantic import StrictBool
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Caveat, Direction, Place, Workload
-from pvebench.workloads.base import Estimate, Job, Parsed, Target, program
-from pvebench.workloads.given import Given, slug
+from pvebench.workloads.base import (
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Room,
+    Target,
+    ToolOptions,
+    program,
+    written_to,
+)
 
-OPTIONS: Final = ("cached", "direct")
 SECONDS: Final = 6.0
 """hdparm reads for three seconds, and needs some time around it."""
 _RESULT: Final = re.compile(
@@ -26,31 +37,39 @@ _RESULT: Final = re.compile(
 )
 
 
-class Hdparm:
-    """The room of hdparm, a `Room`. It has no state."""
+class HdparmOptions(ToolOptions):
+    """What a pack says to hdparm. The pack's times do not matter: hdparm has its own.
+
+    Attributes:
+        cached: ask the cache (`-T`) rather than the disk (`-t`).
+    """
+
+    cached: StrictBool = False
+    direct: StrictBool = False
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload; it wants a bare device."""
+        kind = "cached" if self.cached else "buffered"
+        slug = self.slug("hdparm", kind, "direct" if self.direct else "")
+        return Workload(
+            slug=slug,
+            tool=Hdparm.tool,
+            title=self.heading(slug),
+            parameters={"rw": "read", **self.model_dump(exclude={"title"})},
+            directions=(Direction.READ,),
+            ramp_seconds=0.0,
+            runtime_seconds=0.0,
+            place=Place.DEVICE,
+            caveats=(Caveat.CACHE,) if self.cached else (),
+        )
+
+
+class Hdparm(Room):
+    """The room of hdparm. It has no state."""
 
     tool = "hdparm"
-    open_ended = False
-    fresh_boot = False
-
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload. The pack's times do not matter: hdparm has its own."""
-        given = Given(self.tool, options, OPTIONS)
-        cached, direct = given.yes("cached", default=False), given.yes("direct", default=False)
-        name = slug(
-            "hdparm", "cached" if cached else "buffered", "direct" if direct else "",
-            version=given.version(),
-        )  # fmt: skip
-        return Workload(
-            slug=name, tool=self.tool, title=given.title(name),
-            parameters={
-                "rw": "read", "cached": cached, "direct": direct, "version": given.version(),
-            },
-            directions=(Direction.READ,), ramp_seconds=0.0, runtime_seconds=0.0,
-            place=Place.DEVICE, caveats=(Caveat.CACHE,) if cached else (),
-        )  # fmt: skip
+    options = HdparmOptions
+    seconds_step = 0.01  # much, where the whole takes 70 ms
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return hdparm's own time; it only reads."""
@@ -64,9 +83,14 @@ class Hdparm:
         arguments = shlex.join([*options, target.device])
         command = f"{program('hdparm')} {arguments} >{shlex.quote(output)} 2>&1"
         return Job(
-            argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
-            deadline_seconds=120.0, timed=False, drop_guest_cache=True,
-        )  # fmt: skip
+            argv=["/bin/sh", "-c", command],
+            files={output: b""},
+            output=output,
+            work=target.work,
+            deadline_seconds=120.0,
+            timed=False,
+            drop_guest_cache=True,
+        )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in hdparm's line. Raises as `Room.parse`."""
@@ -87,6 +111,15 @@ class Hdparm:
                 Sample("runtime", Direction.READ, seconds, Unit.SECONDS),
             )
         )
+
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return what hdparm would print of a command; see `Room.play`."""
+        output = written_to(argv, "hdparm.txt")
+        if not output:
+            return None
+        rate = disk.rate("read", bs=MIB, depth=8)
+        text = f" Timing disk reads: {3 * rate:.0f} MB in  3.00 seconds = {rate:.2f} MB/sec\n"
+        return Played(seconds=3.0, output=output, text=text)
 
 
 def _number(text: str) -> float:

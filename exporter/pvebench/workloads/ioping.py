@@ -6,21 +6,33 @@ requests stand behind it. The first request is a warm-up and not counted, by iop
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shlex
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSchema, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.fields import Size
 from pvebench.model.run import Sample, Unit
-from pvebench.model.units import MIB, format_size
+from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
-from pvebench.workloads.base import Estimate, Job, Parsed, Target
-from pvebench.workloads.given import Given, slug
+from pvebench.workloads.base import (
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Room,
+    Target,
+    ToolOptions,
+    written_to,
+)
 
-OPTIONS: Final = ("rw", "bs", "count", "interval", "size", "cached")
 STATISTICS: Final = ("count", "size", "time", "iops", "bps")
 """What its summary must hold; minimum, mean and the like may be missing."""
 NANOSECONDS: Final = 1e9
@@ -28,40 +40,68 @@ PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ASSUMED_LATENCY: Final = 0.005
 
 
-class Ioping:
-    """The room of ioping, a `Room`. It has no state."""
+def _pause(value: Any) -> float:
+    return 0.0 if value == 0 and not isinstance(value, bool) else parse_duration(value)
+
+
+class IopingOptions(ToolOptions):
+    """What a pack says to ioping. The pack's times do not matter: requests are counted.
+
+    Attributes:
+        interval: seconds between two requests.
+        size: of the area that is used, in bytes; 0: all of it.
+    """
+
+    rw: Literal["read", "write"] = "read"
+    bs: Annotated[Size, Field(ge=512, le=64 * MIB)] = 4096
+    count: Annotated[StrictInt, Field(ge=3, le=10_000)] = 10
+    interval: Annotated[
+        float,
+        BeforeValidator(_pause),
+        WithJsonSchema({"type": ["string", "integer"], "examples": ["500ms", 0]}),
+    ] = 1.0
+    size: Annotated[Size, Field(le=1 << 50)] = 0
+    cached: StrictBool = False
+
+    @model_validator(mode="after")
+    def _room_for_one(self) -> IopingOptions:
+        if "size" in self.model_fields_set and self.size < self.bs:
+            raise ValueError(f"size: {self.size} bytes do not hold one block of {self.bs}")
+        return self
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload."""
+        slug = self.slug(
+            "ioping",
+            "write" if self.rw == "write" else "",
+            format_size(self.bs),
+            f"n{self.count}",
+            f"i{round(self.interval * 1000)}ms" if self.interval != 1.0 else "",
+            f"size{format_size(self.size)}" if self.size else "",
+            "cached" if self.cached else "",
+        )
+        return Workload(
+            slug=slug,
+            tool=Ioping.tool,
+            title=self.heading(slug),
+            parameters={
+                **self.model_dump(exclude={"title", "interval"}),
+                "interval_seconds": self.interval,
+                "iodepth": 1,
+                "numjobs": 1,
+            },
+            directions=(Direction(self.rw),),
+            ramp_seconds=0.0,
+            runtime_seconds=0.0,
+            caveats=(Caveat.CACHE,) if self.cached else (),
+        )
+
+
+class Ioping(Room):
+    """The room of ioping. It has no state."""
 
     tool = "ioping"
-    open_ended = False
-    fresh_boot = False
-
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload. The pack's times do not matter: a count of requests is measured."""
-        given = Given(self.tool, options, OPTIONS)
-        rw = given.one_of("rw", ("read", "write"), default="read")
-        bs = given.size("bs", default=4096, low=512, high=64 * MIB)
-        count = given.whole("count", default=10, low=3, high=10_000)
-        interval = given.seconds("interval", default=1.0)
-        size = given.size("size", default=0, low=bs, high=1 << 50)
-        cached = given.yes("cached", default=False)
-        name = slug(
-            "ioping", "write" if rw == "write" else "", format_size(bs), f"n{count}",
-            f"i{round(interval * 1000)}ms" if interval != 1.0 else "",
-            f"size{format_size(size)}" if size else "", "cached" if cached else "",
-            version=given.version(),
-        )  # fmt: skip
-        return Workload(
-            slug=name, tool=self.tool, title=given.title(name),
-            parameters={
-                "rw": rw, "bs": bs, "iodepth": 1, "numjobs": 1, "count": count,
-                "interval_seconds": interval, "size": size, "cached": cached,
-                "version": given.version(),
-            },
-            directions=(Direction(rw),), ramp_seconds=0.0, runtime_seconds=0.0,
-            caveats=(Caveat.CACHE,) if cached else (),
-        )  # fmt: skip
+    options = IopingOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the time of all requests; only writes write."""
@@ -75,10 +115,16 @@ class Ioping:
         """Return the command. Three W, because the target is ours to write to."""
         parameters, output = workload.parameters, f"{target.work}/ioping.json"
         argv = [
-            "ioping", "-J", "-c", str(parameters["count"]), "-s", str(parameters["bs"]),
-            "-i", f"{round(float(parameters['interval_seconds']) * 1e6)}us",
+            "ioping",
+            "-J",
+            "-c",
+            str(parameters["count"]),
+            "-s",
+            str(parameters["bs"]),
+            "-i",
+            f"{round(float(parameters['interval_seconds']) * 1e6)}us",
             "-C" if parameters["cached"] else "-D",
-        ]  # fmt: skip
+        ]
         if parameters["size"] or target.offset_bytes:
             size = int(parameters["size"]) or target.size_bytes
             argv += ["-S", str(min(size, target.size_bytes)), "-o", str(target.offset_bytes)]
@@ -86,10 +132,14 @@ class Ioping:
             argv.append("-WWW")
         command = f"exec {shlex.join([*argv, target.device])} >{shlex.quote(output)}"
         return Job(
-            argv=["/bin/sh", "-c", command], files={output: b""}, output=output, work=target.work,
+            argv=["/bin/sh", "-c", command],
+            files={output: b""},
+            output=output,
+            work=target.work,
             deadline_seconds=2 * self.estimate(workload, target.size_bytes).seconds + 60,
-            timed=False, drop_guest_cache=not parameters["cached"],
-        )  # fmt: skip
+            timed=False,
+            drop_guest_cache=not parameters["cached"],
+        )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in ioping's JSON. Raises as `Room.parse`."""
@@ -108,6 +158,38 @@ class Ioping:
         ]
         direction = workload.directions[0]
         return Parsed(samples=tuple(_samples(direction, stat, times)))
+
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return what ioping would print of a command; see `Room.play`."""
+        output = written_to(argv, "ioping.json")
+        return _play(argv[-1], output, disk) if output else None
+
+
+def _play(command: str, output: str, disk: PlayDisk) -> Played:
+    words = shlex.split(command.partition(">")[0])
+    options = dict(itertools.pairwise(words))
+    count, size = int(options["-c"]), int(options["-s"])
+    mean = NANOSECONDS / disk.rate("write" if "-WWW" in words else "read", bs=size)
+    times = [round(mean * (1 + abs(disk.rng.gauss(0.0, 0.2)))) for _ in range(count)]
+    entries: list[dict[str, Any]] = [
+        {"io": {"request": place + 1, "size": size, "time": time, "ignored": place == 0}}
+        for place, time in enumerate(times)
+    ]
+    used, busy = times[1:], sum(times[1:])
+    stat = {
+        "count": len(used),
+        "size": len(used) * size,
+        "time": busy,
+        "iops": len(used) / busy * NANOSECONDS,
+        "bps": len(used) * size / busy * NANOSECONDS,
+        "min": min(used),
+        "avg": busy / len(used),
+        "max": max(used),
+        "mdev": mean * 0.2,
+    }
+    pauses = count * int(options["-i"].removesuffix("us")) / 1e6
+    text = json.dumps([*entries, {"stat": stat}])
+    return Played(seconds=pauses + busy / NANOSECONDS, output=output, text=text)
 
 
 def _entries(output: str) -> list[dict[str, Any]]:

@@ -7,42 +7,63 @@ are the host's CPU in the window, and the time from power-on to the agent's firs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from pvebench.model.workload import Workload
-from pvebench.workloads.base import WORK_DIR, Estimate, Job, Parsed, Target
+from pvebench.workloads.base import (
+    WORK_DIR,
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Room,
+    Target,
+    ToolOptions,
+)
 
-_OPTIONS: Final = ("version", "title")
 BOOT_SECONDS: Final = 10.0
 
 
-class Still:
-    """What the two rooms share: no parameters, no output to read."""
+class StillOptions(ToolOptions):
+    """What a pack says to a tool that moves nothing: `version` and `title`."""
 
-    tool = ""
-    title = ""
-    open_ended = False
-    fresh_boot = False
+    tool: ClassVar[str]
+    default_title: ClassVar[str]
 
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload; its only options are `version` and `title`."""
-        for key in options:
-            if key not in _OPTIONS:
-                raise ValueError(f"{key}: unknown; known: {', '.join(_OPTIONS)}")
-        version = options.get("version", 1)
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise ValueError(f"version: {version!r} is not a whole number of 1 or more")
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload."""
         return Workload(
-            slug=self.tool if version == 1 else f"{self.tool}@{version}",
+            slug=self.slug(self.tool),
             tool=self.tool,
-            title=str(options.get("title", self.title)),
+            title=self.title or self.default_title,
             parameters={},
             directions=(),
             ramp_seconds=ramp_seconds,
             runtime_seconds=runtime_seconds,
         )
+
+
+class IdleOptions(StillOptions):
+    """What a pack says to `idle`."""
+
+    tool = "idle"
+    default_title = "Idle VM"
+
+
+class BootOptions(StillOptions):
+    """What a pack says to `boot`. The pack's times do not matter: a boot takes what it takes."""
+
+    tool = "boot"
+    default_title = "Boot of the guest"
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload, without a window."""
+        return super().workload(ramp_seconds=0.0, runtime_seconds=0.0)
+
+
+class Still(Room):
+    """What the two rooms share: no output to read."""
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
         """Return the window's time; nothing is written."""
@@ -55,31 +76,33 @@ class Still:
         seconds = int(workload.ramp_seconds + workload.runtime_seconds) + 1
         output = f"{WORK_DIR}/nothing"
         return Job(
-            argv=["/bin/sleep", str(seconds)], files={output: b""}, output=output,
-            deadline_seconds=seconds + 60, moves_data=False,
-        )  # fmt: skip
+            argv=["/bin/sleep", str(seconds)],
+            files={output: b""},
+            output=output,
+            deadline_seconds=seconds + 60,
+            moves_data=False,
+        )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return nothing: what counts is measured outside the guest."""
         return Parsed(samples=())
 
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return how long a sleep lasts; see `Room.play`."""
+        asleep = argv[0] == "/bin/sleep"
+        return Played(seconds=float(argv[1]), moves_data=False) if asleep else None
+
 
 class Idle(Still):
     """A booted guest that does nothing, its disk plugged in."""
 
-    tool = "idle"
-    title = "Idle VM"
+    tool = IdleOptions.tool
+    options = IdleOptions
 
 
 class Boot(Still):
     """The guest's boot, from power-on to the agent's first answer."""
 
-    tool = "boot"
-    title = "Boot of the guest"
+    tool = BootOptions.tool
+    options = BootOptions
     fresh_boot = True
-
-    def resolve(
-        self, options: Mapping[str, Any], *, ramp_seconds: float, runtime_seconds: float
-    ) -> Workload:
-        """Return the workload. The pack's times do not matter: the boot takes what it takes."""
-        return super().resolve(options, ramp_seconds=0.0, runtime_seconds=0.0)

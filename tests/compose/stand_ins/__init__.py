@@ -31,9 +31,11 @@ def build_context(directory: Path) -> Path:
     packages = directory / "packages"
     packages.mkdir()
     run(
-        ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", *PACKAGES], os.environ,
-        seconds=300, directory=packages,
-    )  # fmt: skip
+        ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", *PACKAGES],
+        os.environ,
+        seconds=300,
+        directory=packages,
+    )
     for package in packages.glob("*.deb"):
         run(["dpkg-deb", "--extract", str(package), str(directory / "root")], os.environ)
         package.unlink()
@@ -54,8 +56,9 @@ def make_base(docker: Docker, name: str, directory: Path) -> None:
     root = directory / "base"
     run(
         ["debootstrap", "--variant=minbase", SUITE, str(root), mirror],
-        {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}, seconds=900,
-    )  # fmt: skip
+        {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
+        seconds=900,
+    )
     lines = [f"deb {address} {release} main\n" for address, release in sources]
     (root / "etc" / "apt" / "sources.list").write_text("".join(lines), "utf-8")
     (root / "etc" / "apt" / "apt.conf.d" / "90machine").write_text(apt_settings(), "utf-8")
@@ -64,9 +67,10 @@ def make_base(docker: Docker, name: str, directory: Path) -> None:
     changes = [f"--change=ENV {key}={value}" for key, value in pip_settings(root).items()]
     packed = directory / "base.tar"
     run(
-        ["tar", "--create", "--file", str(packed), "--directory", str(root), "."], os.environ,
+        ["tar", "--create", "--file", str(packed), "--directory", str(root), "."],
+        os.environ,
         seconds=300,
-    )  # fmt: skip
+    )
     shutil.rmtree(root)
     changes += ['--change=CMD ["bash"]', f"--change=LABEL {MARK}=base"]
     docker("import", *changes, str(packed), name, seconds=600)
@@ -111,6 +115,8 @@ def pip(setting: str) -> str:
     """Return a setting of this machine's pip; empty if it has none."""
     done = subprocess.run(
         ["python3", "-m", "pip", "config", "get", setting],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -26,11 +26,13 @@ def found() -> dict[str, object]:
     with urllib.request.urlopen(source, timeout=3) as answer:  # compose.yaml's own
         ready = answer.status == 200
     return {
-        "database": "ok", "dashboards": len(dashboards), "prometheus": ready,
+        "database": "ok",
+        "dashboards": len(dashboards),
+        "prometheus": ready,
         "provisioned": sorted(path.parent.name for path in places.glob("*/*.yaml")),
         "anonymous": os.environ.get("GF_AUTH_ANONYMOUS_ENABLED", "false") == "true",
         "password": bool(password.strip()),
-    }  # fmt: skip
+    }
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,16 @@
-"""This machine: its clock and its counters."""
+"""This machine itself: its counters, its devices, and tools that run on it without a VM."""
 
-from pvebench.drivers.host.clock import SystemClock
-from pvebench.drivers.host.facts import host_facts
-from pvebench.drivers.host.procfs import ProcProbe
+from __future__ import annotations
 
-__all__ = ["ProcProbe", "SystemClock", "host_facts"]
+from typing import Final
+
+from pvebench.drivers.driver import Driver
+from pvebench.drivers.storages.settings import LocalSettings, local_storages
+from pvebench.model.rules import Rows
+
+DRIVER: Final = Driver(
+    settings=LocalSettings,
+    engine="pvebench.drivers.host.this_host",
+    storages=local_storages,
+    rows=Rows.HOST,
+)

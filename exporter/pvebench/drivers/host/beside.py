@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.drivers.host.disk import HostDisk, tool_version
+from pvebench.drivers.host.host_disk import HostDisk, tool_version
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import Guest, Hypervisor
+from pvebench.model.environment import Environment
+from pvebench.model.ports import Guest, Hypervisor, TellsStatistics
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
@@ -28,7 +28,6 @@ class Beside:
         self.on_host = False
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the VM's guest, or this machine. See the port."""
         self.on_host = cold is not None and cold.disk.on_host
         guest = self._vm.boot(machine, None if self.on_host else cold)
         # Coming back from the host to a VM that ran all the time is no boot.
@@ -38,20 +37,18 @@ class Beside:
 
     @property
     def boot_seconds(self) -> float:
-        """How long the boot took, if the last call made one. See the port."""
+        """How long the boot took, if the last call made one."""
         return 0.0 if self.on_host else self._booted
 
     def power_off(self) -> None:
-        """End the VM. See the port."""
         self._host.power_off()
         self._vm.power_off()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the volume, one for both. See the port."""
+        """Return the volume, one for both."""
         return self._vm.volume(scenario)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Plug the disk in, or look at it from here. See the port."""
         if disk.on_host:
             return self._host.attach(volume, disk)
         attachment = self._vm.attach(volume, disk)
@@ -59,24 +56,25 @@ class Beside:
         return replace(attachment, effective={**attachment.effective, **tuned})
 
     def detach(self) -> None:
-        """Take the disk out. See the port."""
         self._host.detach()
         self._vm.detach()
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Drop the volume's page cache. See the port."""
         return self._vm.drop_caches(volume)
 
     def counters(self) -> BlockCounters:
-        """Return the counters of whoever measures. See the port."""
         return (self._host if self.on_host else self._vm).counters()
 
+    def statistics(self) -> str:
+        """Return the VM's statistics, if it tells any. See `model.ports.TellsStatistics`."""
+        vm = self._vm
+        return vm.statistics() if isinstance(vm, TellsStatistics) and not self.on_host else ""
+
     def environment(self) -> Environment:
-        """Return the VM's environment, with the host's fio: one for both. See the port."""
+        """Return the VM's environment, with the host's fio: one for both."""
         return self._with_fio(self._vm.environment())
 
     def host_environment(self) -> Environment:
-        """Return what is known without a VM. See the port."""
         return self._with_fio(self._vm.host_environment())
 
     def _with_fio(self, environment: Environment) -> Environment:
@@ -84,11 +82,6 @@ class Beside:
             return environment
         return replace(environment, facts={**environment.facts, "host_fio": self._host_fio})
 
-    def upkeep(self) -> Upkeep:
-        """Return what the VM waits for. See the port."""
-        return self._vm.upkeep()
-
     def shutdown(self) -> None:
-        """Leave nothing. See the port."""
         self._host.shutdown()
         self._vm.shutdown()

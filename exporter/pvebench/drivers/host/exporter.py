@@ -17,7 +17,7 @@ from pvebench.errors import MachineError
 from pvebench.model.host import HostSnapshot
 
 _SECONDS: Final = 5.0
-_IDLE: Final = frozenset({"idle", "iowait"})
+_IDLE: Final = frozenset({"idle", "iowait", "steal"})
 _STACKED: Final = re.compile(r"(?:dm-|md|zd|loop|sr|ram|zram|rbd|nbd|bcache)")
 """Block devices that stand on others: their bytes would be counted twice."""
 

@@ -1,4 +1,4 @@
-"""Host counters from /proc: CPU of the host and of QEMU's threads, bytes to the device."""
+"""This machine from /proc and /sys: what it is, its CPU, QEMU's threads, bytes to the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _NANOSECONDS: Final = 1e9
 _SECTOR: Final = 512
 """Bytes; the unit of /sys/dev/block/*/stat whatever the device's own sector size."""
 
-_IDLE_FIELDS: Final = (3, 4)  # idle and iowait of the cpu line, counted from user = 0
+# idle, iowait and steal of the cpu line, counted from user = 0: what another machine took was
+# not used here, and while it takes it, the others are counted on as if nothing had happened.
+_IDLE_FIELDS: Final = (3, 4, 7)
 _GUEST_FIELDS: Final = (8, 9)  # guest time is contained in user time already
 _VCPU: Final = re.compile(r"CPU \d+/")
 
@@ -35,9 +37,11 @@ class ProcProbe:
     """
 
     def __init__(
-        self, pid: Callable[[], int | None], volume: Callable[[], Path | None],
+        self,
+        pid: Callable[[], int | None],
+        volume: Callable[[], Path | None],
         root: Path = Path("/"),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._pid = pid
         self._volume = volume
         self._root = root
@@ -130,10 +134,7 @@ def _process_bytes(root: Path, pid: int) -> dict[str, int]:
     except OSError:
         return {}
     values = dict(line.split(": ") for line in text.splitlines())
-    return {
-        "process_read": int(values["read_bytes"]),
-        "process_write": int(values["write_bytes"]),
-    }
+    return {"process_read": int(values["read_bytes"]), "process_write": int(values["write_bytes"])}
 
 
 def _device_bytes(root: Path, volume: Path) -> dict[str, int]:
@@ -168,6 +169,41 @@ def device_counters(path: Path, root: Path = Path("/")) -> BlockCounters:
         ) from error
     flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
     return BlockCounters(
-        read_operations=fields[0], write_operations=fields[4], flush_operations=flushes,
-        read_bytes=fields[2] * _SECTOR, write_bytes=fields[6] * _SECTOR,
-    )  # fmt: skip
+        read_operations=fields[0],
+        write_operations=fields[4],
+        flush_operations=flushes,
+        read_bytes=fields[2] * _SECTOR,
+        write_bytes=fields[6] * _SECTOR,
+    )
+
+
+def host_facts() -> dict[str, str]:
+    """Return kernel, CPU model, microcode, governor and distribution of the running host."""
+    cpu = _first_cpu()
+    found = {
+        "kernel": os.uname().release,
+        "cpu_model": cpu.get("model name", ""),
+        "microcode": cpu.get("microcode", ""),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "host_os": _os_name(),
+        "cpus": str(os.cpu_count() or ""),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _first_cpu() -> dict[str, str]:
+    block = _read("/proc/cpuinfo").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _os_name() -> str:
+    pairs = (line.partition("=") for line in _read("/etc/os-release").splitlines())
+    return {key: value.strip('"') for key, _, value in pairs}.get("PRETTY_NAME", "")

@@ -1,4 +1,18 @@
-"""Proxmox VE through its REST API: nothing is installed on the node.
+"""Proxmox VE through its REST API: nothing is installed on the node."""
 
-Nothing is imported here: a plan needs the table in `storages.py`, but not proxmoxer.
-"""
+from __future__ import annotations
+
+from typing import Final
+
+from pvebench.drivers.driver import Driver
+from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages, nodes_of
+from pvebench.model.rules import Rows
+
+DRIVER: Final = Driver(
+    settings=ClusterSettings,
+    engine="pvebench.drivers.proxmox.cluster",
+    storages=cluster_storages,
+    nodes=nodes_of,
+    # pvebench is not on the node itself.
+    rows=Rows.VM,
+)

@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-VM_ROLE: Final = "PvebenchVm"
-NODE_ROLE: Final = "PvebenchNode"
+from pvebench.drivers.proxmox.connection import Token
+
+VM_ROLE: Final = "StorageBenchVM"
+NODE_ROLE: Final = "StorageBenchNode"
+"""Since 2023 the server keeps every name that begins with PVE, in any case, for itself."""
+EARLIER_ROLES: Final = ("PvebenchVm", "PvebenchNode")
+"""What they were called before; a server that was upgraded may have them still."""
 USER: Final = "pvebench@pve"
 TOKEN_NAME: Final = "bench"  # noqa: S105 # the token's public name, not its secret
+FULL_TOKEN: Final = f"{USER}!{TOKEN_NAME}"
 
-_COMMON: Final = frozenset(
-    {
-        "Datastore.AllocateSpace",
-        "Datastore.AllocateTemplate",
-        "Datastore.Audit",
-        "Pool.Audit",
-        "VM.Allocate",
-        "VM.Audit",
-        "VM.Config.CDROM",
-        "VM.Config.CPU",
-        "VM.Config.Disk",
-        "VM.Config.HWType",
-        "VM.Config.Memory",
-        "VM.Config.Options",
-        "VM.PowerMgmt",
-    }
-)
+_ALWAYS: Final = range(7, 1000)
+_VM_PRIVILEGES: Final[Mapping[str, range]] = {
+    "Datastore.AllocateSpace": _ALWAYS,
+    "Datastore.AllocateTemplate": _ALWAYS,
+    "Datastore.Audit": _ALWAYS,
+    "Pool.Audit": _ALWAYS,
+    "VM.Allocate": _ALWAYS,
+    "VM.Audit": _ALWAYS,
+    "VM.Config.CDROM": _ALWAYS,
+    "VM.Config.CPU": _ALWAYS,
+    "VM.Config.Disk": _ALWAYS,
+    "VM.Config.HWType": _ALWAYS,
+    "VM.Config.Memory": _ALWAYS,
+    "VM.Config.Options": _ALWAYS,
+    "VM.GuestAgent.Unrestricted": range(9, 1000),
+    "VM.Monitor": range(7, 9),
+    "VM.PowerMgmt": _ALWAYS,
+}
+"""Privilege on the pool -> major versions that need it; another one may not even know it."""
 NODE_PRIVILEGES: Final = frozenset({"Sys.Audit"})
 """On /nodes: running kernel, versions, what else is busy there."""
 
@@ -40,8 +48,7 @@ _TOO_MUCH: Final = frozenset({"Permissions.Modify", "Sys.Modify", "Datastore.All
 
 def vm_privileges(major: int) -> set[str]:
     """Return what is needed on the pool; version 9 split the right to use the guest agent."""
-    agent = "VM.GuestAgent.Unrestricted" if major >= 9 else "VM.Monitor"
-    return {*_COMMON, agent}
+    return {name for name, majors in _VM_PRIVILEGES.items() if major in majors}
 
 
 def missing_rights(table: Mapping[str, Mapping[str, int]], *, pool: str, major: int) -> list[str]:
@@ -83,3 +90,8 @@ def excess_rights(table: Mapping[str, Mapping[str, int]]) -> list[str]:
 def _upwards(path: str) -> list[str]:
     parts = path.strip("/").split("/")
     return ["/", *("/" + "/".join(parts[: count + 1]) for count in range(len(parts)))]
+
+
+def is_ours(token: Token) -> bool:
+    """Return whether it is the token that `init` makes."""
+    return f"{token.user}!{token.name}" == FULL_TOKEN

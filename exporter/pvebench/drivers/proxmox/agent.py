@@ -8,7 +8,8 @@ their exit code in files of the guest, which can be read as often as need be.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pvebench.drivers.proxmox.connection import Api
@@ -30,36 +31,63 @@ JOBS: Final = "/run/pvebench"
 """Directory in the guest; in RAM."""
 _SLICE_BYTES: Final = 256 * 1024
 """Of a file, per call; half of what the agent's door passes within its 5 seconds."""
+_LONGEST_FILE: Final = 128 << 20
+"""Bytes of a file that are read; results of the longest runs are a tenth of it."""
 _WRITE_BYTES: Final = 45_000
 """Per file-write: 61440 characters of base64, with some room."""
 _INPUT_CHARACTERS: Final = 65536
-_POLL_SECONDS: Final = 1.0
-"""Every agent call holds one of the node's three API workers, so a job is not asked more often."""
+_STARTED_SECONDS: Final = 10.0
+"""How long a job whose start was not answered may take to show that it runs."""
+_FIRST_POLL, _LONGEST_POLL = 0.3, 3.0
+"""Every agent call holds one of the node's three API workers: the longer a job takes, the rarer."""
 
-_DETACH: Final = """\
-d=$1; shift
-mkdir -p "$d" || exit 1
-{
-    sh -c 'echo $$ >"$0/pid.new"; mv "$0/pid.new" "$0/pid"
-           exec "$@" >"$0/out" 2>"$0/err" </dev/null' "$d" "$@"
-    echo $? >"$d/code.new"
-    mv "$d/code.new" "$d/code"
-} >/dev/null 2>&1 &
-until [ -e "$d/pid" ]; do sleep 0.05; done
-cat "$d/pid"
+_LAUNCH: Final = """\
+d=$1 work=$2; shift 2
+[ "$work" = - ] && work=$d || rm -rf "$work"
+mkdir -p "$d" "$work" || exit 1
+echo $$ >"$d/pid.new"; mv "$d/pid.new" "$d/pid"
+while [ "$1" != -- ]; do printf %s "$2" >"$1"; shift 2; done; shift
+results=
+while [ "$1" != -- ]; do results="$results $1"; shift; done; shift
+exec >/dev/null 2>&1
+"$@" >"$d/out" 2>"$d/err" </dev/null & tool=$!
+trap 'kill "$tool"' TERM
+wait "$tool"; code=$?
+while kill -0 "$tool"; do wait "$tool"; code=$?; done
+echo "$code" >"$d/code"
+number=0
+for file in "$d/code" "$d/out" "$d/err" $results; do
+    [ -f "$file" ] && echo "$number $(($(wc -c <"$file")))" && cat "$file"
+    number=$((number + 1))
+done >"$d/all.new"
+mv "$d/all.new" "$d/all"
 """
-"""Script for /bin/sh: run a program in the background, leave its pid and exit code in files."""
+"""Script for /bin/sh: write files, run a program, put all that came of it into one file.
+
+Words: directory of the job, work directory to be emptied (or `-`), path and content of each
+file, `--`, paths of results (without blanks), `--`, the program. A TERM is passed on to it.
+"""
 
 
 class AgentGuest:
     """`model.ports.Guest` over the API. Valid as long as the VM's number is."""
 
-    def __init__(self, api: Api, path: str, clock: Clock, *, offsets: bool) -> None:
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        clock: Clock,
+        *,
+        offsets: bool,
+        why_silent: Callable[[], DriverError | None] = lambda: None,
+    ) -> None:
         """Make the guest of the VM at `path` (`/nodes/NODE/qemu/VMID`).
 
         Args:
             offsets: whether file-read can read slices (version 9.1 and later).
+            why_silent: asked before the agent is blamed; returns another cause, if there is one.
         """
+        self._why_silent = why_silent
         self._api = api
         self._path = f"{path}/agent"
         self._clock = clock
@@ -67,7 +95,10 @@ class AgentGuest:
         self._count = 0
         self._jobs: dict[int, str] = {}
         """pid -> directory of the job in the guest."""
-        self._asked: dict[int, float] = {}
+        self._asked: dict[int, tuple[float, float]] = {}
+        """pid -> when it was first asked for, and when it is to be asked for again."""
+        self._found: dict[str, bytes | None] = {}
+        """Path -> content of the results of the last job; None: it has not written that."""
 
     def ping(self) -> None:
         """Return if the agent answers.
@@ -77,6 +108,19 @@ class AgentGuest:
         """
         self._call(lambda: self._api.post(f"{self._path}/ping"))
 
+    def _is_up(self) -> bool:
+        """Whether the agent answers; one that does not is no news while the guest boots."""
+        try:
+            self._api.post(f"{self._path}/ping")
+        except Rejected as error:
+            fault = agent_fault(error)
+            if not isinstance(fault, GuestSilent):
+                raise fault from error
+            return False
+        except OutcomeUnknown:
+            return False
+        return True
+
     def wait(self, *, seconds: float) -> None:
         """Wait for the agent's first answer.
 
@@ -84,24 +128,19 @@ class AgentGuest:
             GuestSilent: none within `seconds`.
         """
         deadline = self._clock.monotonic() + seconds
-        while True:
-            try:
-                self.ping()
-            except (GuestSilent, OutcomeUnknown) as error:
-                if self._clock.monotonic() > deadline:
-                    raise GuestSilent(
-                        f"the guest's agent did not answer within {seconds:.0f} s of power-on",
-                        cause="the guest hangs while booting, or the node is overloaded",
-                    ) from error
-                self._clock.sleep(1.0)
-            else:
-                return
+        while not self._is_up():
+            if self._clock.monotonic() > deadline:
+                raise GuestSilent(
+                    f"the guest's agent did not answer within {seconds:.0f} s of power-on",
+                    cause="the guest hangs while booting, or the node is overloaded",
+                )
+            self._clock.sleep(1.0)
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
-        """Run a short program with little output to its end. See the port."""
+        """Run a short program with little output to its end."""
         pid = self._exec(*self._with_input(argv, stdin))
         deadline = self._clock.monotonic() + timeout
-        pause = 0.05
+        pause = 0.1
         while True:
             done = self._status(pid, argv[0])
             if done is not None:
@@ -153,47 +192,74 @@ class AgentGuest:
         )
 
     def start(self, argv: list[str]) -> int:
-        """Start a long program detached; return its pid. See the port."""
+        return self.launch(argv)
+
+    def launch(
+        self,
+        argv: list[str],
+        *,
+        work: str = "",
+        files: Mapping[str, bytes] | None = None,
+        results: Sequence[str] = (),
+    ) -> int:
+        """Start as `start` does, in one call. See `model.ports.TakesJobs`."""
         self._count += 1
         place = f"{JOBS}/job-{self._count}"
+        words = [*_words(files or {}), "--", *results, "--", *argv]
+        command = ["/bin/sh", "-c", _LAUNCH, "sh", place, work or "-", *words]
         try:
-            done = self.run(["/bin/sh", "-c", _DETACH, "sh", place, *argv])
-        except (OutcomeUnknown, GuestSilent):
-            # Never started twice: a started job has left its pid.
-            try:
-                said = self.read_file(f"{place}/pid")
-            except OutputUnreadable:
-                said = b""
-            if not said:
+            pid = self._exec(command, "")
+        except OutcomeUnknown:
+            pid = self._started(place)
+            if not pid:
                 raise
-        else:
-            said = done.stdout
-            if done.exit_code:
-                raise ToolFailed(f"{argv[0]} cannot be started in the guest", evidence=repr(done))
-        pid = int(said)
         self._jobs[pid] = place
+        self._found = dict.fromkeys(results)
         return pid
 
+    def _started(self, place: str) -> int:
+        """Return the pid that a job has left, 0 if there is none: it is never started twice."""
+        deadline = self._clock.monotonic() + _STARTED_SECONDS
+        while self._clock.monotonic() < deadline:
+            try:
+                return int(self._read(f"{place}/pid"))
+            except (OutputUnreadable, ValueError):  # not there, or not written to its end
+                self._clock.sleep(1.0)
+        return 0
+
     def poll(self, pid: int) -> Completed | None:
-        """Return how `pid` ended, or None while it runs. See the port."""
         now = self._clock.monotonic()
-        if now - self._asked.get(pid, 0.0) < _POLL_SECONDS:
+        begun, ask_at = self._asked.get(pid, (now, now))
+        if now < ask_at:
             return None
-        self._asked[pid] = now
+        pause = min(_LONGEST_POLL, _FIRST_POLL + 0.1 * (now - begun))
+        self._asked[pid] = begun, now + pause
         place = self._jobs[pid]
         try:
-            code = self.read_file(f"{place}/code")
+            whole = self._read(f"{place}/all")
         except OutputUnreadable:
             return None
         del self._asked[pid]
+        parts = _parts(whole)
+        if not parts.get(0, b"").strip().isdigit():
+            raise OutputUnreadable(
+                f"how a job in the guest ended is not told: {parts.get(0)!r:.80}"
+            )
+        for number, path in enumerate(self._found, 3):
+            self._found[path] = parts.get(number)
         return Completed(
-            exit_code=int(code),
-            stdout=self.read_file(f"{place}/out"),
-            stderr=self.read_file(f"{place}/err"),
+            exit_code=int(parts[0]), stdout=parts.get(1, b""), stderr=parts.get(2, b"")
         )
 
     def read_file(self, path: str) -> bytes:
-        """Return a whole file, read in slices. See the port."""
+        if path not in self._found:
+            return self._read(path)
+        content = self._found[path]
+        if content is None:
+            raise OutputUnreadable(f"{path} is not in the guest: the tool did not write it")
+        return content
+
+    def _read(self, path: str) -> bytes:
         pieces: list[bytes] = []
         while True:
             at = sum(map(len, pieces))
@@ -201,6 +267,11 @@ class AgentGuest:
             pieces.append(piece)
             if not more or not piece:
                 return b"".join(pieces)
+            if at > _LONGEST_FILE:
+                raise OutputUnreadable(
+                    f"{path} in the guest is longer than {_LONGEST_FILE >> 20} MiB",
+                    cause="it grows faster than it is read, or the guest is not ours any more",
+                )
 
     def _slice(self, path: str, at: int) -> tuple[bytes, bool]:
         if at and not self._offsets:
@@ -218,11 +289,10 @@ class AgentGuest:
     def _slice_by_dd(self, path: str, at: int) -> tuple[bytes, bool]:
         """Read on where version 8 stops, after 16 MiB."""
         command = f'tail -c +{at + 1} "$0" | head -c {_SLICE_BYTES}'
-        piece = self.run(["/bin/sh", "-c", command, path]).stdout
+        piece = self.run(["/bin/sh", "-c", command, path], timeout=120.0).stdout
         return piece, len(piece) == _SLICE_BYTES
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Create or replace a file. See the port."""
         slices = [content[at : at + _WRITE_BYTES] for at in range(0, len(content), _WRITE_BYTES)]
         if len(slices) <= 1:
             self._write(path, content)
@@ -252,7 +322,32 @@ class AgentGuest:
         try:
             return call()
         except Rejected as error:
-            raise agent_fault(error) from error
+            fault = agent_fault(error)
+            other = self._why_silent() if isinstance(fault, GuestSilent) else None
+            raise other or fault from error
+
+
+def _words(files: Mapping[str, bytes]) -> list[str]:
+    return [word for path, content in files.items() for word in (path, content.decode("ascii"))]
+
+
+def _parts(text: bytes) -> dict[int, bytes]:
+    """Return the files, by their numbers, that `_LAUNCH` puts into one.
+
+    Raises:
+        OutputUnreadable: it is not that.
+    """
+    parts, at = {}, 0
+    while at < len(text):
+        head, newline, _ = text[at:].partition(b"\n")
+        number, _, size = head.decode("ascii", "replace").partition(" ")
+        start = at + len(head) + 1
+        whole = newline and re.fullmatch("[0-9]{1,9} [0-9]{1,12}", f"{number} {size}")
+        at = start + int(size) if whole else len(text) + 1
+        if at > len(text):
+            raise OutputUnreadable("what came of a job in the guest is cut off or damaged")
+        parts[int(number)] = text[start:at]
+    return parts
 
 
 def agent_fault(error: Rejected) -> DriverError:

@@ -1,33 +1,31 @@
-"""One connection to the Proxmox API: credentials, certificate, deadlines, retries of reads."""
+"""One connection to the Proxmox API: who logs in, certificate, deadlines, retries of reads."""
 
 from __future__ import annotations
 
 import io
 import logging
-import ssl
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from proxmoxer import ProxmoxAPI  # type: ignore[import-untyped] # proxmoxer has no types
-from proxmoxer.backends.https import (  # type: ignore[import-untyped] # proxmoxer has no types
-    ProxmoxHTTPAuthBase,
-)
-from proxmoxer.core import (  # type: ignore[import-untyped] # proxmoxer has no types
-    AuthenticationError,
-    ResourceException,
-)
-from requests import PreparedRequest, RequestException, Response, Session
-from requests.adapters import HTTPAdapter
+from proxmoxer.backends.https import ProxmoxHTTPAuthBase  # type: ignore[import-untyped] # proxmoxer has no types
+from proxmoxer.core import AuthenticationError, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
+from requests import PreparedRequest, RequestException, Session
+from requests.exceptions import Timeout
 
+from pvebench import __version__
+from pvebench.drivers.proxmox.answers import Answers, Secrets, data_of
+from pvebench.drivers.proxmox.bounds import AnswerRefused, BoundedAdapter
+from pvebench.drivers.proxmox.endpoints import endpoint_of
 from pvebench.drivers.proxmox.faults import Rejected, translate
-from pvebench.drivers.proxmox.login import Password, Token
 from pvebench.errors import AccessDenied, DriverError, ServerGone
 from pvebench.model.ports import Clock
 from pvebench.model.traffic import Traffic
 
-_CONNECT_SECONDS: Final = 10.0
 _CALL_SECONDS: Final = 60.0
 """Longer than the 30 s after which pveproxy itself gives up with 596."""
 _READ_PAUSES: Final = (0.5, 1.0, 2.0)
@@ -51,32 +49,6 @@ class Server:
     port: int = 8006
     ca_file: Path | None = None
     fingerprint: str = ""
-
-
-class _Adapter(HTTPAdapter):
-    """Gives each call its deadline, each change a fresh connection, and pins the certificate."""
-
-    def __init__(self, fingerprint: str) -> None:
-        self.deadline = _CALL_SECONDS
-        self._fingerprint = fingerprint.replace(":", "").lower()
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        if self._fingerprint:
-            # No authority is asked, so none needs to be loaded for each connection.
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-            options |= {"assert_fingerprint": self._fingerprint, "ssl_context": context}
-        super().init_poolmanager(*args, **options)
-
-    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
-        if request.method != "GET" and self.poolmanager is not None:
-            # The server closes idle connections: on one that is just being closed a change would
-            # be lost without anybody knowing whether it was heard.
-            self.poolmanager.clear()
-        options["timeout"] = (_CONNECT_SECONDS, self.deadline)
-        return super().send(request, *args, **options)
 
 
 class Api(Protocol):
@@ -116,50 +88,59 @@ class Connection:
         self._traffic = traffic or Traffic()
         self.login = login
         self._clock = clock
-        self._adapter = _Adapter(server.fingerprint)
+        self._adapter = BoundedAdapter(server.fingerprint.replace(":", "").lower())
+        self._secrets = Secrets(login.secret)
         self._api: ProxmoxAPI | None = None
 
     def get(self, path: str, /, **params: Any) -> Any:
-        """Read. See the protocol."""
+        give_up = self._clock.monotonic() + _CALL_SECONDS
         for pause in _READ_PAUSES:
             try:
                 return self._call("GET", path, params, _CALL_SECONDS)
             except ServerGone:
+                if self._clock.monotonic() > give_up:
+                    raise
                 self._clock.sleep(pause)
         return self._call("GET", path, params, _CALL_SECONDS)
 
     def once(self, path: str, /, **params: Any) -> Any:
-        """Read once. See the protocol."""
         return self._call("GET", path, params, _CALL_SECONDS)
 
     def post(self, path: str, /, *, seconds: float = _CALL_SECONDS, **params: Any) -> Any:
-        """Make or change. See the protocol."""
         return self._call("POST", path, params, seconds)
 
     def put(self, path: str, /, **params: Any) -> Any:
-        """Change. See the protocol."""
         return self._call("PUT", path, params, _CALL_SECONDS)
 
     def delete(self, path: str, /, **params: Any) -> Any:
-        """Remove. See the protocol."""
         return self._call("DELETE", path, params, _CALL_SECONDS)
 
     def _call(self, method: str, path: str, params: Mapping[str, Any], seconds: float) -> Any:
         what = f"{method} {path}"
         sent = {key: _plain(value) for key, value in params.items() if value is not None}
-        self._adapter.deadline = seconds
+        endpoint = endpoint_of(method, path)
+        self._adapter.allow(seconds, endpoint.most_bytes)
         failed = True
         try:
             resource = self._session()(path.lstrip("/"))
             answer = getattr(resource, method.lower())(**sent)
+            if wrong := endpoint.answer(answer):
+                raise AnswerRefused(f"not one of Proxmox VE: {wrong}")
             failed = False
         except (ResourceException, AuthenticationError, RequestException) as error:
-            fault: DriverError = translate(what, error, reads=method == "GET")
+            fault = self._fault(what, error, reads=method == "GET")
             failed = not isinstance(fault, Rejected)
             raise fault from None  # the original's text may hold what was sent
         finally:
             self._traffic.count(method.lower(), failed=failed)
         return answer
+
+    def _fault(self, what: str, error: Exception, *, reads: bool) -> DriverError:
+        broken_off = self._adapter.broken_off
+        if broken_off and not isinstance(error, AnswerRefused | ResourceException):
+            timeout = "deadline" in broken_off
+            error = Timeout(broken_off) if timeout else AnswerRefused(broken_off)
+        return self._secrets.cleaned(translate(what, error, reads=reads))
 
     def _session(self) -> ProxmoxAPI:
         if self._api is None:
@@ -167,10 +148,17 @@ class Connection:
             verify: bool | str = str(server.ca_file) if server.ca_file else not server.fingerprint
             name, secret = (login.name, login.secret) if isinstance(login, Token) else ("-", "-")
             api = ProxmoxAPI(
-                server.host, port=server.port, user=login.user, verify_ssl=verify,
-                timeout=_CALL_SECONDS, token_name=name, token_value=secret,
-            )  # fmt: skip
+                server.host,
+                port=server.port,
+                user=login.user,
+                verify_ssl=verify,
+                timeout=_CALL_SECONDS,
+                token_name=name,
+                token_value=secret,
+            )
+            api._store["serializer"] = Answers(self._secrets)  # noqa: SLF001 # its own takes any text
             session = api._store["session"]  # noqa: SLF001 # proxmoxer offers no pinning
+            session.headers["User-Agent"] = f"pvebench/{__version__}"
             session.mount("https://", self._adapter)
             # Proxies and .netrc of the environment are for the web, not for the cluster.
             session.trust_env = False
@@ -187,28 +175,41 @@ class Connection:
             session.trust_env = False
             answer = session.post(
                 f"https://{host}:{self.server.port}/api2/json/access/ticket",
-                data={"username": login.user, "password": login.secret}, verify=verify,
-            )  # fmt: skip
-        data = answer.json().get("data") if answer.status_code == 200 else None
-        if not data or data.get("NeedTFA"):
-            why = "a second factor is asked for" if data else answer.reason
-            raise AccessDenied(
-                f"{login.user} cannot log in: {why}",
-                next_step="run the commands that pvebench proxmox init prints, as root on the node",
+                data={"username": login.user, "password": login.secret},
+                verify=verify,
             )
-        return _TicketAuth(data, verify)
+        if answer.status_code != 200:
+            raise _no_login(login, self._secrets.hide(str(answer.reason)[:200]))
+        data = data_of(answer)
+        if wrong := endpoint_of("POST", "/access/ticket").answer(data):
+            raise AnswerRefused(f"not one of Proxmox VE: {wrong}")
+        if data.get("NeedTFA"):
+            raise _no_login(login, "a second factor is asked for")
+        ticket, csrf = data["ticket"], data.get("CSRFPreventionToken") or ""
+        self._secrets.add(ticket)
+        self._secrets.add(csrf)
+        return _TicketAuth(ticket, csrf, verify)
+
+
+def _no_login(login: Password, why: str) -> AccessDenied:
+    return AccessDenied(
+        f"{login.user} cannot log in: {why}",
+        cause="the password is wrong, the account is locked, or it has a second factor",
+        next_step="try again, or run the commands that pvebench proxmox init prints, as root on "
+        "a node",
+    )
 
 
 class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no types
     """A ticket in place of a token."""
 
-    def __init__(self, data: Mapping[str, str], verify: bool | str) -> None:
+    def __init__(self, ticket: str, csrf: str, verify: bool | str) -> None:
         super().__init__(timeout=_CALL_SECONDS, verify_ssl=verify)
-        self._data = data
+        self._ticket, self._csrf = ticket, csrf
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        request.headers["CSRFPreventionToken"] = self._data["CSRFPreventionToken"]
-        request.headers["Cookie"] = f"PVEAuthCookie={self._data['ticket']}"
+        request.headers["CSRFPreventionToken"] = self._csrf
+        request.headers["Cookie"] = f"PVEAuthCookie={self._ticket}"
         return request
 
 
@@ -218,3 +219,64 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | int | str | io.IOBase):
         return value
     return str(value)
+
+
+TOKEN_VARIABLE: Final = "PVEBENCH_PROXMOX_TOKEN"  # noqa: S105 # the variable's name, not a secret
+_TOKEN: Final = re.compile(
+    r"(?:PVEAPIToken=)?(?P<user>[^\s:/!]+@[^\s:/!]+)!(?P<name>[A-Za-z][A-Za-z0-9._-]+)"
+    r"[= ](?P<secret>\S+)\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An API token; its secret is never shown."""
+
+    user: str
+    name: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Token({self.user}!{self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A login for `pvebench proxmox init --apply`; never stored."""
+
+    user: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Password({self.user})"
+
+
+def read_token(path: Path | None) -> Token:
+    """Return the token in the environment variable PVEBENCH_PROXMOX_TOKEN, or in file `path`.
+
+    Its form is Proxmox's own, `USER@REALM!NAME=SECRET`.
+
+    Raises:
+        AccessDenied: there is none, or it is not of that form.
+    """
+    text, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+    if not text and path is not None:
+        where = str(path)
+        try:
+            text = path.read_text("utf-8")
+        except OSError as error:
+            raise AccessDenied(
+                f"token file {path}: {error.strerror}",
+                cause="none was made yet, or it is somebody else's file",
+                next_step=_HOW,
+            ) from error
+    found = _TOKEN.match(text.strip())
+    if found is None:
+        what = "is not of the form USER@REALM!NAME=SECRET" if text else "holds no API token"
+        raise AccessDenied(
+            f"{where} {what}", cause="it was copied in part, or something else", next_step=_HOW
+        )
+    return Token(found["user"], found["name"], found["secret"])
+
+
+_HOW: Final = "make one: pvebench setup, or see what pvebench proxmox init prints"

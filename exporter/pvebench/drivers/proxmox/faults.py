@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from proxmoxer.core import (  # type: ignore[import-untyped] # proxmoxer has no types
-    AuthenticationError,
-    ResourceException,
-)
+from proxmoxer.core import AuthenticationError, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
 from requests import exceptions
 
+from pvebench.drivers.proxmox.bounds import AnswerRefused
 from pvebench.errors import (
     AccessDenied,
     Busy,
@@ -29,6 +27,8 @@ LOST_REPLY: Final = frozenset({502, 503, 504, 596, 597, 598, 599})
 UNREACHED: Final = 595
 """pveproxy could not connect to the target node or to pvedaemon."""
 
+_LONGEST: Final = 2000
+"""Characters of a server's words that a message repeats."""
 _LOCKED: Final = "VM is locked ("
 _CONFIG_LOCK: Final = "can't lock file"
 _NO_QUORUM: Final = "no quorum"
@@ -44,14 +44,24 @@ class Rejected(DriverError):
     """
 
     def __init__(
-        self, what: str, text: str, *, status: int = 0, fields: Mapping[str, str] | None = None,
+        self,
+        what: str,
+        text: str,
+        *,
+        status: int = 0,
+        fields: Mapping[str, str] | None = None,
         evidence: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.status = status
         self.text = text.strip()
         self.fields = dict(fields or {})
         details = "".join(f"; {name}: {' '.join(why.split())}" for name, why in self.fields.items())
-        super().__init__(f"{what}: {self.text}{details}", evidence=evidence)
+        super().__init__(
+            f"{what}: {self.text}{details}",
+            cause="the server declined it, for the reason that it says",
+            next_step="see the task on the node, and what else is missing: pvebench check",
+            evidence=evidence,
+        )
 
 
 class LostReply(OutcomeUnknown):
@@ -61,8 +71,20 @@ class LostReply(OutcomeUnknown):
         super().__init__(
             f"{what}: no answer ({text})",
             cause="the server or the way to it is overloaded or broken",
+            next_step="nothing to do: what became of it is looked up, it is never sent again",
         )
         self.text = text
+
+
+class AnswerUnreadable(DriverError):
+    """What answered is not the API of Proxmox VE, or not one that is known."""
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__(
+            f"{what}: the server is not understood: {text}",
+            cause="something else than the API of Proxmox VE listens there or stands in between",
+            next_step="check host and port in the settings",
+        )
 
 
 class ConfigLocked(Busy):
@@ -80,22 +102,44 @@ def translate(what: str, error: Exception, *, reads: bool) -> DriverError:
         case ResourceException():
             return _answered(what, error, reads=reads)
         case AuthenticationError():
-            return AccessDenied(f"{what}: user name or password is wrong")
-        case exceptions.SSLError():
-            return _untrusted(what, error)
-        case exceptions.ConnectTimeout():
-            return _gone(what, "no connection within the deadline")
-        case exceptions.ConnectionError() if _never_sent(error):
-            return _gone(what, "the connection is refused or impossible")
-        case exceptions.Timeout():
-            text = "deadline passed"
+            return AccessDenied(
+                f"{what}: user name or password is refused",
+                cause="they are wrong, or the account is disabled",
+                next_step="try again with the right ones",
+            )
+        case AnswerRefused():
+            text = f"its answer is {error}"
+            return AnswerUnreadable(what, text) if reads else LostReply(what, text)
+        case exceptions.SSLError() if untrusted := _untrusted(what, error):
+            return untrusted
         case _:
-            text = f"{type(error).__name__}, connection lost"
-    return _gone(what, text) if reads else LostReply(what, text)
+            pass
+    text, sent = _broken(error)
+    return _gone(what, text) if reads or not sent else LostReply(what, text)
+
+
+def _broken(error: Exception) -> tuple[str, bool]:
+    """Return what became of a connection, and whether the request may have gone out."""
+    match error:
+        case exceptions.ConnectTimeout():
+            return "no connection within the deadline", False
+        case exceptions.ConnectionError() if _never_sent(error):
+            return "the connection is refused or impossible", False
+        case exceptions.Timeout():
+            return "deadline passed", True
+        case _:
+            return f"{type(error).__name__}, connection lost", True
+
+
+def spoken(text: str) -> str:
+    """Return a server's words as they can be shown: of bearable length, nothing for terminals."""
+    shown = "".join(one if one.isprintable() or one == "\n" else " " for one in text.strip())
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} …"
 
 
 def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverError:
-    status, text = int(error.status_code), str(error.content or error.status_message or "").strip()
+    status = int(error.status_code)
+    text = spoken(str(error.content or error.status_message or ""))
     if status == UNREACHED:
         return _gone(what, text)
     if status in LOST_REPLY:
@@ -113,14 +157,18 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             next_step="see what is missing: pvebench check",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
-    shown = {str(key): str(why) for key, why in fields.items() if key != "errors"}
+    shown = {spoken(str(key)): spoken(str(why)) for key, why in fields.items()}
     return refusal(what, text, status=status, fields=shown)
 
 
 def refusal(
-    what: str, text: str, *, status: int = 0, fields: Mapping[str, str] | None = None,
+    what: str,
+    text: str,
+    *,
+    status: int = 0,
+    fields: Mapping[str, str] | None = None,
     evidence: str = "",
-) -> DriverError:  # fmt: skip
+) -> DriverError:
     """Return the error for a refusal in the server's words, of a call or at the end of a task."""
     everything = " ".join([text, *(fields or {}).values()])
     if _LOCKED in everything:
@@ -130,7 +178,11 @@ def refusal(
             next_step="nothing to do: it is tried again later",
         )
     if _CONFIG_LOCK in everything:
-        return ConfigLocked(f"{what}: {text}", cause="another call changes the VM right now")
+        return ConfigLocked(
+            f"{what}: {text}",
+            cause="another call changes the VM right now",
+            next_step="nothing to do: it is tried again",
+        )
     if _NO_QUORUM in everything:
         return _gone(what, text)
     return Rejected(what, text, status=status, fields=fields, evidence=evidence)
@@ -144,16 +196,58 @@ def _gone(what: str, text: str) -> ServerGone:
     )
 
 
-def _untrusted(what: str, error: Exception) -> ServerUntrusted:
-    text = str(error)
-    reason = "the fingerprint differs" if "ingerprint" in text else "it cannot be verified"
-    return ServerUntrusted(
-        f"{what}: the server's certificate is not trusted: {reason}",
-        cause="it is signed by the cluster's own authority, was renewed, or is somebody else's",
-        next_step="give tls.ca_file (/etc/pve/pve-root-ca.pem) or tls.fingerprint in the settings; "
+_PINNED_NEXT: Final = (
+    "compare it with what the node shows (pvenode cert info), then give tls.fingerprint anew"
+)
+_CERTIFICATE: Final = (
+    (
+        "ingerprint",
+        "the fingerprint differs",
+        "it was renewed, or the server is somebody else's",
+        _PINNED_NEXT,
+    ),
+    (
+        "has expired",
+        "it has expired",
+        "nobody renewed it, or the clock of this machine is wrong",
+        "on the node: pvecm updatecerts --force && systemctl restart pveproxy; with one of an "
+        "authority of your own: pvenode acme cert renew",
+    ),
+    (
+        "not yet valid",
+        "it is not valid yet",
+        "the clock of this machine, or of the node, is wrong",
+        "compare what date says on both",
+    ),
+    (
+        "match",
+        "it is for other names than the one in the settings",
+        "host is an address or a name that the certificate does not have",
+        "give a host that it names (pvenode cert info), or tls.fingerprint",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "it cannot be verified",
+        "it is signed by the cluster's own authority, or it is somebody else's",
+        "give tls.ca_file (/etc/pve/pve-root-ca.pem) or tls.fingerprint in the settings; "
         "the node shows it with: pvenode cert info",
-        evidence=text,
-    )
+    ),
+)
+"""What OpenSSL or urllib3 says -> what that means, its cause, what to do."""
+
+
+def _untrusted(what: str, error: Exception) -> ServerUntrusted | None:
+    """Return what is wrong with a certificate; None: another trouble of the connection."""
+    text = str(error)
+    for word, wrong, cause, next_step in _CERTIFICATE:
+        if word in text:
+            return ServerUntrusted(
+                f"{what}: the server's certificate is not trusted: {wrong}",
+                cause=cause,
+                next_step=next_step,
+                evidence=text,
+            )
+    return None
 
 
 def _never_sent(error: Exception) -> bool:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from pvebench.drivers.host import SystemClock
+import structlog
+
+from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox import switching
 from pvebench.drivers.proxmox.agent import AgentGuest
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
-from pvebench.drivers.proxmox.environment import version_number
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import Holding
-from pvebench.drivers.proxmox.look import Plugged, block_counters, look
-from pvebench.drivers.proxmox.probe import coarse_cpu, vm_pressure
-from pvebench.drivers.proxmox.shape import VmOptions
-from pvebench.drivers.proxmox.storages import STORAGE_TYPES, ClusterStorage
-from pvebench.drivers.proxmox.versions import Versions
-from pvebench.drivers.proxmox.vm import Place, refuse_lock
-from pvebench.errors import (
-    DriverError,
-    SwitchFailed,
-)
+from pvebench.drivers.proxmox.making import VmOptions, cpu_options
+from pvebench.drivers.proxmox.neighbours import coarse_cpu, vm_pressure
+from pvebench.drivers.proxmox.node_versions import Versions, version_number
+from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.switching import Plugged, block_counters, look, stopped_by_storage
+from pvebench.drivers.proxmox.vm import BenchVm, VmPlace, refuse_lock
+from pvebench.errors import DriverError, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, Upkeep
@@ -31,16 +30,25 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
-_BOOT_SECONDS: Final = 180.0
+_BOOT_SECONDS: Final = 600.0
+
+log = structlog.get_logger()
 
 
 class ProxmoxNode:
     """The benchmark VM on one node, and its volumes. Owned by one worker thread."""
 
     def __init__(
-        self, api: Api, *, place: Place, options: VmOptions, image: GuestImage, journal: Journal,
-        clock: Clock, storages: Mapping[str, ClusterStorage],
-    ) -> None:  # fmt: skip
+        self,
+        api: Api,
+        *,
+        place: VmPlace,
+        options: VmOptions,
+        image: GuestImage,
+        journal: Journal,
+        clock: Clock,
+        storages: Mapping[str, ClusterStorage],
+    ) -> None:
         """Make the driver; nothing is asked or changed yet.
 
         Args:
@@ -49,12 +57,18 @@ class ProxmoxNode:
         self._api = api
         self._place = place
         self._clock = clock
+        self._options = options
         self._storages = dict(storages)
         self._version: tuple[int, ...] = ()
         self._held = Holding(
-            api, place=place, options=options, image=image, journal=journal, clock=clock,
+            api,
+            place=place,
+            options=options,
+            image=image,
+            journal=journal,
+            clock=clock,
             storages=self._storages,
-        )  # fmt: skip
+        )
         self._guest: AgentGuest | None = None
         self._machine: Machine | None = None
         self._scsihw = ScsiHw.SINGLE
@@ -62,6 +76,8 @@ class ProxmoxNode:
         self._cold: Plug | None = None
         self._plugged: Plugged | None = None
         self._broken = False
+        self._told: tuple[float, Mapping[str, Any]] = (0.0, {})
+        """When the server was last asked for the VM's status, and its answer."""
         self._attempt = 0
         self._count = 0
         self._boot_seconds = 0.0
@@ -73,12 +89,15 @@ class ProxmoxNode:
         return self._held.vm.vmid if self._held.vm else 0
 
     @property
+    def vm(self) -> BenchVm | None:
+        """The VM; None: there is none."""
+        return self._held.vm
+
+    @property
     def boot_seconds(self) -> float:
-        """How long the last boot took. See the port."""
         return self._boot_seconds
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the running guest, booting or restarting it where needed. See the port."""
         self._ensure_vm(machine)
         if self._guest is not None and not self._must_restart(machine, cold):
             return self._guest
@@ -90,10 +109,12 @@ class ProxmoxNode:
             self._forget()
             self._version = version_number(self._api)
             self._held.obtain(machine)
+        self._held.tidy()
 
     def _forget(self) -> None:
         """Nothing runs: the VM is a new one, or gone."""
         self._guest = self._machine = self._cold = self._plugged = None
+        self._told = 0.0, {}
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
         other = machine != self._machine or cold != self._cold
@@ -113,11 +134,20 @@ class ProxmoxNode:
         refuse_lock(vm.status(), vm.vmid)
         switching.clear(vm)
         switching.reshape(
-            vm, memory=machine.memory_bytes // MIB, cores=machine.cpus, scsihw=str(scsihw)
+            vm,
+            memory=machine.memory_bytes // MIB,
+            scsihw=str(scsihw),
+            **cpu_options(self._options, machine),
         )
         if cold is not None:
             self._plug(cold)
-        guest = AgentGuest(self._api, vm.path, self._clock, offsets=self._version >= (9, 1, 5))
+        guest = AgentGuest(
+            self._api,
+            vm.path,
+            self._clock,
+            offsets=self._version >= (9, 1, 5),
+            why_silent=self._why_silent,
+        )
         begun = self._clock.monotonic()
         try:
             warnings = vm.start().warnings
@@ -136,14 +166,29 @@ class ProxmoxNode:
         self._guest, self._broken = guest, False
         return guest
 
+    def _why_silent(self) -> DriverError | None:
+        """Return what keeps the guest from answering, if it is a full storage; make room at once.
+
+        Every other VM on that storage waits for it.
+        """
+        full = None
+        try:
+            full = stopped_by_storage(self._held.the_vm.status())
+            if full is not None and self._plugged is not None:
+                volume = self._plugged.plug.volume
+                self.power_off()
+                switching.clear(self._held.the_vm)
+                self._held.the_volumes.discard(volume)
+        except DriverError as error:
+            log.warning("a volume that filled its storage is still there", reason=error.reason)
+        return full
+
     def power_off(self) -> None:
-        """Stop the VM. See the port."""
         if self._held.vm is not None:
             self._held.vm.stop()
         self._forget()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the scenario's volume and whether it is new. See the port."""
         self._ensure_vm(scenario.machine)
         if scenario.disk.bus is Bus.SCSI:
             self._wanted_scsihw = scenario.disk.scsihw
@@ -157,7 +202,6 @@ class ProxmoxNode:
         return volumes.create(scenario), True
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Plug `volume` with the options of `disk` and read back what came of it. See the port."""
         plug = Plug(volume, disk)
         try:
             if not disk.cold:
@@ -180,18 +224,17 @@ class ProxmoxNode:
         serial = serial_of(self._count)
         has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
         text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
-        switching.plug(self._held.the_vm, slot, text)
-        self._plugged = Plugged(plug, slot, serial)
+        seen = switching.plug(self._held.the_vm, slot, text)
+        self._plugged = Plugged(plug, slot, serial, seen)
 
     def _read_back(self, plug: Plug) -> Attachment:
         now = self._plugged
         if now is None or now.plug != plug or self._guest is None:
             raise SwitchFailed("the disk was to be there since power-on, but is not")
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
-        return look(self._held.the_vm, self._guest, self._clock, now, volume_format=form)
+        return look(self._held.the_vm, self._guest, now, volume_format=form)
 
     def detach(self) -> None:
-        """Unplug the test disk. See the port."""
         if self._plugged is None:
             return
         if self._broken or self._plugged.plug.disk.cold:
@@ -206,39 +249,46 @@ class ProxmoxNode:
         self._plugged = None
 
     def content(self, volume: Volume) -> str:
-        """Return what the volume was filled with. See `model.ports.Keeper`."""
         return self._held.the_volumes.content(volume)
 
     def note(self, volume: Volume, content: str) -> None:
-        """Remember what the volume holds. See `model.ports.Keeper`."""
         self._held.the_volumes.note(volume, content)
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Return None: the page cache is another machine's. See the port."""
         return None
 
     def counters(self) -> BlockCounters:
-        """Return QEMU's counters of the attached disk. See the port."""
         if self._plugged is None:
             raise SwitchFailed("no test disk is attached")
-        return block_counters(self._held.the_vm.status(), self._plugged.slot)
+        return block_counters(self._status(), self._plugged.slot)
+
+    def _status(self, *, seconds: float = 0.0) -> Mapping[str, Any]:
+        """Return status/current; an answer may be as old as that."""
+        at, known = self._told
+        now = self._clock.monotonic()
+        if not known or now - at >= seconds:
+            known = self._held.the_vm.status()
+            self._told = self._clock.monotonic(), known
+        return known
+
+    def statistics(self) -> str:
+        """Return what Proxmox passes on of QEMU. See `model.ports.TellsStatistics`."""
+        return json.dumps(self._held.the_vm.status().get("blockstat"), indent=1)
 
     def environment(self) -> Environment:
-        """Return the running environment. See the port."""
         return self._versions.running(self._held.vm if self._guest else None)
 
     def host_environment(self) -> Environment:
-        """Return what is known without a VM. See the port."""
         return self._versions.host()
 
     def upkeep(self) -> Upkeep:
-        """Return what was installed since the VM was started. See the port."""
+        """Return what was installed since the VM was started. Never raises DriverError."""
         return self._versions.upkeep(running=self._guest is not None)
 
     def averages(self, *, cpu: bool) -> Mapping[str, float]:
-        """Return the VM's pressure and, if asked for, the node's CPU. See `probe.Averages`."""
         try:
-            found = vm_pressure(self._held.vm.status()) if self._held.vm else {}
+            # They are averages of ten seconds: an answer of just now says the same.
+            found = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
             if cpu:
                 found |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
         except DriverError:
@@ -246,7 +296,7 @@ class ProxmoxNode:
         return found
 
     def shutdown(self) -> None:
-        """Remove the VM with its volumes, or set it aside with them. See the port."""
+        """Remove the VM with its volumes, or set it aside with them."""
         # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
         self._forget()
         self._held.give_up(SystemClock())

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
-from pvebench.drivers.proxmox.faults import ConfigLocked, Rejected, refusal
-from pvebench.errors import OutcomeUnknown, ServerGone
+from pvebench.drivers.proxmox.faults import ConfigLocked, Rejected, refusal, spoken
+from pvebench.errors import DriverError, OutcomeUnknown, ServerGone
 from pvebench.model.ports import Clock
 
 _WARNINGS: Final = re.compile(r"WARNINGS: \d+\Z")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 1.5
 _SEARCH_SECONDS: Final = 10.0
 """How long a task whose UPID was lost may take to show up in the list."""
+_MOST_UNTOLD: Final = 20
+"""Of the 50 tasks that are listed."""
 _LOCK_SECONDS: Final = 60.0
 """How long somebody's configuration lock is waited for; a stopped VM's clean-up takes 30."""
 
@@ -37,13 +40,18 @@ class Tasks:
         self._clock = clock
         self._vmid = vmid
         self._known: set[str] = set()
+        self._untold: Counter[str] = Counter()
+        """Type -> at most so many tasks of ours came since `learn` without our knowing which."""
 
     def learn(self) -> None:
-        """Note the tasks that are there already: none of them is one of ours."""
+        """Note the tasks that are there already: none of them is one of what comes."""
         self._known |= {str(entry["upid"]) for entry in self._listed("")}
+        self._untold.clear()
 
     def run(self, call: Callable[[], Any], *, kind: str, what: str, seconds: float) -> Ended:
         """Make `call`, which returns a UPID, and wait for the end of its task.
+
+        A call that returns None has waited itself, see `background_delay` in Proxmox's API.
 
         Args:
             kind: the task's type, `qmconfig`, to find it again if the reply is lost.
@@ -57,7 +65,8 @@ class Tasks:
         give_up = self._clock.monotonic() + _LOCK_SECONDS
         while True:
             try:
-                return self.wait(self._upid(call, kind), what=what, seconds=seconds)
+                upid = self._upid(call, kind)
+                return self.wait(upid, what=what, seconds=seconds) if upid else Ended("")
             except ConfigLocked:
                 # The server says that it did nothing: the one case where to repeat is right.
                 if self._clock.monotonic() > give_up:
@@ -65,32 +74,43 @@ class Tasks:
                 self._clock.sleep(2.0)
 
     def _upid(self, call: Callable[[], Any], kind: str) -> str:
+        if self._untold.total() >= _MOST_UNTOLD:
+            self.learn()
         try:
-            upid = str(call())
+            upid = str(call() or "")
         except OutcomeUnknown:
             found = self._search(kind)
             if found is None:
                 raise
             upid = found
-        self._known.add(upid)
+        except DriverError:
+            self._untold[kind] += 1  # it may have had a task, which failed
+            raise
+        if upid:
+            self._known.add(upid)
+        else:
+            self._untold[kind] += 1
         return upid
 
     def _search(self, kind: str) -> str | None:
-        """Return the task of that type that nobody has told us of."""
+        """Return the task of that type that came after all that we know to have ended."""
         deadline = self._clock.monotonic() + _SEARCH_SECONDS
         while True:
-            for entry in self._listed(kind):
-                if entry["upid"] not in self._known:
-                    return str(entry["upid"])
+            new = [entry for entry in self._listed(kind) if entry["upid"] not in self._known]
+            if len(new) > self._untold[kind]:
+                return str(max(new, key=_age)["upid"])
             if self._clock.monotonic() > deadline:
                 return None
             self._clock.sleep(1.0)
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._api.get(
-            f"/nodes/{self._node}/tasks", source="all", limit=50,
-            vmid=self._vmid or None, typefilter=kind or None,
-        )  # fmt: skip
+            f"/nodes/{self._node}/tasks",
+            source="all",
+            limit=50,
+            vmid=self._vmid or None,
+            typefilter=kind or None,
+        )
         return found
 
     def wait(self, upid: str, *, what: str, seconds: float) -> Ended:
@@ -102,11 +122,12 @@ class Tasks:
         while True:
             status = self._status(path)
             if status and status["status"] == "stopped":
-                return self._judge(path, upid, str(status.get("exitstatus", "")).strip(), what)
+                return self._judge(path, upid, spoken(str(status.get("exitstatus") or "")), what)
             if self._clock.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"{what}: the task did not end within {seconds:.0f} s",
                     cause="the node is overloaded, or a storage hangs",
+                    next_step="look at the task on the node; nothing is repeated meanwhile",
                     evidence=upid,
                 )
             self._clock.sleep(pause)
@@ -133,7 +154,11 @@ class Tasks:
 
     def _log(self, path: str) -> str:
         lines = self._api.get(f"{path}/log", start=0, limit=200)
-        return "\n".join(str(line["t"]) for line in lines)
+        return "\n".join(spoken(str(line["t"])) for line in lines)
+
+
+def _age(entry: dict[str, Any]) -> tuple[int, int]:
+    return int(entry["starttime"]), int(entry["pstart"])
 
 
 def _said(text: str, log: str) -> str:

@@ -1,18 +1,21 @@
 """The benchmark VM at the API: made, marked, changed, started, stopped, destroyed.
 
-Every change first proves that the VM is ours: it is in the pool, and its description carries
-the mark with the number that was drawn when it was made.
+Its description says whose it is and what its volumes hold. It goes with the VM wherever it goes,
+so that what is kept from one start of pvebench to the next is found again by what it says.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.drive import test_slots, unused_volumes
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.marks import Filled, description, mark_of
+from pvebench.drivers.proxmox.storage_types import MARK, volume_prefix
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock
@@ -21,11 +24,18 @@ KIND: Final = "proxmox-vm"
 """Kind of the journal entries made here."""
 TAG: Final = "pvebench"
 CHANGE_SECONDS: Final = 120.0
+CLAIM_SECONDS: Final = 1200.0
+"""How long a claim of the node holds."""
 _POWER_SECONDS: Final = 120.0
+_SCSI_SLOTS: Final = 31
+_MEMBER_SECONDS: Final = 60.0
+_LATELY_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 20
+"""How long the server may hold the answer to a change, which holds one of its few workers too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class VmPlace:
     """Where VMs may be made.
 
     Attributes:
@@ -37,10 +47,32 @@ class Place:
     vmids: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A VM's configuration.
+
+    Attributes:
+        values: key -> what is in force, the digest among them.
+        waiting: key -> its entry, for every key that is not yet applied.
+    """
+
+    values: Mapping[str, Any]
+    waiting: Mapping[str, Any]
+
+
+def read_configuration(api: Api, path: str) -> Configuration:
+    """Return the configuration of the VM at `path`, whosever it is."""
+    rows = api.get(f"{path}/pending")
+    return Configuration(
+        values={str(row["key"]): row["value"] for row in rows if "value" in row},
+        waiting={str(row["key"]): row for row in rows if "pending" in row or "delete" in row},
+    )
+
+
 class BenchVm:
     """One VM that carries our mark. Owned by one worker thread."""
 
-    def __init__(self, api: Api, clock: Clock, place: Place, vmid: int, mark: str) -> None:
+    def __init__(self, api: Api, clock: Clock, place: VmPlace, vmid: int, mark: str) -> None:
         self.vmid = vmid
         self.mark = mark
         self.path = f"/nodes/{place.node}/qemu/{vmid}"
@@ -48,48 +80,55 @@ class BenchVm:
         self._place = place
         self._clock = clock
         self._tasks = Tasks(api, place.node, clock, vmid=vmid)
+        self._member_at: float | None = None
+        self._seen: tuple[float, Configuration] | None = None
+        self._may_ask = True
 
     def learn(self) -> None:
         """Note the tasks of VMs that had this number before. Call once, before any change."""
         self._tasks.learn()
 
-    def config(self) -> dict[str, Any]:
-        """Return the configuration in force, without what is pending."""
-        found: dict[str, Any] = self._api.get(f"{self.path}/config", current=1)
-        return found
-
-    def pending(self) -> dict[str, Any]:
-        """Return key -> its entry, for every key that is not yet applied."""
-        entries = self._api.get(f"{self.path}/pending")
-        return {
-            str(entry["key"]): entry for entry in entries if "pending" in entry or "delete" in entry
-        }
+    def read(self) -> Configuration:
+        """Return the configuration; one call tells what is in force and what waits."""
+        return read_configuration(self._api, self.path)
 
     def status(self) -> dict[str, Any]:
         """Return status/current."""
         found: dict[str, Any] = self._api.get(f"{self.path}/status/current")
         return found
 
-    def prove_ours(self) -> dict[str, Any]:
-        """Return the configuration in force if the VM carries our mark and is in our pool.
+    def prove_ours(self) -> Configuration:
+        """Return the configuration if the VM carries our mark and is in our pool.
+
+        That it is in the pool is asked once a minute: whoever takes it out takes our rights, too.
 
         Raises:
             NotOurs: it does not, or is not; it is left alone.
             HypervisorGone: it does not exist any more.
         """
         try:
-            config = self.config()
+            found = self.read()
         except (Rejected, AccessDenied) as error:
             # Of a VM that does not exist the server says that we may not see it.
             raise HypervisorGone(
                 f"VM {self.vmid} is not there: {error.reason}",
                 cause="somebody deleted it or moved it out of the pool",
             ) from error
-        if mark_of(config) != self.mark:
+        if mark_of(found.values) != self.mark:
             raise NotOurs(_stranger(self.vmid, "it does not carry the mark of this pvebench"))
-        if self.vmid not in pool_members(self._api, self._place.pool):
-            raise NotOurs(_stranger(self.vmid, f"it is not in the pool {self._place.pool}"))
-        return config
+        now = self._clock.monotonic()
+        if self._member_at is None or now - self._member_at > _MEMBER_SECONDS:
+            if self.vmid not in pool_members(self._api, self._place.pool):
+                raise NotOurs(_stranger(self.vmid, f"it is not in the pool {self._place.pool}"))
+            self._member_at = now
+        self._seen = now, found
+        return found
+
+    def lately(self) -> Configuration:
+        """Return what `prove_ours` found a moment ago, if we changed nothing since; else ask it."""
+        at, found = self._seen or (0.0, None)
+        recent = self._clock.monotonic() - at < _LATELY_SECONDS
+        return found if found is not None and recent else self.prove_ours()
 
     def change(self, what: str, **params: Any) -> Ended:
         """Change the configuration; applied at once where Proxmox can, else pending.
@@ -97,52 +136,118 @@ class BenchVm:
         Raises:
             NotOurs, Busy, Rejected, OutcomeUnknown.
         """
-        config = self.prove_ours()
         # With the digest nobody's change in between is overwritten.
-        digest = config.get("digest")
+        digest = self.lately().values.get("digest")
+        self._seen = None
         return self._tasks.run(
-            lambda: self._api.post(f"{self.path}/config", **params, digest=digest),
-            kind="qmconfig", what=f"VM {self.vmid}: {what}", seconds=CHANGE_SECONDS,
-        )  # fmt: skip
+            # The server answers when it is done, or with the task if that takes longer.
+            lambda: self._api.post(
+                f"{self.path}/config", **params, digest=digest, background_delay=_ANSWER_SECONDS
+            ),
+            kind="qmconfig",
+            what=f"VM {self.vmid}: {what}",
+            seconds=CHANGE_SECONDS,
+        )
 
     def start(self) -> Ended:
         """Power on; returns the task's warnings. Raises as `change`."""
-        self.prove_ours()
+        self.lately()
+        self._seen = None
         return self._tasks.run(
             lambda: self._api.post(f"{self.path}/status/start"),
-            kind="qmstart", what=f"VM {self.vmid}: start", seconds=_POWER_SECONDS,
-        )  # fmt: skip
+            kind="qmstart",
+            what=f"VM {self.vmid}: start",
+            seconds=_POWER_SECONDS,
+        )
 
     def stop(self) -> None:
         """Power off; fine if it is off already. Raises as `change`."""
         self.prove_ours()
+        self._seen = None
         self._tasks.run(
             lambda: self._api.post(f"{self.path}/status/stop"),
-            kind="qmstop", what=f"VM {self.vmid}: stop", seconds=_POWER_SECONDS,
-        )  # fmt: skip
+            kind="qmstop",
+            what=f"VM {self.vmid}: stop",
+            seconds=_POWER_SECONDS,
+        )
 
     def destroy(self) -> None:
-        """Stop and remove the VM with all its volumes; fine if it is gone already."""
+        """Stop and remove the VM with its own volumes; fine if it is gone already.
+
+        Proxmox frees with it what the configuration names, and would free on request whatever is
+        named after its number: on a storage that two clusters share that is another's disk.
+
+        Raises:
+            NotOurs: somebody gave it a disk of theirs. Others as `change`.
+        """
         try:
             self.stop()
         except HypervisorGone:
             return
-        options = {"purge": 1, "destroy-unreferenced-disks": 1}
+        self._adopt()
         self._tasks.run(
-            lambda: self._api.delete(self.path, **options),
-            kind="qmdestroy", what=f"VM {self.vmid}: destroy", seconds=_POWER_SECONDS,
-        )  # fmt: skip
+            lambda: self._api.delete(self.path, purge=1),
+            kind="qmdestroy",
+            what=f"VM {self.vmid}: destroy",
+            seconds=_POWER_SECONDS,
+        )
+
+    def _adopt(self) -> None:
+        """Put those of the VM's own volumes into free slots that its configuration does not name.
+
+        They were made, but never plugged in. A storage frees a volume only for its administrators;
+        the VM, which must be off, takes along what is plugged into it.
+        """
+        config = self.prove_ours().values
+        held = {*test_slots(config).values(), *unused_volumes(config)}
+        if foreign := sorted(volid for volid in held if MARK not in volid):
+            raise NotOurs(
+                _stranger(self.vmid, f"{', '.join(foreign)} in it is not one of ours"),
+                cause="somebody gave the benchmark VM a disk",
+                next_step="take it out of that VM, then: pvebench sweep",
+            )
+        loose = named_volumes(self._api, self._place.node, self.vmid, self.mark) - held
+        free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)
+        if slots := dict(zip(free, sorted(loose), strict=False)):
+            self.change("adopt what was never plugged in", **slots)
 
     def note_filled(self, filled: Iterable[Filled]) -> None:
         """Write into the description which volumes are filled. Raises as `change`."""
-        self.change("note what is filled", description=description(self.mark, filled))
+        claim = claim_of(self.lately().values)
+        self.change("note what is filled", description=description(self.mark, filled, claim))
+
+    def claim(self, until: float) -> None:
+        """Write into the description until when the node is ours to measure on; 0: it is not.
+
+        Raises as `change`.
+        """
+        filled = filled_of(self.lately().values)
+        self.change("claim the node", description=description(self.mark, filled, until))
 
     def monitor(self, command: str) -> str | None:
         """Return what QEMU's monitor says, or None where the token may not ask."""
+        if not self._may_ask:
+            return None
         try:
             return str(self._api.post(f"{self.path}/monitor", command=command))
-        except (AccessDenied, Rejected):
-            return None
+        except AccessDenied:
+            self._may_ask = False
+        except Rejected:
+            pass
+        return None
+
+
+def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
+    """Return the volumes, on any storage of the node, whose names say that this VM owns them."""
+    found: set[str] = set()
+    for storage in api.get(f"/nodes/{node}/storage", content="images", enabled=1):
+        if not storage.get("active"):
+            continue  # it cannot be asked
+        path = f"/nodes/{node}/storage/{storage['storage']}/content"
+        entries = api.get(path, content="images", vmid=vmid)
+        found |= {str(entry["volid"]) for entry in entries}
+    prefix = volume_prefix(vmid, mark)
+    return {volid for volid in found if re.split("[:/]", volid)[-1].startswith(prefix)}
 
 
 def pool_members(api: Api, pool: str) -> set[int]:
@@ -159,3 +264,78 @@ def refuse_lock(status: Mapping[str, Any], vmid: int) -> None:
     """Raise Busy if somebody's work holds the VM."""
     if status.get("lock"):
         raise Busy(f"VM {vmid} is locked ({status['lock']})", next_step="it is tried again later")
+
+
+_MARK: Final = re.compile(r"^pvebench-mark: (?P<mark>[0-9a-f]{32})$", re.MULTILINE)
+_CLAIM: Final = re.compile(r"^pvebench-measures-until: (?P<until>\d{1,12})$", re.MULTILINE)
+_FILLED: Final = re.compile(r"^pvebench-filled: (?P<json>\{.*\})$", re.MULTILINE)
+_CHARACTERS: Final = 8192
+"""Longest description that Proxmox takes."""
+_WORDS: Final = (
+    "Benchmark VM of pvebench. It is changed and removed automatically: keep nothing here.\n\n"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A volume that was written from end to end, and not spoiled since.
+
+    Attributes:
+        key: what scenarios need it for, `Scenario.volume`.
+        storage: name in packs.
+        size_bytes: as it was asked for; `listed_bytes`: as the storage told it then.
+        content: what it holds, in the words of `Layout.content`.
+    """
+
+    key: str
+    storage: str
+    volid: str
+    format: str
+    size_bytes: int
+    listed_bytes: int
+    content: str
+
+
+def description(mark: str, filled: Iterable[Filled] = (), claim: float = 0.0) -> str:
+    """Return the text that says it all; a note that does not fit in is left out, and made later.
+
+    Args:
+        claim: until when the node is measured on, seconds since 1970; 0: it is not.
+    """
+    text = f"{_WORDS}pvebench-mark: {mark}\n"
+    if claim:
+        text += f"pvebench-measures-until: {claim:.0f}\n"
+    for one in filled:
+        line = f"pvebench-filled: {json.dumps(asdict(one), sort_keys=True)}\n"
+        if len(text) + len(line) <= _CHARACTERS:
+            text += line
+    return text
+
+
+def mark_of(config: Mapping[str, Any]) -> str:
+    """Return the mark in a VM's description, or an empty string."""
+    found = _MARK.search(str(config.get("description", "")))
+    return found["mark"] if found else ""
+
+
+def claim_of(config: Mapping[str, Any]) -> float:
+    """Return until when some pvebench measures with this VM, seconds since 1970; 0: it does not."""
+    found = _CLAIM.search(str(config.get("description", "")))
+    return float(found["until"]) if found else 0.0
+
+
+def filled_of(config: Mapping[str, Any]) -> list[Filled]:
+    """Return what a VM's description says of its volumes; a line that is broken says nothing."""
+    found = []
+    for match in _FILLED.finditer(str(config.get("description", ""))):
+        try:
+            found.append(_checked(Filled(**json.loads(match["json"]))))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _checked(one: Filled) -> Filled:
+    if not (type(one.size_bytes) is type(one.listed_bytes) is int):
+        raise TypeError("a size is no number")
+    return one

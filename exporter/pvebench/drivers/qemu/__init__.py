@@ -1,7 +1,23 @@
-"""Real VMs under this machine's QEMU: the lab."""
+"""Real VMs under this machine's QEMU, and the host's own rows beside them: the lab."""
 
-from pvebench.drivers.qemu.accel import Accelerator, choose_accelerator
-from pvebench.drivers.qemu.lab import QemuLab
-from pvebench.drivers.qemu.undo import undo_pending
+from __future__ import annotations
 
-__all__ = ["Accelerator", "QemuLab", "choose_accelerator", "undo_pending"]
+from typing import Final, Literal
+
+from pvebench.drivers.driver import Driver
+from pvebench.drivers.storages.settings import LocalSettings, local_storages
+
+
+class LabSettings(LocalSettings):
+    """What the lab is told.
+
+    Attributes:
+        accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
+    """
+
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+
+
+DRIVER: Final = Driver(
+    settings=LabSettings, engine="pvebench.drivers.qemu.local_lab", storages=local_storages
+)

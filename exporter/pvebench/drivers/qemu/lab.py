@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.qemu.accel import Accelerator
-from pvebench.drivers.qemu.agent import AgentGuest
-from pvebench.drivers.qemu.blocks import (
+from pvebench.drivers.host.procfs import host_facts
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.block_graph import (
     Names,
     block_counters,
     block_nodes,
@@ -18,32 +18,39 @@ from pvebench.drivers.qemu.blocks import (
     is_limited,
     objects,
 )
-from pvebench.drivers.qemu.facts import environment
-from pvebench.drivers.qemu.look import find_in_guest, look
 from pvebench.drivers.qemu.machine import QemuMachine
-from pvebench.drivers.qemu.readback import UNVERIFIED, read_back
-from pvebench.drivers.qemu.storages import Storage
+from pvebench.drivers.qemu.qmp import QemuGuest
+from pvebench.drivers.qemu.readback import UNVERIFIED, find_in_guest, look, read_back
+from pvebench.drivers.storages.contract import Storage
 from pvebench.errors import DriverError, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment, Upkeep
+from pvebench.model.environment import Environment
 from pvebench.model.ports import Clock, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
-BOOT_SECONDS: Final = 60.0
-"""Deadline from power-on to the agent's first answer; TCG on a busy host needs some room."""
-SWITCH_SECONDS: Final = 15.0
-"""Deadline of each step of a hot-plug or unplug."""
+BOOT_SECONDS: Final = 300.0
+"""Deadline from power-on to the agent's first answer. It is there to find a guest that hangs, so
+it is long: under TCG on a busy host a good one took more than a minute."""
+SWITCH_SECONDS: Final = 60.0
+"""Deadline of each step of a hot-plug or unplug, long for the same reason."""
 
 
 class QemuLab:
     """One benchmark VM under local QEMU, and its volumes. Owned by one worker thread."""
 
     def __init__(
-        self, *, node: str, storages: Mapping[str, Storage], image: GuestImage,
-        accelerator: Accelerator, runtime: Path, journal: Journal, clock: Clock,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        node: str,
+        storages: Mapping[str, Storage],
+        image: GuestImage,
+        accelerator: Accelerator,
+        runtime: Path,
+        journal: Journal,
+        clock: Clock,
+    ) -> None:
         self._node = node
         self._image = image
         self._accelerator = accelerator
@@ -53,7 +60,7 @@ class QemuLab:
         self._storages = dict(storages)
         self._volumes: dict[str, Volume] = {}
         self._vm: QemuMachine | None = None
-        self._guest: AgentGuest | None = None
+        self._guest: QemuGuest | None = None
         self._machine: Machine | None = None
         self._cold: Plug | None = None
         self._attached: tuple[Names, Disk] | None = None
@@ -73,11 +80,9 @@ class QemuLab:
 
     @property
     def boot_seconds(self) -> float:
-        """How long the last boot took. See the port."""
         return self._vm.boot_seconds if self._vm else 0.0
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the running guest, booting or restarting it where needed. See the port."""
         if self._guest is not None and not self._must_restart(machine, cold):
             return self._guest
         self.power_off()
@@ -108,7 +113,6 @@ class QemuLab:
         return self._storages[plug.volume.storage].node(plug.volume, plug.disk)
 
     def power_off(self) -> None:
-        """End the VM in order. See the port."""
         if self._vm is not None:
             if self._broken:
                 self._vm.kill()
@@ -117,7 +121,6 @@ class QemuLab:
         self._vm = self._guest = self._machine = self._attached = self._cold = None
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the scenario's volume and whether it is new. See the port."""
         known = self._volumes.get(scenario.volume)
         reusable = known is not None and known.size_bytes == scenario.volume_bytes
         if known is not None and reusable and not known.complete:
@@ -132,7 +135,6 @@ class QemuLab:
         return volume, True
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Plug `volume` with the options of `disk` and read back what came of it. See the port."""
         plug = Plug(volume, disk)
         self._local = Path(volume.volid) if volume.local else None
         try:
@@ -171,12 +173,13 @@ class QemuLab:
         effective = read_back(names, plug.disk, seen) | {"size_bytes": guest["size_bytes"]}
         raw = {"nodes": seen.nodes, "blocks": seen.blocks, "guest": dict(guest)}
         return Attachment(
-            device=guest["device"], effective=effective, unverified=UNVERIFIED,
+            device=guest["device"],
+            effective=effective,
+            unverified=UNVERIFIED,
             raw=json.dumps(raw, indent=1),
-        )  # fmt: skip
+        )
 
     def detach(self) -> None:
-        """Unplug the test disk and take its nodes away. See the port."""
         if self._attached is None:
             return
         names, disk = self._attached
@@ -198,9 +201,12 @@ class QemuLab:
         qmp = self._qemu.qmp
         for device in reversed(devices(names, disk)):
             qmp.execute_until(
-                "device_del", {"id": device["id"]},
-                event="DEVICE_DELETED", device=device["id"], timeout=SWITCH_SECONDS,
-            )  # fmt: skip
+                "device_del",
+                {"id": device["id"]},
+                event="DEVICE_DELETED",
+                device=device["id"],
+                timeout=SWITCH_SECONDS,
+            )
         nodes = [names.throttle] if is_limited(disk) else []
         for node in (*nodes, names.format, names.file):
             qmp.execute("blockdev-del", {"node-name": node})
@@ -208,29 +214,24 @@ class QemuLab:
             qmp.execute("object-del", {"id": thing["id"]})
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Write back and drop the host's page cache of `volume`. See the port."""
         return self._storages[volume.storage].drop_caches(volume)
 
     def counters(self) -> BlockCounters:
-        """Return QEMU's counters of the attached disk. See the port."""
         if self._attached is None:
             raise SwitchFailed("no test disk is attached")
         return block_counters(*self._attached, self._qemu.qmp.execute("query-blockstats"))
 
+    def statistics(self) -> str:
+        """Return QEMU's answer to query-blockstats. See `model.ports.TellsStatistics`."""
+        return json.dumps(self._qemu.qmp.execute("query-blockstats"), indent=1)
+
     def environment(self) -> Environment:
-        """Return the running environment. See the port."""
         return environment(self._node, self._image, self._accelerator, self._vm)
 
     def host_environment(self) -> Environment:
-        """Return what is known without a VM. See the port."""
         return environment(self._node, self._image, self._accelerator, None)
 
-    def upkeep(self) -> Upkeep:
-        """Return nothing: the lab's packages are looked at when it is started. See the port."""
-        return Upkeep()
-
     def shutdown(self) -> None:
-        """End the VM, remove the volumes. See the port."""
         self.power_off()
         for key, volume in list(self._volumes.items()):
             self._storages[volume.storage].remove(volume)
@@ -243,3 +244,32 @@ class QemuLab:
         if self._vm is None:
             raise SwitchFailed("the VM is not running")
         return self._vm
+
+
+def environment(
+    node: str, image: GuestImage, accelerator: Accelerator, vm: QemuMachine | None
+) -> Environment:
+    """Return the environment of `node`.
+
+    QEMU is in it only while a VM runs: what is installed says nothing about what is running.
+    """
+    facts = host_facts() | {
+        "accel": str(accelerator),
+        "guest_image": image.digest[:12],
+        "guest_kernel": image.versions.get("kernel", ""),
+        "fio": image.versions.get("fio", ""),
+    }
+    if vm is not None and vm.pid is not None:
+        facts |= _qemu_facts(vm)
+    return Environment(node=node, facts={key: value for key, value in facts.items() if value})
+
+
+def _qemu_facts(vm: QemuMachine) -> dict[str, str]:
+    version: dict[str, Any] = vm.qmp.execute("query-version")
+    number = version["qemu"]
+    machine = vm.qmp.execute("qom-get", {"path": "/machine", "property": "type"})
+    return {
+        "qemu": f"{number['major']}.{number['minor']}.{number['micro']}",
+        "qemu_package": str(version.get("package", "")),
+        "machine": str(machine).removesuffix("-machine"),
+    }

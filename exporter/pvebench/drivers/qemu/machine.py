@@ -1,4 +1,4 @@
-"""One QEMU process: its command line, its sockets, its beginning and end."""
+"""One QEMU process: its command line, its sockets, its beginning and end, what a crash left."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.qemu.accel import Accelerator
-from pvebench.drivers.qemu.agent import AgentGuest
-from pvebench.drivers.qemu.command import BINARY, arguments
-from pvebench.drivers.qemu.qmp import Channel
+from pvebench.drivers.qemu.accelerator import Accelerator
+from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.storages import UNDO
+from pvebench.drivers.storages.contract import Undo
 from pvebench.errors import (
     DriverError,
     GuestSilent,
     HypervisorGone,
     Interrupted,
+    PvebenchError,
     ToolsMissing,
 )
-from pvebench.guest import GuestImage
+from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB
 
 KIND: Final = "vm"
 """Kind of the journal entries made here."""
-QUIT_SECONDS: Final = 10.0
+QUIT_SECONDS: Final = 30.0
 """How long QEMU may take to write back what its images hold in memory."""
 _TAIL_BYTES: Final = 2000
 
@@ -72,9 +75,14 @@ class QemuMachine:
         return self._qmp
 
     def start(
-        self, image: GuestImage, machine: Machine, accelerator: Accelerator, *, timeout: float,
+        self,
+        image: GuestImage,
+        machine: Machine,
+        accelerator: Accelerator,
+        *,
+        timeout: float,
         disk: Sequence[str] = (),
-    ) -> AgentGuest:  # fmt: skip
+    ) -> QemuGuest:
         """Boot the guest; return it once its agent answers, within `timeout` seconds.
 
         After any error nothing of the VM is left.
@@ -106,22 +114,26 @@ class QemuMachine:
         with (self.directory / "qemu.log").open("wb") as log:
             try:
                 self._process = subprocess.Popen(
-                    argv, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    argv,
+                    cwd=self.directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                     # Ctrl-C is for us: the VM is ended in order, after its disk is unplugged.
                     start_new_session=True,
-                )  # fmt: skip
+                )
             except FileNotFoundError as error:
                 raise ToolsMissing(
                     f"{BINARY} is not installed",
                     next_step="install it: apt-get install qemu-system-x86",
                 ) from error
 
-    def _meet(self, timeout: float) -> AgentGuest:
+    def _meet(self, timeout: float) -> QemuGuest:
         self._qmp = self._channel("QMP", "qmp.sock", negotiate=True)
         self._qmp.connect(timeout=10.0)
         self._agent = self._channel("the guest agent", "agent.sock", negotiate=False)
         self._agent.connect(timeout=10.0)
-        guest = AgentGuest(self._agent, self._clock)
+        guest = QemuGuest(self._agent, self._clock)
         try:
             # Sent before the guest is up: the socket keeps it until the agent reads it.
             guest.ping(timeout=timeout)
@@ -191,3 +203,140 @@ class QemuMachine:
         if self._entry >= 0:
             self._journal.close(self._entry)
             self._entry = -1
+
+
+BINARY: Final = "qemu-system-x86_64"
+
+
+def arguments(
+    identity: str, image: GuestImage, machine: Machine, accelerator: Accelerator
+) -> list[str]:
+    """Return QEMU's command line for the benchmark VM, run in the VM's directory."""
+    cpu = "host" if accelerator is Accelerator.KVM else "max"
+    return [
+        BINARY,
+        "-name",
+        f"pvebench-{identity[:8]},debug-threads=on",
+        "-uuid",
+        identity,
+        # i440fx is what Proxmox gives a Linux guest unless told otherwise.
+        "-machine",
+        f"type=pc,accel={accelerator},usb=off",
+        "-cpu",
+        cpu,
+        "-smp",
+        cpus_option(machine, accelerator),
+        "-m",
+        f"{machine.memory_bytes // MIB}M",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-kernel",
+        str(image.kernel),
+        "-initrd",
+        str(image.initramfs),
+        "-append",
+        KERNEL_ARGUMENTS,
+        "-chardev",
+        "socket,id=qmp,path=qmp.sock,server=on,wait=off",
+        "-mon",
+        "chardev=qmp,mode=control",
+        "-chardev",
+        "socket,id=agent,path=agent.sock,server=on,wait=off",
+        "-device",
+        "virtio-serial-pci",
+        "-device",
+        "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+        "-chardev",
+        "file,id=console,path=console.log",
+        "-device",
+        "isa-serial,chardev=console",
+        "-device",
+        "virtio-rng-pci",
+    ]
+
+
+def cpus_option(machine: Machine, accelerator: Accelerator) -> str:
+    """Return how many CPUs the guest has, and how many it might get: under TCG at least two.
+
+    With room for a single CPU QEMU takes the guest for alone (no CF_PARALLEL, see
+    `mttcg_start_vcpu_thread`) and translates `lock` instructions, which are Linux's memory
+    barriers, without one; before 8.1 fences too. But the I/O threads run beside that CPU: they
+    and the guest then miss each other's notifications, and the disk hangs with its I/O done.
+    """
+    if accelerator is Accelerator.KVM:
+        return str(machine.cpus)
+    return f"cpus={machine.cpus},maxcpus={max(2, machine.cpus)}"
+
+
+def prove_kvm(
+    image: GuestImage, runtime: Path, *, journal: Journal, clock: Clock, timeout: float
+) -> Callable[[], None]:
+    """Return a function that boots a guest under KVM and ends it; it raises DriverError if not."""
+
+    def prove() -> None:
+        vm = QemuMachine(runtime, journal=journal, clock=clock)
+        small = Machine(memory_bytes=768 * MIB, cpus=1)
+        try:
+            vm.start(image, small, Accelerator.KVM, timeout=timeout)
+        except OSError as error:
+            raise DriverError(f"QEMU could not be started: {error}") from error
+        finally:
+            vm.kill()
+
+    return prove
+
+
+END_SECONDS: Final = 10.0
+"""How long a killed QEMU may take to be gone: its last I/O must come back first."""
+
+
+def undo_pending(journal: Journal, more: Mapping[str, Undo] | None = None) -> list[str]:
+    """Undo every open change, VMs first, then newest first; return a line about each.
+
+    `more` undoes the kinds of other drivers that work beside this one.
+
+    What cannot be undone stays open, to be tried again at the next start, and is said.
+    """
+    lines = []
+    undo = {KIND: _end_vm, **UNDO, **(more or {})}
+    # A volume that a left-over QEMU still has open could not be taken away whole.
+    pending = sorted(journal.pending(), key=lambda entry: entry[1] != KIND)
+    for number, kind, details in pending:
+        if kind not in undo:
+            continue  # another driver's business
+        try:
+            lines.append(undo[kind](details))
+        except (PvebenchError, OSError) as error:
+            lines.append(f"could not undo {kind} {dict(details)} yet: {error}")
+        else:
+            journal.close(number)
+    return lines
+
+
+def _end_vm(details: Mapping[str, str]) -> str:
+    pids = processes_with(details["uuid"])
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + END_SECONDS
+    while left := processes_with(details["uuid"]):
+        if time.monotonic() > deadline:
+            raise DriverError(f"QEMU process {left[0]} does not end", cause="its I/O hangs")
+        time.sleep(0.05)
+    shutil.rmtree(details["directory"], ignore_errors=True)
+    return f"ended VM {details['uuid']} ({len(pids)} process left of it)"
+
+
+def processes_with(identity: str) -> list[int]:
+    """Return the processes that have `-uuid identity` on their command line."""
+    wanted = f"-uuid\0{identity}\0".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found

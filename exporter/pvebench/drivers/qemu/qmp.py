@@ -7,26 +7,38 @@ not come is never asked for again: the caller gets OutcomeUnknown and must query
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
 
-from pvebench.errors import DriverError, HypervisorGone, OutcomeUnknown
+from pvebench.errors import (
+    DriverError,
+    GuestSilent,
+    HypervisorGone,
+    OutcomeUnknown,
+    OutputUnreadable,
+    ToolFailed,
+)
+from pvebench.model.ports import Clock, Completed
 
 T = TypeVar("T")
-_SLICE_SECONDS = 0.2
+REPLY_SECONDS: Final = 30.0
+"""Deadline of an ordinary answer: QEMU's and the agent's come in milliseconds, but on a host that
+swaps or is overcommitted they took more than fifteen seconds."""
+_SLICE_SECONDS: Final = 0.2
 
 # The library logs what it also raises; the raised error is what we report.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
-class Refused(DriverError):
+class CommandRefused(DriverError):
     """QEMU or the agent understood the command and declined it. `kind` is its error class."""
 
     def __init__(self, command: str, kind: str, text: str) -> None:
@@ -90,12 +102,16 @@ class Channel:
                 return
 
     def execute(
-        self, command: str, arguments: dict[str, Any] | None = None, *, timeout: float = 15.0
+        self,
+        command: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: float = REPLY_SECONDS,
     ) -> Any:
         """Return what `command` returns.
 
         Raises:
-            Refused: it was declined.
+            CommandRefused: it was declined.
             OutcomeUnknown: no reply within `timeout` seconds.
             HypervisorGone: the connection is closed.
         """
@@ -124,7 +140,7 @@ class Channel:
         try:
             return self._wait(work, timeout=timeout)
         except ExecuteError as error:
-            raise Refused(command, error.error_class, str(error)) from error
+            raise CommandRefused(command, error.error_class, str(error)) from error
         except (QMPError, OSError, EOFError) as error:
             raise HypervisorGone(
                 f"the connection to {self._name} closed during {command}",
@@ -155,3 +171,98 @@ class Channel:
         """Disconnect; a connection that is gone already is fine."""
         with contextlib.suppress(Exception):
             _LOOP.submit(self._client.disconnect()).result(timeout=2.0)
+
+
+_SLICE_BYTES = 1024 * 1024
+
+
+class QemuGuest:
+    """`model.ports.Guest` over a connected guest agent channel."""
+
+    def __init__(self, channel: Channel, clock: Clock) -> None:
+        self._channel = channel
+        self._clock = clock
+
+    def ping(self, *, timeout: float) -> None:
+        """Wait for the agent's answer.
+
+        Raises:
+            GuestSilent: none within `timeout` seconds.
+        """
+        self._call("guest-ping", {}, timeout=timeout)
+
+    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        pid = self._exec(argv, stdin)
+        deadline = self._clock.monotonic() + timeout
+        pause = 0.01
+        while True:
+            done = self.poll(pid)
+            if done is not None:
+                return done
+            if self._clock.monotonic() > deadline:
+                raise GuestSilent(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
+            self._clock.sleep(pause)
+            pause = min(0.5, pause * 2)
+
+    def start(self, argv: list[str]) -> int:
+        return self._exec(argv, b"")
+
+    def poll(self, pid: int) -> Completed | None:
+        status = self._call("guest-exec-status", {"pid": pid})
+        if not status["exited"]:
+            return None
+        return Completed(
+            exit_code=int(status.get("exitcode", 128 + int(status.get("signal", 0)))),
+            stdout=base64.b64decode(status.get("out-data", "")),
+            stderr=base64.b64decode(status.get("err-data", "")),
+        )
+
+    def read_file(self, path: str) -> bytes:
+        try:
+            handle = self._call("guest-file-open", {"path": path, "mode": "r"})
+        except CommandRefused as error:
+            raise OutputUnreadable(f"{path} cannot be read in the guest: {error.text}") from error
+        try:
+            return self._read_slices(handle)
+        finally:
+            self._call("guest-file-close", {"handle": handle})
+
+    def _read_slices(self, handle: int) -> bytes:
+        pieces = []
+        while True:
+            got = self._call("guest-file-read", {"handle": handle, "count": _SLICE_BYTES})
+            pieces.append(base64.b64decode(got["buf-b64"]))
+            if got["eof"] or not got["count"]:
+                return b"".join(pieces)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        handle = self._call("guest-file-open", {"path": path, "mode": "w"})
+        try:
+            text = base64.b64encode(content).decode("ascii")
+            self._call("guest-file-write", {"handle": handle, "buf-b64": text})
+        finally:
+            self._call("guest-file-close", {"handle": handle})
+
+    def _exec(self, argv: list[str], stdin: bytes) -> int:
+        arguments: dict[str, Any] = {"path": argv[0], "arg": argv[1:], "capture-output": True}
+        if stdin:
+            arguments["input-data"] = base64.b64encode(stdin).decode("ascii")
+        try:
+            return int(self._call("guest-exec", arguments)["pid"])
+        except CommandRefused as error:
+            raise ToolFailed(
+                f"{argv[0]} cannot be started in the guest: {error.text}",
+                cause="the program is missing from the guest image",
+                next_step="rebuild it: pvebench guest build --force",
+            ) from error
+
+    def _call(
+        self, command: str, arguments: dict[str, Any], *, timeout: float = REPLY_SECONDS
+    ) -> Any:
+        try:
+            return self._channel.execute(command, arguments or None, timeout=timeout)
+        except OutcomeUnknown as error:
+            raise GuestSilent(
+                f"the guest agent did not answer {command} within {timeout:.0f} s",
+                cause="the guest hangs or is starved of CPU",
+            ) from error

@@ -3,19 +3,32 @@
 Everything it produces says `simulated`, and the store refuses to mix it with measured results.
 """
 
-from pvebench.drivers.simulated.clock import SimulatedClock
-from pvebench.drivers.simulated.faults import Fault, Faults
-from pvebench.drivers.simulated.reality import Reality, undo_simulated
-from pvebench.drivers.simulated.site import SimulatedProbe, simulated_site
-from pvebench.drivers.simulated.world import World
+from __future__ import annotations
 
-__all__ = [
-    "Fault",
-    "Faults",
-    "Reality",
-    "SimulatedClock",
-    "SimulatedProbe",
-    "World",
-    "simulated_site",
-    "undo_simulated",
-]
+from typing import Final
+
+from pydantic import StrictInt
+
+from pvebench.drivers.driver import Driver
+from pvebench.drivers.storages.settings import LocalSettings, local_storages
+from pvebench.fields import Strict
+
+
+class SimulationSettings(Strict):
+    """The simulated driver. `seed` decides every number it invents."""
+
+    seed: StrictInt = 1
+
+
+class SimulatedSettings(LocalSettings):
+    """What the simulation is told."""
+
+    simulation: SimulationSettings = SimulationSettings()
+
+
+DRIVER: Final = Driver(
+    settings=SimulatedSettings,
+    engine="pvebench.drivers.simulated.world",
+    storages=local_storages,
+    simulated=True,
+)

@@ -1,21 +1,30 @@
-"""A simulated VM and its volumes, as the port of hypervisors wants them."""
+"""A simulated node: a VM and its volumes, as the port of hypervisors wants them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
-from pvebench.drivers.simulated.clock import SimulatedClock
-from pvebench.drivers.simulated.faults import Fault, Faults
-from pvebench.drivers.simulated.guest import SimulatedGuest
-from pvebench.drivers.simulated.numbers import flushes_per_second
-from pvebench.drivers.simulated.reality import VM_KIND, VOLUME_KIND, Reality
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.driver import Engine, Workplace
+from pvebench.drivers.simulated import SimulatedSettings
+from pvebench.drivers.simulated.reality import (
+    VM_KIND,
+    VOLUME_KIND,
+    Fault,
+    Faults,
+    Reality,
+    undo_simulated,
+)
+from pvebench.drivers.simulated.simulated_guest import SimulatedGuest
 from pvebench.errors import GuestSilent, HypervisorGone, SwitchFailed
 from pvebench.model.disk import Cache, Disk, option_text
 from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.ports import Guest, Journal
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import Clock, Guest, Journal, Site
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
@@ -24,7 +33,7 @@ SWITCH_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
-class Plugged:
+class PluggedDisk:
     """The attached disk."""
 
     volume: Volume
@@ -43,9 +52,15 @@ class World:
     """
 
     def __init__(
-        self, *, node: str, seed: int, clock: SimulatedClock, journal: Journal,
-        faults: Faults | None = None, reality: Reality | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        node: str,
+        seed: int,
+        clock: Clock,
+        journal: Journal,
+        faults: Faults | None = None,
+        reality: Reality | None = None,
+    ) -> None:
         self.node = node
         self.reality = reality or Reality()
         self.clock = clock
@@ -53,11 +68,13 @@ class World:
         self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
         self._running: dict[str, str] = {}
         self.facts = {
-            "kernel": "simulated-1", "qemu": "simulated-1", "accel": "simulated",
+            "kernel": "simulated-1",
+            "qemu": "simulated-1",
+            "accel": "simulated",
             "fio": "simulated",
-        }  # fmt: skip
+        }
         self.shift: Callable[[Disk], float] = lambda _: 1.0
-        self.plugged: Plugged | None = None
+        self.plugged: PluggedDisk | None = None
         self.guest: SimulatedGuest | None = None
         self.volumes: dict[str, Volume] = {}
         self._entries: dict[str, int] = {}
@@ -67,7 +84,6 @@ class World:
         self.boot_seconds = 0.0
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the guest. See the port."""
         same = (machine, cold) == (self._machine, self._cold)
         if self.guest is not None and self.guest.alive and same:
             return self.guest
@@ -85,11 +101,9 @@ class World:
         return self.guest
 
     def power_off(self) -> None:
-        """End the VM. See the port."""
         self._end_vm()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the volume and whether it is new. See the port."""
         known = self.volumes.get(scenario.volume)
         reusable = known is not None and known.size_bytes == scenario.volume_bytes
         if known is not None and reusable and not known.complete:
@@ -99,22 +113,23 @@ class World:
         entry = self._journal.open(VOLUME_KIND, {"name": scenario.volume})
         self.reality.make_volume(scenario.volume)
         volume = Volume(
-            storage=scenario.storage, volid=f"simulated:{scenario.volume}",
-            format=str(scenario.disk.format), size_bytes=scenario.volume_bytes,
+            storage=scenario.storage,
+            volid=f"simulated:{scenario.volume}",
+            format=str(scenario.disk.format),
+            size_bytes=scenario.volume_bytes,
             complete=scenario.disk.backing,
-        )  # fmt: skip
+        )
         self.volumes[scenario.volume] = volume
         self._entries[scenario.volume] = entry
         return volume, True
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Plug the disk. See the port."""
         self._alive()
         self.clock.sleep(SWITCH_SECONDS)
         if self.faults.strikes(Fault.ATTACH_FAILS):
             self._end_vm()
             raise SwitchFailed("simulated: hot-plug failed")
-        self.plugged = Plugged(volume, disk)
+        self.plugged = PluggedDisk(volume, disk)
         effective = {key: option_text(getattr(disk, key)) for key in Disk.__dataclass_fields__} | {
             "size_bytes": str(volume.size_bytes)
         }
@@ -123,7 +138,6 @@ class World:
         return Attachment(device="/dev/simulated", effective=effective, raw="simulated")
 
     def detach(self) -> None:
-        """Unplug the disk. See the port."""
         if self.plugged is None:
             return
         if self.plugged.disk.cold or self.guest is None or not self.guest.alive:
@@ -137,30 +151,28 @@ class World:
         self.plugged = None
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Nothing is cached. See the port."""
         return 0
 
     def counters(self) -> BlockCounters:
-        """Return counters that grow while a job runs. See the port."""
+        """Return counters that grow while a job runs."""
         self._alive()
         job = self.guest.job if self.guest else None
         now = self.clock.monotonic()
         done = job.operations(now) if job else 0
-        flushes = 0
-        if job and self.plugged:
-            rate = flushes_per_second(self.plugged.disk, job.workload)
-            flushes = job.operations(now, per_second=rate)
+        flushes = job.operations(now, per_second=job.played.flushes_per_second) if job else 0
         return BlockCounters(
-            read_operations=done, write_operations=done, flush_operations=flushes,
-            read_bytes=done * 4096, write_bytes=done * 4096,
-        )  # fmt: skip
+            read_operations=done,
+            write_operations=done,
+            flush_operations=flushes,
+            read_bytes=done * 4096,
+            write_bytes=done * 4096,
+        )
 
     def environment(self) -> Environment:
-        """Return what the simulation says of itself. See the port."""
         return Environment(node=self.node, facts=self.facts, simulated=True)
 
     def upkeep(self) -> Upkeep:
-        """Return which facts were changed since the VM was started. See the port."""
+        """Return which facts were changed since the VM was started."""
         changed = {
             name: fact for name, fact in self.facts.items() if fact != self._running.get(name)
         }
@@ -169,11 +181,9 @@ class World:
         return Upkeep(pending=changed, restart=", ".join(changed))
 
     def host_environment(self) -> Environment:
-        """The same: nothing is behind it. See the port."""
         return self.environment()
 
     def shutdown(self) -> None:
-        """Leave nothing. See the port."""
         self._end_vm()
         for key in list(self.volumes):
             self._remove(key)
@@ -198,3 +208,49 @@ class World:
         if self.faults.strikes(Fault.QEMU_EXITS):
             self._end_vm()
             raise HypervisorGone("simulated: QEMU has exited")
+
+
+class SimulatedProbe:
+    """`model.ports.HostProbe`: a host that is always half busy."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def snapshot(self) -> HostSnapshot:
+        """Return counters that grow steadily with simulated time."""
+        now = self._clock.monotonic()
+        shares = {"total": 1.0, "qemu": 0.8, "vcpu": 0.5, "iothread": 0.1, "other": 0.2}
+        return HostSnapshot(
+            monotonic=now, cpu_seconds={key: now * share for key, share in shares.items()}, cpus=2
+        )
+
+
+def simulated_site(world: World) -> Site:
+    """Return the site around a simulated world."""
+    return Site(
+        node=world.node,
+        hypervisor=world,
+        probe=SimulatedProbe(world.clock),
+        clock=world.clock,
+        simulated=True,
+        upkeep=world.upkeep,
+    )
+
+
+class SimulatedEngine(Engine):
+    """`drivers.driver.Engine` of a simulated node."""
+
+    def make_clock(self, *, endless: bool) -> SimulatedClock:
+        """Return simulated time; without end it goes at real pace."""
+        return SimulatedClock(datetime.now(UTC), pace=1.0 if endless else 0.0)
+
+    def sites(self, settings: SimulatedSettings, place: Workplace) -> list[Site]:
+        seed = settings.simulation.seed
+        world = World(node=settings.node, seed=seed, clock=place.clock, journal=place.journal)
+        return [simulated_site(world)]
+
+    def undo(self, settings: SimulatedSettings, journal: Journal) -> list[str]:
+        return undo_simulated(journal, Reality())
+
+
+ENGINE: Final = SimulatedEngine()

@@ -1,0 +1,170 @@
+"""A large history: three nodes of 1,350 cases each, one run a day for DAYS days (default 1,095).
+
+Prints how long a start takes until pages can be served, what it holds in memory, what one new run
+costs until page, API and verdict know of it, and how long `results` takes; beside each the same
+for a tenth of the history, as a ratio: what is asked all the time must not grow with the history.
+Needs 3 KB of TMPDIR a run; `bench/large.py 110` fills a tenth of three years.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pages import many_cases, one_run
+
+from pvebench.judging import Feed, Keeper
+from pvebench.metrics import Page
+from pvebench.metrics.snapshot import snapshot_of
+from pvebench.model.definition import Definition
+from pvebench.model.run import Run, Sample, Unit
+from pvebench.model.workload import Case
+from pvebench.results import PlannedCase, Results
+from pvebench.store import Store
+from pvebench.web.api import results_data
+
+NODES = ("pve1", "pve2", "pve3")
+DAYS = 1095
+NEW_RUNS = 20
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of each step, and the peak of memory in bytes."""
+
+    runs: int
+    start: float
+    memory: int
+    new_run: float
+    first_verdict: float
+    later_verdict: float
+    results: float
+
+
+def all_cases() -> list[Case]:
+    """Return the cases of all nodes."""
+    return [
+        replace(case, scenario=replace(case.scenario, node=node))
+        for node in NODES
+        for case in many_cases()
+    ]
+
+
+def history(cases: list[Case], days: int, now: datetime) -> Iterator[Run]:
+    """Yield one run a day and case, oldest first, with a level that wobbles."""
+    for day in range(days):
+        at = now - timedelta(days=days - day)
+        for number, case in enumerate(cases):
+            run = one_run(case, f"{day}/{number}", at + timedelta(seconds=20 * number))
+            level = 10_000.0 * (1 + 0.01 * ((day * 7 + number) % 5))
+            direction = case.workload.directions[0]
+            values = (
+                Sample("iops", direction, level, Unit.IOPS),
+                Sample("bandwidth", direction, level * 4096, Unit.BYTES_PER_SECOND),
+                Sample("clat_percentile", direction, 1.0 / level, Unit.SECONDS, "99"),
+                Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"),
+            )
+            yield replace(run, samples=values)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long a piece of work takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def measure(path: Path, days: int) -> None:
+    """Print, in a process of its own, what a store of so many days costs."""
+    cases, now = all_cases(), datetime.now(UTC)
+    planned = [
+        PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=86400.0)
+        for case in cases
+    ]
+    begun = time.perf_counter()
+    store = Store(path, simulated=True)
+    results = Results(store, planned)
+    page = Page(lambda: snapshot_of(results.now, now=now, max_age_seconds=86400.0 * 30), {})
+    page.refresh()
+    start = time.perf_counter() - begun
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    results.listen(page.refresh)
+    spent = []
+    for number in range(NEW_RUNS):
+        run = one_run(cases[number], f"new {number}", now)
+        spent.append(seconds(lambda run=run: (results.keep(run), page.render(compress=True))))
+    spent.append(seconds(lambda: json.dumps(results_data(results.now, now))))
+    keeper = Keeper(Feed(results), ())
+    first = seconds(keeper.judge)
+    results.keep(one_run(cases[0], "last", now))
+    later = seconds(keeper.judge)
+    listing = seconds(lambda: store.runs(limit=50))
+    print(
+        json.dumps(
+            {
+                "runs": days * len(cases),
+                "start": start,
+                "memory": memory,
+                "new_run": sorted(spent[:-1])[NEW_RUNS // 2],
+                "first_verdict": first,
+                "later_verdict": later,
+                "results": listing,
+            }
+        )
+    )
+
+
+def filled(directory: Path, days: int) -> Path:
+    """Return the database of a history."""
+    path = directory / f"{days}.db"
+    store = Store(path, simulated=True)
+    store.begin_cycle("c", node=NODES[0], pack="large", tier="full", planned=1)
+    taken = seconds(lambda: store.add_history(history(all_cases(), days, datetime.now(UTC))))
+    store.close()
+    size = path.stat().st_size / MIB
+    print(f"filled {days} days in {taken:.0f} s, {size:,.0f} MiB", flush=True)
+    return path
+
+
+def main() -> None:
+    """Fill both histories, measure each in a process of its own, print ratios."""
+    days = int(sys.argv[1]) if len(sys.argv) > 1 else DAYS
+    with tempfile.TemporaryDirectory() as directory:
+        found = []
+        for many in (max(1, days // 10), days):
+            path = filled(Path(directory), many)
+            command = [sys.executable, __file__, "--measure", str(path), str(many)]
+            made = subprocess.run(command, check=True, capture_output=True, text=True)
+            found.append(Measured(**json.loads(made.stdout)))
+    small, large = found
+    print(f"{large.runs:,} runs beside {small.runs:,}")
+    rows = (
+        ("start until ready", "start", "5 s"),
+        ("one new run until page", "new_run", "50 ms"),
+        ("verdict from nothing", "first_verdict", "30 s"),
+        ("verdict again", "later_verdict", "1 s"),
+        ("newest results", "results", "0.5 s"),
+    )
+    for title, name, aim in rows:
+        value, other = getattr(large, name), getattr(small, name)
+        print(f"{title:24} {value * 1000:10.1f} ms  {value / other:6.1f} ×  (aim: {aim})")
+    ratio = large.memory / small.memory
+    print(
+        f"{'memory at the start':24} {large.memory / MIB:10.0f} MiB {ratio:6.1f} ×  (aim: 400 MB)"
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        measure(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        main()

@@ -1,0 +1,187 @@
+"""How far the newest runs of a stretch have left its level, for every run as the newest.
+
+Blocks of 3 to 72 newest runs against up to 80 before them, as Student's t in standard
+deviations. Runs that resemble their neighbours say less, by the autocorrelation before the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pvebench.analysis.levels.cleaned import Cleaned, middles
+from pvebench.analysis.levels.robust import MAD_TO_SIGMA
+
+if TYPE_CHECKING:
+    from pvebench.analysis.levels.robust import Matrix, Places
+
+BLOCKS: Final = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 40, 48, 56, 64, 72)
+WINDOW: Final = 80
+"""Runs before a block that make its level."""
+LEAST: Final = 5
+"""Runs that a level needs."""
+RECENT: Final = 30
+"""Runs whose median and scatter a run is held against, to be cut where it strays."""
+CUT: Final = 3.5
+"""Such scales beyond which a run before a block counts as if it were so far off."""
+KNOWN: Final = 12.0
+"""Runs' worth of belief that a level scatters as its newest runs do."""
+LIKE: Final = 4.0
+"""Runs' worth of belief that a block scatters as the level before it."""
+FREE: Final = 0.3
+"""Autocorrelation that is no reason to be wary: what chance makes in short stretches."""
+MOST: Final = 0.75
+"""Autocorrelation that is believed at most."""
+STAYED: Final = 0.65
+"""Share of a shift that the newest third of a block must show: else it has gone again."""
+STRAYED: Final = 1.5
+BACK: Final = 0.75
+"""Scales beyond which a level is left, and within which it is back, for two runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shifted:
+    """The clearest shift for every run as the newest one, [runs].
+
+    Attributes:
+        score: in standard deviations; 0 where there is none.
+        block: newest runs that make it.
+        effect: its size, logarithm.
+        apart: the same in scales of single runs.
+    """
+
+    score: Matrix
+    block: Places
+    effect: Matrix
+    apart: Matrix
+
+
+def shifted(clean: Cleaned, start: int, least: Places | int) -> Shifted:
+    """Return the clearest shifts within the stretch that begins at `start`.
+
+    Args:
+        least: [runs] or one number: newest runs that a block must have.
+    """
+    import numpy as np
+
+    count = len(clean.runs)
+    before, scale = _before(clean, start)
+    sums = _Sums(clean, before, scale)
+    score, effect, apart = np.zeros(count), np.zeros(count), np.zeros(count)
+    block = np.zeros(count, dtype=int)
+    for size in BLOCKS:
+        if start + LEAST + size > count:
+            break
+        now = np.arange(start + LEAST + size - 1, count)
+        own = _of_block(sums, now, size, start)
+        better = (own[0] > score[now]) & (np.broadcast_to(least, count)[now] <= size)
+        place = now[better]
+        score[place], effect[place], apart[place] = (part[better] for part in own)
+        block[place] = size
+    return Shifted(score, block, effect, apart)
+
+
+def _before(clean: Cleaned, start: int) -> tuple[Matrix, Matrix]:
+    """Return level and scale of the newest runs before each, within the stretch."""
+    import numpy as np
+
+    runs = clean.runs[start:]
+    padded = np.concatenate([np.full(RECENT - 1, np.nan), runs])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, RECENT)
+    counts = np.minimum(np.arange(len(runs)) + 1, RECENT)
+    level = middles(np.sort(windows, axis=-1), counts)
+    away = np.abs(windows - level[:, None])
+    scale = MAD_TO_SIGMA * middles(np.sort(away, axis=-1), counts)
+    cut = np.minimum(away, 4 * scale[:, None] + 1e-9)
+    scale = np.maximum(scale, 0.7 * 1.2533 * np.nansum(cut, axis=-1) / counts)
+    # A run is held against those before it, but for the first ones, which have none.
+    for part in (level, scale):
+        part[LEAST:] = part[LEAST - 1 : -1].copy()
+    head = clean.runs[:start]
+    scale = np.concatenate([np.ones_like(head), scale])
+    return np.concatenate([head, level]), np.maximum(scale, 0.3 * clean.scale)
+
+
+class _Sums:
+    """Running sums over a history: of a level's runs, cut; of a block's, as they are."""
+
+    def __init__(self, clean: Cleaned, level: Matrix, scale: Matrix) -> None:
+        import numpy as np
+
+        zero = clean.runs[-1]
+        away = np.clip(clean.runs - level, -CUT * scale, CUT * scale)
+        self.scale = scale
+        self.level = _running(level + away - zero)
+        self.square = _running(away**2)
+        self.neighbours = _running(np.concatenate([[0.0], away[1:] * away[:-1]]))
+        self.own = _running(clean.runs - zero)
+        self.own_square = _running((clean.runs - zero) ** 2)
+        late = np.concatenate([[0.0], clean.second[1:] - clean.runs[:-1]])
+        self.newest = clean.newest - clean.runs + late
+
+
+def _running(values: Matrix) -> Matrix:
+    import numpy as np
+
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _of_block(sums: _Sums, now: Places, size: int, start: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Return score, effect and distance of blocks of one size that end with the runs `now`."""
+    import numpy as np
+
+    first = now - size + 1
+    begin = np.maximum(start, first - WINDOW)
+    count = first - begin
+
+    def between(running: Matrix, low: Places, high: Places) -> Matrix:
+        found: Matrix = running[high] - running[low]
+        return found
+
+    level = between(sums.level, begin, first) / count
+    own = between(sums.own, first, now + 1)
+    effect = (own + sums.newest[now]) / size - level
+    square = between(sums.square, begin, first)
+    known = sums.scale[first] ** 2
+    inside = np.maximum(between(sums.own_square, first, now + 1) - own**2 / size, 0.0)
+    # The scale of a few runs is no knowledge; a block scatters much like the level before it.
+    belief, lent = np.minimum(KNOWN, count / 2), np.maximum(KNOWN - count, 0.0)
+    variance = square + belief * known + lent * inside / (size - 1)
+    variance /= count - 1 + belief + lent
+    of_block = (inside + LIKE * variance) / (size - 1 + LIKE)
+    likeness = between(sums.neighbours, begin + 1, first) / np.maximum(square, 1e-12)
+    likeness = np.clip(likeness, 0.0, MOST) * count / (count + 5.0)
+    likeness = np.maximum(0.0, likeness - FREE) / (1 - FREE)
+    wider = (1 + likeness) / (1 - likeness)
+    error = np.sqrt(wider * (variance / count + np.maximum(of_block, variance / 2) / size))
+    degrees = np.maximum((count + size - 2 + belief) / wider, 2.0)
+    score = np.sqrt(degrees * np.log1p((effect / error) ** 2 / degrees))
+    last = max(2, -(-size // 3))
+    late = (between(sums.own, now + 1 - last, now + 1) + sums.newest[now]) / last - level
+    score = np.where(late * np.sign(effect) >= STAYED * np.abs(effect), score, 0.0)
+    return score, effect, np.abs(effect) / np.sqrt(variance)
+
+
+def longest_strays(clean: Cleaned, start: int, recent: int) -> Places:
+    """Return for each run how long the level had been left, the longest of `recent` runs.
+
+    Only what came back counts: whatever left the level for so long by itself is this case's
+    nature, as a neighbour's load or a backup.
+    """
+    import numpy as np
+
+    level, scale = _before(clean, start)
+    side, length, inside = 0.0, 0, 0
+    ended = np.zeros(len(clean.runs), dtype=int)
+    for run, away in enumerate(((clean.runs - level) / scale).tolist()):
+        if side:
+            length += 1
+            inside = 0 if away * side > BACK else inside + 1
+            if inside == 2:
+                ended[run] = length - inside
+                side, inside = 0.0, 0
+        if not side and abs(away) > STRAYED:
+            side, length = (1.0 if away > 0 else -1.0), 1
+    padded = np.concatenate([np.zeros(recent - 1, dtype=int), ended])
+    found: Places = np.lib.stride_tricks.sliding_window_view(padded, recent).max(axis=-1)
+    return found

@@ -1,0 +1,1 @@
+"""What belongs together: steps become changes, each told once."""

@@ -1,0 +1,247 @@
+"""Unknown time: where a case's level moved, found run by run.
+
+The newest runs are held against the level before them, up to the last step. What is far beyond
+chance is a step, and stays one; what may be chance is a doubt. A level that was left for some runs
+again and again, or that is visited again and again, is this case's nature and no news.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pvebench.analysis.hours import first_days, without_hours
+from pvebench.analysis.levels.cleaned import Cleaned, cleaned
+from pvebench.analysis.levels.robust import two_sided
+from pvebench.analysis.stretch import LEAST, WINDOW, Shifted, longest_strays, shifted
+
+if TYPE_CHECKING:
+    from pvebench.analysis.levels.robust import Matrix
+
+NEWEST: Final = 480
+"""Newest runs that are looked at, so that a run costs the same after a month and after years."""
+RECENT: Final = 300
+"""Runs within which an earlier level, or how long one was left, is remembered."""
+DOUBT: Final = 4.0
+"""Score from which a shift is worth a second look."""
+SURE: Final = 7.5
+"""Score from which it is a step: histories of real benchmarks make 6 by themselves."""
+SURE_BACK: Final = 6.0
+"""The same for a step back to an earlier level: it is no news that the case can be there."""
+LEAST_AFTER: Final = 6
+"""Runs after a step: a bad day of five is none."""
+MOST_AFTER: Final = 14
+"""Runs after a step that are enough, however long the level has been left before."""
+ALIKE: Final = 0.35
+"""Share of a shift within which two levels are the same."""
+VISITS: Final = 4
+"""Visits after which a level is a mode of the case, and being there again is no news."""
+CLEAR_VISITS: Final = 9
+"""The same where the levels are so far apart that every visit is seen."""
+CLEAR: Final = 6.0
+"""Scales that make levels clearly apart."""
+SMALLEST: Final = 0.01
+"""Shift, as a logarithm, that nobody would call one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePoint:
+    """A level that moved; effects are logarithms, plus for better.
+
+    Attributes:
+        index: first run after the change, as far as can be told.
+        seen: run at which it was found.
+        effect: shift, as it was seen then.
+        p_value: of a shift as large by chance.
+        runs: after it, when it was found.
+        before: level before it.
+        back: whether the level after it is one that the case has had before.
+        mode: whether the case is there again and again, so that it is no news.
+    """
+
+    index: int
+    seen: int
+    effect: float
+    p_value: float
+    runs: int
+    before: float
+    back: bool = False
+    mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What was found: steps, oldest first, and what the newest run shows that may become one."""
+
+    steps: tuple[ChangePoint, ...]
+    doubt: ChangePoint | None
+
+
+class LevelScan:
+    """Finds steps in one history.
+
+    Args:
+        values: [runs] logarithms, oldest first.
+        times: when they ended, seconds; empty: hours do not count.
+    """
+
+    def __init__(self, values: Sequence[float], times: Sequence[float] = ()) -> None:
+        self._values, self._times = values, times
+
+    def detect(self) -> Scanned:
+        """Return all steps, each run judged with what was known when it was made."""
+        steps: list[ChangePoint] = []
+        doubts: list[ChangePoint] = []
+        begin = max(LEAST, first_days(self._times))
+        while True:
+            found = self._next(steps, begin, doubts)
+            if found is None:
+                return Scanned(tuple(steps), doubts[0] if doubts else None)
+            steps.append(found)
+            begin = found.seen + 1
+
+    def newest(self, steps: Sequence[ChangePoint], since: int) -> Scanned:
+        """Return the steps with those that the runs from number `since` on bring.
+
+        Their cost does not grow with the history.
+        """
+        cut = max(0, since - NEWEST)
+        since = max(since, first_days(self._times))
+        tail = LevelScan(self._values[cut:], self._times[cut:])
+        known = [_moved(step, -cut) for step in steps if step.index > cut]
+        found, doubts, begin = list(known), list[ChangePoint](), since - cut
+        while (step := tail._next(found, begin, doubts)) is not None:
+            found.append(step)
+            begin = step.seen + 1
+        more = [_moved(step, cut) for step in found[len(known) :]]
+        return Scanned((*steps, *more), _moved(doubts[0], cut) if doubts else None)
+
+    def _next(
+        self, steps: Sequence[ChangePoint], begin: int, doubts: list[ChangePoint]
+    ) -> ChangePoint | None:
+        """Return the first step after the known ones that run `begin` or a later one shows."""
+        import numpy as np
+
+        if len(self._values) <= begin:
+            return None
+        clean = cleaned(self._levelled(steps))
+        start = steps[-1].index if steps else 0
+        longest = longest_strays(clean, start, RECENT)
+        after = np.clip(longest + 2, LEAST_AFTER, MOST_AFTER)
+        sure = shifted(clean, start, after)
+        early = shifted(clean, start, 0)
+        past, last = _Past(clean, start, steps), len(self._values) - 1
+        worth = (sure.score >= SURE) | (early.score >= (SURE_BACK if steps else SURE))
+        worth[last] = early.score[last] >= DOUBT
+        for run in (np.flatnonzero(worth[begin:]) + begin).tolist():
+            found, certain = past.judge(run, sure, early, int(after[run]))
+            if found is not None and certain:
+                return found
+            if found is not None and run == last and not found.mode:
+                doubts.append(found)
+        return None
+
+    def _levelled(self, steps: Sequence[ChangePoint]) -> Matrix:
+        import numpy as np
+
+        values = np.asarray(self._values, dtype=float)
+        if not len(self._times):
+            return values
+        return without_hours(values, self._times, [(step.index, step.effect) for step in steps])
+
+
+class _Past:
+    """The levels that a case has had."""
+
+    def __init__(self, clean: Cleaned, start: int, steps: Sequence[ChangePoint]) -> None:
+        self._clean, self._start, self._steps = clean, start, steps
+
+    def judge(
+        self, run: int, sure: Shifted, early: Shifted, after: int
+    ) -> tuple[ChangePoint | None, bool]:
+        """Return what the run shows, and whether it is sure."""
+        back = self._was_there(run, early)
+        which = sure
+        certain = sure.score[run] >= SURE
+        if back and early.score[run] >= SURE_BACK and early.block[run] >= min(after, LEAST_AFTER):
+            which, certain = (sure, True) if certain else (early, early.block[run] >= after)
+        if not certain:
+            which = early
+        index = self._place(run, int(which.block[run]))
+        before = self._level(self._start, index)
+        # The block may have begun before the border, or after it.
+        effect = self._level(index, run + 1) - before
+        if abs(effect) < SMALLEST:
+            return None, False
+        step = ChangePoint(
+            index=index,
+            seen=run,
+            effect=effect,
+            p_value=float(two_sided(which.score[run], math.inf)),
+            runs=run - index + 1,
+            before=before,
+            back=back,
+        )
+        visits = self._visits(index, before, effect, float(which.apart[run]))
+        clear = which.apart[run] >= CLEAR
+        mode = visits >= (CLEAR_VISITS if clear else VISITS)
+        return replace(step, mode=mode), certain
+
+    def _level(self, start: int, end: int) -> float:
+        import numpy as np
+
+        return float(np.median(self._clean.runs[max(start, end - WINDOW) : max(end, start + 1)]))
+
+    def _was_there(self, run: int, early: Shifted) -> bool:
+        effect = float(early.effect[run])
+        now = self._level(self._start, run - int(early.block[run]) + 1) + effect
+        return any(
+            abs(now - step.before) < ALIKE * abs(effect)
+            for step in self._steps
+            if run - step.index < RECENT
+        )
+
+    def _place(self, run: int, block: int) -> int:
+        """Return the border near the block's begin that parts the runs best."""
+        import numpy as np
+
+        first = run - block + 1
+        begin = max(self._start, first - WINDOW)
+        low = max(self._start + 3, first - max(6, block // 2))
+        high = min(run - 2, first + max(4, block // 2))
+        places = np.arange(low, high + 1)
+        if not len(places):
+            return first
+        running = np.concatenate([[0.0], np.cumsum(self._clean.runs[begin : run + 1])])
+        left, total = places - begin, run + 1 - begin
+        old = running[left] / left
+        new = (running[-1] - running[left]) / (total - left)
+        return int(places[np.argmax((new - old) ** 2 * left * (total - left))])
+
+    def _visits(self, index: int, before: float, effect: float, apart: float) -> int:
+        """Return how often the runs before have been where the step leads, and left again.
+
+        Where the levels are hardly apart, more runs together tell which one it is.
+        """
+        import numpy as np
+
+        width = int(np.clip(math.ceil((7 / max(apart, 0.5)) ** 2), 3, 41))
+        runs = self._clean.runs[max(0, index - RECENT) : index]
+        if len(runs) < width:
+            return 0
+        running = np.concatenate([[0.0], np.cumsum(runs)])
+        share = ((running[width:] - running[:-width]) / width - before) / effect
+        there = np.where((share > 0.65) & (share < 1.6), 1, np.where(share < 0.35, -1, 0))
+        clear = there[there != 0]
+        return int(clear[0] == 1) + sum(_rises(clear.tolist())) if len(clear) else 0
+
+
+def _rises(signs: Iterable[int]) -> Iterable[bool]:
+    return (before < after for before, after in itertools.pairwise(signs))
+
+
+def _moved(step: ChangePoint, by: int) -> ChangePoint:
+    return replace(step, index=step.index + by, seen=step.seen + by)

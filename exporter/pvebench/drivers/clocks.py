@@ -1,0 +1,78 @@
+"""Real time that can be stopped at once, and time that passes only when somebody waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+from pvebench.errors import Interrupted
+
+
+class SystemClock:
+    """`model.ports.Clock` on this machine.
+
+    `stop()` may be called from any thread, but not from a signal handler: it takes a lock that
+    the interrupted thread may hold.
+    """
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def now(self) -> datetime:
+        """Return the wall time, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; raises Interrupted as soon as `stop()` has been called."""
+        if self._stopped.wait(max(0.0, seconds)):
+            raise Interrupted("stopped by the user")
+
+    def stop(self) -> None:
+        """End every present and later wait."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop was requested."""
+        return self._stopped.is_set()
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class SimulatedClock:
+    """`model.ports.Clock` in simulated time.
+
+    Args:
+        start: wall time at the beginning.
+        pace: real seconds to wait for each simulated second; 0 waits not at all.
+    """
+
+    def __init__(self, start: datetime = START, *, pace: float = 0.0) -> None:
+        self._start = start
+        self._pace = pace
+        self._elapsed = 0.0
+        self._stopped = threading.Event()
+
+    def now(self) -> datetime:
+        """Return the simulated wall time."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        """Return simulated seconds since the beginning."""
+        return self._elapsed
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; raises Interrupted once `stop()` has been called."""
+        if self._stopped.wait(max(0.0, seconds) * self._pace):
+            raise Interrupted("stopped by the user")
+        self._elapsed += max(0.0, seconds)
+
+    def stop(self) -> None:
+        """Make every present and later wait raise Interrupted."""
+        self._stopped.set()

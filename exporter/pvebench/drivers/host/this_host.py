@@ -1,0 +1,63 @@
+"""This machine put together as a site: the host's own rows, without a VM."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pvebench.drivers.driver import Engine, Finding, Workplace
+from pvebench.drivers.host.host_disk import UNDO, HostDisk
+from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.storages.contract import Storage
+from pvebench.drivers.storages.settings import (
+    LocalSettings,
+    check_networks,
+    make_storages,
+    networks_of,
+)
+from pvebench.model.ports import Journal, Site
+from pvebench.model.workload import Case
+
+
+class HostEngine(Engine):
+    """`drivers.driver.Engine` of this machine."""
+
+    def sites(self, settings: LocalSettings, place: Workplace) -> list[Site]:
+        host = host_of(settings, place, make_storages(settings, place))
+        return [
+            Site(
+                node=settings.node,
+                hypervisor=host,
+                probe=ProcProbe(lambda: None, lambda: host.volume_path),
+                clock=place.clock,
+                networks=networks_of(settings),
+            )
+        ]
+
+    def undo(self, settings: LocalSettings, journal: Journal) -> list[str]:
+        """Undo what the lab left as well: both work with the same storages."""
+        return undo_pending(journal, UNDO)
+
+    def check(self, settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+        return check_host(settings, cases)
+
+
+def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yield what the host's own rows need, and VMs on the same storages."""
+    yield from check_networks(settings)
+    if any(case.scenario.disk.drive_cache is not None for case in cases):
+        where = shutil.which("hdparm")
+        missing = "not installed, but drive_cache needs it: apt-get install hdparm"
+        yield "hdparm", where is not None, where or missing
+
+
+def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Storage]) -> HostDisk:
+    """Return this machine as a place to measure on `storages`."""
+    return HostDisk(
+        node=settings.node, storages=storages, runtime=place.runtime, journal=place.journal
+    )
+
+
+ENGINE: Final = HostEngine()

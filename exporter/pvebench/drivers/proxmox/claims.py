@@ -1,0 +1,105 @@
+"""Which pvebench measures on a node: each says so in the description of its own VM, with an age.
+
+Two instances with different state directories know nothing of each other, but see each other's VMs
+in their pool. A claim ends by itself: an instance that was killed holds up nobody for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.vm import CLAIM_SECONDS, TAG, BenchVm, claim_of, read_configuration
+from pvebench.errors import AccessDenied
+from pvebench.model.ports import Clock
+
+_RENEW_SECONDS: Final = 900.0
+"""What is left of a claim when it is made anew: longer than most runs."""
+
+
+class Claims:
+    """Whose turn it is on one node, where several instances have VMs. Owned by one worker thread.
+
+    Args:
+        vm: returns our VM; None: there is none now.
+    """
+
+    def __init__(self, api: Api, node: str, vm: Callable[[], BenchVm | None], clock: Clock) -> None:
+        self._api = api
+        self._node = node
+        self._vm = vm
+        self._clock = clock
+        self._until = 0.0
+        self._alone = False
+        """Whether, since our VM was made, it was seen that nobody else measures."""
+
+    @property
+    def vmid(self) -> int:
+        """Number of our VM; 0: there is none now."""
+        vm = self._vm()
+        return vm.vmid if vm else 0
+
+    def take(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        """Claim the node for the next run; return who else has it, empty: it is ours.
+
+        Of two that claim it at once the VM with the lower number has it.
+
+        Args:
+            rows: an answer of /cluster/resources.
+        """
+        others = self._others(rows)
+        if busy := self._busy(others):
+            return busy
+        vm = self._vm()
+        if vm is None:
+            self._alone = False
+            return ""  # it is made with a claim
+        now = self._clock.now().timestamp()
+        self._until = claim_of(vm.lately().values)
+        if self._until < now + _RENEW_SECONDS:
+            self._until = now + CLAIM_SECONDS
+            vm.claim(self._until)
+        if busy := self._busy(number for number in others if number < vm.vmid):
+            vm.claim(0.0)
+        return busy
+
+    def disturbed(self) -> str:
+        """Return who measured at the same time.
+
+        That can be in the first run of a new VM, and in one that was longer than its claim.
+        """
+        if self._alone and self._clock.now().timestamp() < self._until:
+            return ""
+        busy = self._busy(self._others(self._api.get("/cluster/resources", type="vm")))
+        self._alone = not busy
+        return busy
+
+    def _others(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
+        return [
+            int(row["vmid"])
+            for row in rows
+            if row.get("node") == self._node
+            and row.get("status") == "running"
+            and TAG in str(row.get("tags", "")).split(";")
+            and int(row["vmid"]) != self.vmid
+        ]
+
+    def _busy(self, others: Iterable[int]) -> str:
+        """Return what is known of the first that holds a claim."""
+        now = self._clock.now().timestamp()
+        for number in others:
+            try:
+                found = read_configuration(self._api, f"/nodes/{self._node}/qemu/{number}")
+            except (AccessDenied, Rejected):
+                continue  # gone meanwhile
+            until = claim_of(found.values)
+            if now < until <= now + 2 * CLAIM_SECONDS:
+                moment = datetime.fromtimestamp(until, UTC)
+                return (
+                    f"another pvebench measures on {self._node}, with VM {number} "
+                    f"(its claim ends at {moment:%H:%M} UTC unless it is renewed)"
+                )
+        return ""

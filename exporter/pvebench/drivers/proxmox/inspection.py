@@ -1,0 +1,199 @@
+"""Is everything on the cluster that a run needs? Harmless calls only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pvebench.drivers.driver import Finding
+from pvebench.drivers.proxmox.access import VM_ROLE, excess_rights, missing_rights, sees_scrubs
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.holding import RESERVE_BYTES
+from pvebench.drivers.proxmox.making import is_free
+from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE
+from pvebench.drivers.proxmox.node_versions import version_number
+from pvebench.drivers.proxmox.storage_types import MARK, STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.vm import VmPlace
+from pvebench.errors import DriverError, PvebenchError
+from pvebench.model.units import show_bytes
+
+_SCRUBS_SEEN: Final = "runs wait for scrubs of the node's ZFS pools"
+_SCRUBS_UNSEEN: Final = (
+    "off: a scrub of a ZFS pool is not noticed, its load only by limits.io_pressure; to see it: "
+    "pvebench proxmox init --with-scrub-guard (Sys.Audit on / alone, not below)"
+)
+
+
+def inspect(
+    api: Api,
+    *,
+    place: VmPlace,
+    storages: Mapping[str, ClusterStorage],
+    iso_storage: str,
+    major: int,
+    needs: Mapping[str, int],
+) -> Iterator[Finding]:
+    """Yield a finding for each thing that must be so. Never raises DriverError.
+
+    Args:
+        major: the version that plans are made for.
+        needs: storage's name -> bytes that the packs' volumes take there.
+    """
+    try:
+        version = version_number(api)
+    except DriverError as error:
+        yield "server", False, str(error)
+        return  # nothing else can be asked
+    yield _server(version, major)
+    yield from _guarded("rights", lambda: _rights(api, place.pool, version[0]))
+    yield from _guarded("node", lambda: _node(api, place.node))
+    yield from _guarded("pool", lambda: _pool(api, place.pool))
+    yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
+    yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
+    yield from _guarded("VM numbers", lambda: _numbers(api, place))
+
+
+def _server(version: tuple[int, ...], major: int) -> Finding:
+    found = f"Proxmox VE {'.'.join(map(str, version))}"
+    if version[0] != major:
+        found += f": write version: {version[0]} in the settings"
+    elif version < HASTATE_SINCE:
+        since = ".".join(map(str, HASTATE_SINCE))
+        found += f"; maintenance of a node is told only from {since} on: pause pvebench by hand"
+    return "server", version[0] == major, found
+
+
+def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except PvebenchError as error:
+        yield name, False, str(error)
+
+
+def _rights(api: Api, pool: str, major: int) -> Iterator[Finding]:
+    table = api.get("/access/permissions")
+    missing = missing_rights(table, pool=pool, major=major)
+    mend = "make them: pvebench proxmox init (user and token both need each right)"
+    found = f"missing: {'; '.join(missing)}; {mend}" if missing else "all that is needed"
+    yield "rights", not missing, found
+    yield "scrub guard", True, _SCRUBS_SEEN if sees_scrubs(table) else _SCRUBS_UNSEEN
+    excess = excess_rights(table)
+    if excess:
+        yield (
+            "rights beyond need",
+            True,
+            f"warning: {'; '.join(excess)}; a token with role {VM_ROLE} on the pool is enough",
+        )
+
+
+def _node(api: Api, node: str) -> Iterator[Finding]:
+    known = {str(entry["node"]): str(entry.get("status")) for entry in api.get("/nodes")}
+    if node not in known:
+        names = ", ".join(sorted(known))
+        yield "node", False, f"the cluster has no node {node!r}; give one of {names} as node"
+    else:
+        yield "node", known[node] == "online", f"{node} is {known[node]}"
+
+
+def _pool(api: Api, pool: str) -> Iterator[Finding]:
+    members = api.get(f"/pools/{pool}")["members"]
+    names = [str(member["id"]) for member in members]
+    yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
+
+
+def _storages(
+    api: Api, place: VmPlace, storages: Mapping[str, ClusterStorage], needs: Mapping[str, int]
+) -> Iterator[Finding]:
+    rows = _rows(api, place)
+    add = f"pveum pool modify {place.pool} --storage"
+    for name, wanted in storages.items():
+        row = rows.get(wanted.id)
+        if row is None:
+            yield (
+                f"storage {name}",
+                False,
+                f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
+            )
+            continue
+        need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id))
+        wrong = _wrong_storage(row, wanted) or _too_small(row, need)
+        free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
+        yield f"storage {name}", not wrong, wrong or free
+
+
+def _held_already(api: Api, place: VmPlace, storage: str) -> int:
+    """Return the bytes of our volumes there: of an instance that runs, or kept from the last."""
+    members = api.get(f"/pools/{place.pool}")["members"]
+    here = {str(member.get("vmid")) for member in members if member.get("node") == place.node}
+    entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
+    return sum(
+        int(entry.get("size", 0))
+        for entry in entries
+        if MARK in str(entry["volid"]) and str(entry.get("vmid")) in here
+    )
+
+
+def _rows(api: Api, place: VmPlace) -> dict[str, Mapping[str, Any]]:
+    rows = api.get(f"/nodes/{place.node}/storage", format=1)
+    return {str(row["storage"]): row for row in rows}
+
+
+def _too_small(row: Mapping[str, Any], need: int) -> str:
+    free = int(row.get("avail", 0))
+    if free >= need + RESERVE_BYTES:
+        return ""
+    return (
+        f"{show_bytes(free)} free, {show_bytes(need + RESERVE_BYTES)} needed: free space, or make "
+        f"volume.size or --scale smaller"
+    )
+
+
+def _raw_only(row: Mapping[str, Any]) -> str:
+    """Return what to know of an LVM storage, which holds qcow2 only if it was made for it."""
+    formats = row.get("formats")
+    supported = formats.get("supported", ()) if isinstance(formats, dict) else ()
+    if row["type"] != "lvm" or not supported or "qcow2" in supported:
+        return ""
+    return (
+        "; raw only, for it was made without snapshot-as-volume-chain: exclude it with qcow2 "
+        "from packs, or write version: 8"
+    )
+
+
+def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Finding]:
+    row = _rows(api, place).get(iso_storage)
+    if row is None:
+        found = (
+            f"{iso_storage} is not on {place.node}, or not in the pool: "
+            f"pveum pool modify {place.pool} --storage {iso_storage}"
+        )
+    elif "iso" not in str(row.get("content")).split(","):
+        found = f"{iso_storage} holds no ISO images: {_allow(row, 'iso')}"
+    else:
+        found = ""
+    yield "image storage", not found, found or iso_storage
+
+
+def _allow(row: Mapping[str, Any], kind: str) -> str:
+    """Return the command that lets a storage hold `kind` as well: it replaces the whole list."""
+    kinds = [one for one in str(row.get("content", "")).split(",") if one not in ("", "none")]
+    return f"pvesm set {row['storage']} --content {','.join([*kinds, kind])}"
+
+
+def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
+    if not row.get("active") or not row.get("enabled"):
+        return f"{wanted.id} is not active: pvesm status --storage {wanted.id}"
+    if row["type"] != wanted.type:
+        return f"{wanted.id} is of type {row['type']}: write type: {row['type']} in the settings"
+    if "images" not in str(row["content"]).split(","):
+        return f"{wanted.id} holds no disk images: {_allow(row, 'images')}"
+    if row["type"] not in STORAGE_TYPES:
+        return f"{wanted.id}: no test volumes can be made on type {row['type']}"
+    return ""
+
+
+def _numbers(api: Api, place: VmPlace) -> Iterator[Finding]:
+    first, last = place.vmids
+    free = next((number for number in range(first, last + 1) if is_free(api, number)), None)
+    found = f"{free} is free" if free else f"none of {first} to {last} is free: give other vmids"
+    yield "VM numbers", free is not None, found

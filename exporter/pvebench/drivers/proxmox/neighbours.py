@@ -1,0 +1,349 @@
+"""What a node does beside our VM: its counters, its tasks and load, and is there room?
+
+Asked before and after each run. node_exporter's counters are joined by what the API can tell.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from pvebench.drivers.proxmox.claims import Claims
+from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.storage_types import ClusterStorage
+from pvebench.errors import AccessDenied, DriverError
+from pvebench.model.guard import Hold, HoldKind
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import Clock, HostProbe
+from pvebench.model.units import show_bytes
+from pvebench.model.workload import Case
+
+_HEAVY: Final = {
+    "vzdump": "a backup",
+    "qmrestore": "a restore",
+    "vzrestore": "a restore",
+    "qmigrate": "a migration",
+    "vzmigrate": "a migration",
+    "hamigrate": "a migration",
+    "migrateall": "a migration of all guests",
+    "qmclone": "a clone",
+    "vzclone": "a clone",
+    "qmmove": "a move of a disk",
+    "move_volume": "a move of a volume",
+    "qmsnapshot": "a snapshot",
+    "vzsnapshot": "a snapshot",
+    "qmdelsnapshot": "the removal of a snapshot",
+    "vzdelsnapshot": "the removal of a snapshot",
+    "qmrollback": "a rollback",
+    "vzrollback": "a rollback",
+    "imgcopy": "an upload",
+    "imgdel": "the removal of a volume",
+    "download": "a download",
+    "startall": "a start of all guests",
+    "stopall": "a stop of all guests",
+    "diskinit": "work on a disk",
+    "zfscreate": "work on a disk",
+    "lvmcreate": "work on a disk",
+    "lvmthincreate": "work on a disk",
+    "dircreate": "work on a disk",
+}
+"""Type of a task -> what it is. They move much data, or stop and start guests."""
+
+
+_MAINTENANCE: Final = "maintenance"
+"""State of a node, as the cluster's HA manager keeps it: `ha-manager crm-command node-maintenance`.
+
+/cluster/resources shows the manager's node_status as a node's `hastate` from pve-manager
+`HASTATE_SINCE` on, to everybody; on a cluster whose HA manager never ran a node has none.
+"""
+HASTATE_SINCE: Final = (8, 2, 9)
+
+
+LOCKED_SECONDS: Final = 6 * 3600.0
+"""How long a lock of the benchmark VM is waited for; its cases are skipped from then on."""
+_AGAIN_SECONDS: Final = 10.0
+_STILL_SECONDS: Final = 2.0
+Rows = list[Mapping[str, Any]]
+"""An answer of /cluster/resources."""
+_NO_ZFS: Final = "not installed"
+"""In the answer to disks/zfs of a node without zfsutils-linux."""
+
+
+class NodeGuard:
+    """`model.guard.Guard` of one node. Keeps nothing but what was seen last.
+
+    Args:
+        storages: name in packs -> storage of the cluster.
+        shared: names of those that other nodes write to as well.
+        floors: name -> bytes that must stay free.
+        claims: whose turn it is among the instances of pvebench that measure here.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        *,
+        storages: Mapping[str, ClusterStorage],
+        shared: frozenset[str],
+        floors: Mapping[str, int],
+        claims: Claims,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._claims = claims
+        self._now = now
+        self._locked_since: float | None = None
+        self._free: tuple[float, str] | None = None
+        """When nothing else was seen to work on the node, and for which storage."""
+        self._api = api
+        self._node = node
+        self._storages = storages
+        self._shared = shared
+        self._floors = floors
+        self._sees_pools = True
+        self.free: dict[str, int] = {}
+        """Storage -> bytes that were free when it was last looked at."""
+
+    def enter(self, case: Case) -> Hold | None:
+        try:
+            rows = self._api.get("/cluster/resources")
+            return (
+                self._absent(rows)
+                or self._too_full(case)
+                or self._locked(rows)
+                or self._claimed(rows)
+                or self._held(case, rows)
+            )
+        except DriverError as error:
+            return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
+
+    def leave(self, case: Case) -> str:
+        """Return what has begun on the node during the run."""
+        try:
+            shared = case.scenario.storage in self._shared
+            rows = self._api.get("/cluster/resources", type="node") if shared else []
+            busy = self._busy(case, rows) or self._claims.disturbed()
+            self._free = None if busy else (self._now(), case.scenario.storage)
+        except DriverError:
+            return ""  # the next run says what is wrong
+        return busy
+
+    def _absent(self, rows: Rows) -> Hold | None:
+        mine = next((row for row in _nodes(rows) if row.get("node") == self._node), None)
+        why = ""
+        if mine is None:
+            why = "is not in the cluster"
+        elif mine.get("status") != "online":
+            why = f"is {mine.get('status', 'in an unknown state')}"
+        elif mine.get("hastate") == _MAINTENANCE:
+            why = "is in maintenance"
+        if not why:
+            return None
+        return Hold(kind=HoldKind.AWAY, reason=f"node {self._node} {why}", skip=True)
+
+    def _too_full(self, case: Case) -> Hold | None:
+        name = case.scenario.storage
+        path = f"/nodes/{self._node}/storage/{self._storages[name].id}/status"
+        try:
+            free = int(self._api.get(path).get("avail", 0))
+        except Rejected:
+            return None  # the run itself says what is wrong with the storage
+        self.free[name] = free
+        floor = self._floors.get(name, 0)
+        if free >= floor:
+            return None
+        reason = (
+            f"storage {name}: {show_bytes(free)} free on {self._node}, "
+            f"{show_bytes(floor)} are to stay free"
+        )
+        return Hold(kind=HoldKind.SPACE, reason=reason, skip=True)
+
+    def _locked(self, rows: Rows) -> Hold | None:
+        """Wait while somebody's backup, snapshot or migration holds our VM, up to a limit."""
+        mine = (row for row in rows if str(row.get("vmid")) == str(self._claims.vmid))
+        lock = next((str(row["lock"]) for row in mine if row.get("lock")), "")
+        if not lock:
+            self._locked_since = None
+            return None
+        if self._locked_since is None:
+            self._locked_since = self._now()
+        reason = f"the benchmark VM on {self._node} is locked ({lock})"
+        if self._now() - self._locked_since < LOCKED_SECONDS:
+            return Hold(kind=HoldKind.BUSY, reason=reason, seconds=_AGAIN_SECONDS)
+        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h: qm unlock {self._claims.vmid}"
+        return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
+
+    def _claimed(self, rows: Rows) -> Hold | None:
+        other = self._claims.take(rows)
+        return Hold(kind=HoldKind.TURN, reason=other, seconds=_AGAIN_SECONDS) if other else None
+
+    def _held(self, case: Case, rows: Rows) -> Hold | None:
+        at, storage = self._free or (0.0, "")
+        if storage == case.scenario.storage and self._now() - at < _STILL_SECONDS:
+            return None  # asked just now, after the run before
+        busy = self._busy(case, rows)
+        return Hold(kind=HoldKind.BUSY, reason=busy) if busy else None
+
+    def _busy(self, case: Case, rows: Rows) -> str:
+        """Return what else works on the node, or on the case's storage from another one."""
+        nodes = [self._node]
+        if case.scenario.storage in self._shared:
+            others = {str(row["node"]) for row in _nodes(rows) if row.get("status") == "online"}
+            nodes += sorted(others - {self._node})
+        for node in nodes:
+            tasks = self._api.get(f"/nodes/{node}/tasks", source="active", limit=200)
+            if text := heavy_task(tasks):
+                return f"{text} runs on {node}"
+        return self._replication() or self._scrub()
+
+    def _replication(self) -> str:
+        jobs = self._api.get(f"/nodes/{self._node}/replication")
+        running = [str(job.get("guest", job.get("id"))) for job in jobs if job.get("pid")]
+        return f"replication of {', '.join(running)} runs on {self._node}" if running else ""
+
+    def _scrub(self) -> str:
+        """Look at the node's ZFS pools, as far as the token may: that wants Sys.Audit on `/`."""
+        if not self._sees_pools:
+            return ""
+        path = f"/nodes/{self._node}/disks/zfs"
+        try:
+            for pool in self._api.get(path):
+                scan = str(self._api.get(f"{path}/{pool['name']}").get("scan", ""))
+                if "in progress" in scan:
+                    what = scan.partition(" in progress")[0]
+                    return f"a {what} of pool {pool['name']} runs on {self._node}"
+        except AccessDenied:
+            self._sees_pools = False
+        except Rejected as error:
+            if _NO_ZFS not in error.text:
+                raise
+            self._sees_pools = False  # none here, so nothing to wait for
+        return ""
+
+
+def _nodes(rows: Rows) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row.get("type") == "node"]
+
+
+def heavy_task(tasks: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the first task that runs and moves much data is, or an empty string."""
+    for task in tasks:
+        kind = str(task.get("type", ""))
+        if task.get("endtime") or str(task.get("status", "RUNNING")) not in ("RUNNING", "running"):
+            continue
+        if kind in _HEAVY or kind.startswith("ceph"):
+            what = _HEAVY.get(kind, f"a task of type {kind}")
+            return f"{what} ({task.get('id')})" if task.get("id") else what
+    return ""
+
+
+_PRESSURES: Final = {
+    "pressurecpusome": "vm_cpu_some",
+    "pressureiosome": "vm_io_some",
+    "pressureiofull": "vm_io_full",
+    "pressurememorysome": "vm_memory_some",
+    "pressurememoryfull": "vm_memory_full",
+}
+"""Field of status/current, from version 9 on: percent over ten seconds -> its name here."""
+
+
+class Averages(Protocol):
+    """What gives the API's own averages; `ProxmoxNode` does."""
+
+    def averages(self, *, cpu: bool) -> Mapping[str, float]:
+        """Return name -> ratio or cores, nothing where it cannot be known. Never raises."""
+
+
+class NodeProbe:
+    """`model.ports.HostProbe` of a node.
+
+    Args:
+        node: asked for the VM's pressure and, without node_exporter, for the node's CPU.
+        exporter: None where the node has no node_exporter: figures are coarse then.
+    """
+
+    def __init__(self, node: Averages, exporter: HostProbe | None) -> None:
+        self._node = node
+        self._exporter = exporter
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the counters now, and the API's averages of the last seconds."""
+        averages = self._node.averages(cpu=self._exporter is None)
+        if self._exporter is None:
+            return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={}, averages=averages)
+        return replace(self._exporter.snapshot(), averages=averages)
+
+
+def vm_pressure(status: Mapping[str, Any]) -> dict[str, float]:
+    """Return the VM's pressure as ratios from an answer of status/current."""
+    return {
+        name: float(status[field]) / 100 for field, name in _PRESSURES.items() if field in status
+    }
+
+
+def coarse_cpu(status: Mapping[str, Any]) -> dict[str, float]:
+    """Return the busy cores of a node from an answer of its status.
+
+    It is what one process of the server saw since it was last asked; 0 when it never was, which
+    is no figure.
+    """
+    busy = float(status.get("cpu", 0.0)) * int(status.get("cpuinfo", {}).get("cpus", 0))
+    return {"total_coarse": busy} if busy > 0 else {}
+
+
+_LOOK_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadLimits:
+    """What is too much for measuring. None: no limit.
+
+    Attributes:
+        cpu_ratio: share of all CPUs that is busy.
+        io_pressure_ratio: share of time in which some task waits for I/O (Linux PSI).
+    """
+
+    cpu_ratio: float | None = None
+    io_pressure_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadGuard:
+    """`model.guard.Guard` by a host's counters, in the pauses before and after a run."""
+
+    probe: HostProbe
+    clock: Clock
+    limits: LoadLimits
+
+    def enter(self, case: Case) -> Hold | None:
+        busy = self._look()
+        return Hold(kind=HoldKind.LOAD, reason=busy, seconds=_AGAIN_SECONDS) if busy else None
+
+    def leave(self, case: Case) -> str:
+        return self._look()
+
+    def _look(self) -> str:
+        start = self.probe.snapshot()
+        self.clock.sleep(_LOOK_SECONDS)
+        return too_busy(start, self.probe.snapshot(), self.limits)
+
+
+def too_busy(start: HostSnapshot, end: HostSnapshot, limits: LoadLimits) -> str:
+    """Return what is above its limit between two snapshots; what cannot be known is not."""
+    seconds = end.monotonic - start.monotonic
+    if seconds <= 0:
+        return ""
+    if limits.cpu_ratio is not None and end.cpus and {"total"} <= {*start.cpu_seconds}:
+        used = end.cpu_seconds.get("total", 0.0) - start.cpu_seconds["total"]
+        ratio = used / seconds / end.cpus
+        if ratio > limits.cpu_ratio:
+            return f"{ratio:.0%} of the host's CPUs are busy, more than {limits.cpu_ratio:.0%}"
+    limit, name = limits.io_pressure_ratio, "io_some"
+    if limit is not None and name in start.pressure_seconds and name in end.pressure_seconds:
+        ratio = (end.pressure_seconds[name] - start.pressure_seconds[name]) / seconds
+        if ratio > limit:
+            return f"tasks of the host wait for I/O {ratio:.0%} of the time, more than {limit:.0%}"
+    return ""

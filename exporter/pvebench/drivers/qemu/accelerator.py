@@ -1,0 +1,113 @@
+"""KVM or TCG: KVM only after a guest has proved that it boots under it.
+
+The presence of /dev/kvm says little: nested or broken virtualisation accepts the guest and
+then hangs it. So the benchmark guest itself is booted once with a deadline; the answer is
+remembered until the host boots again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from pvebench.errors import DriverError, MachineError
+from pvebench.guest import default_directory
+
+PROOF_SECONDS: Final = 20.0
+_DEVICE: Final = Path("/dev/kvm")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Accelerator(StrEnum):
+    """QEMU's accelerators that we use."""
+
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+def kvm_memory() -> Path:
+    """Return the file that remembers whether KVM was proved, for all instances of this user."""
+    return default_directory().parent / "kvm.json"
+
+
+def choose_accelerator(
+    wish: str,
+    *,
+    memory: Path,
+    prove: Callable[[], None],
+    say: Callable[[str], None],
+    device: Path = _DEVICE,
+) -> Accelerator:
+    """Return the accelerator to use.
+
+    Args:
+        wish: `auto`, `kvm` or `tcg` from the settings.
+        memory: file in which the proof is remembered.
+        prove: boots a guest under KVM within PROOF_SECONDS, or raises DriverError.
+        say: gets one line for people.
+
+    Raises:
+        MachineError: `kvm` was demanded and does not work here.
+    """
+    if wish == "tcg":
+        return Accelerator.TCG
+    fault = _why_no_kvm(memory, prove, say, device)
+    if fault is None:
+        return Accelerator.KVM
+    if wish == "kvm":
+        raise MachineError(
+            f"accelerator kvm is set, but {fault}",
+            next_step="set accelerator: auto, or mend KVM on this host",
+        )
+    say(f"no KVM ({fault}); using TCG, results carry accel=tcg")
+    return Accelerator.TCG
+
+
+def _why_no_kvm(
+    memory: Path, prove: Callable[[], None], say: Callable[[str], None], device: Path
+) -> str | None:
+    """Return None if KVM is proved to work, else the reason."""
+    if not device.exists():
+        return f"there is no {device}"
+    if not os.access(device, os.R_OK | os.W_OK):
+        return f"{device} may not be used by this user (group kvm)"
+    boot = _BOOT_ID.read_text("ascii").strip()
+    known = _recall(memory, boot)
+    if known is None:
+        say(
+            f"proving KVM with a guest, at most {PROOF_SECONDS:.0f} s, once per host boot "
+            f"(remembered in {memory}; remove it to try again)"
+        )
+        try:
+            prove()
+            known = ""
+        except DriverError as error:
+            known = f"a guest does not boot under it: {error.reason}"
+        _remember(memory, boot, known)
+    return known or None
+
+
+def remembered_fault(memory: Path) -> str | None:
+    """Return what the proof of this host boot found: "" if KVM works, None if there was none."""
+    return _recall(memory, _BOOT_ID.read_text("ascii").strip())
+
+
+def _recall(memory: Path, boot: str) -> str | None:
+    try:
+        known = json.loads(memory.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(known, dict) or known.get("boot") != boot:
+        return None
+    return str(known.get("fault", ""))
+
+
+def _remember(memory: Path, boot: str, fault: str) -> None:
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    fresh = memory.with_suffix(".new")
+    fresh.write_text(json.dumps({"boot": boot, "fault": fault}), "utf-8")
+    fresh.replace(memory)

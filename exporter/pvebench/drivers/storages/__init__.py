@@ -1,0 +1,99 @@
+"""What a volume of the lab and of the host's own rows lies on: one registry of the kinds.
+
+A kind is one file here and one entry in `KINDS`: what makes its volumes, what it can hold, which
+keys it has in the settings, and how its journal entries are undone after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvebench.drivers.storages import directory, loop, network
+from pvebench.drivers.storages.block import DeviceStorage
+from pvebench.drivers.storages.contract import Storage, StorageOptions, Undo
+from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.loop import LoopStorage
+from pvebench.drivers.storages.network import NbdStorage, NfsStorage
+from pvebench.model.disk import Format
+from pvebench.model.ports import Journal
+from pvebench.model.rules import StorageKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of storage.
+
+    Attributes:
+        holds: what a volume on it can be, for the planner.
+        make: makes a storage of it.
+        wants, takes: keys that its settings must have, and may have.
+        either: keys of which exactly one is given.
+        together: keys that are given both or not at all.
+        port: where its server listens, unless the settings say otherwise; 0: it has none.
+        undo: kind of a journal entry -> what undoes it and says so.
+    """
+
+    holds: StorageKind
+    make: Callable[[StorageOptions, Journal], Storage]
+    wants: frozenset[str]
+    takes: frozenset[str] = frozenset()
+    either: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    port: int = 0
+    undo: Mapping[str, Undo] = field(default_factory=dict)
+
+
+_PATH: Final = frozenset({"path"})
+_LINK: Final = frozenset({"link_bits_per_second"})
+_SERVER: Final = frozenset({"server", "port"}) | _LINK
+_CHAIN: Final = frozenset({Format.RAW, Format.QCOW2})
+_RAW: Final = frozenset({Format.RAW})
+
+KINDS: Final[dict[str, Kind]] = {
+    "dir": Kind(
+        holds=StorageKind(name="dir", formats=frozenset(Format), files=True),
+        make=DirectoryStorage,
+        wants=_PATH,
+        takes=_SERVER,
+        together=("server", "port"),
+        undo={directory.KIND: directory.undo_file},
+    ),
+    "loop": Kind(
+        holds=StorageKind(name="loop", formats=_CHAIN, own_device=True),
+        make=LoopStorage,
+        wants=_PATH,
+        undo={loop.KIND: loop.undo_loop},
+    ),
+    "block": Kind(
+        holds=StorageKind(name="block", formats=_RAW, own_device=True),
+        make=DeviceStorage,
+        wants=_PATH,
+        takes=_SERVER,
+        together=("server", "port"),
+    ),
+    "nbd": Kind(
+        holds=StorageKind(name="nbd", formats=_RAW, network=True),
+        make=NbdStorage,
+        wants=frozenset({"export"}),
+        takes=_SERVER | {"socket"},
+        either=("server", "socket"),
+        port=10809,
+    ),
+    "nfs": Kind(
+        holds=StorageKind(name="nfs", formats=_CHAIN, network=True),
+        make=NfsStorage,
+        wants=frozenset({"server", "export"}),
+        takes=_LINK,
+        port=2049,
+        undo={network.NFS_KIND: network.undo_nfs},
+    ),
+}
+
+STORAGE_KINDS: Final = {name: kind.holds for name, kind in KINDS.items()}
+"""Kind -> what it can hold."""
+UNDO: Final[dict[str, Undo]] = {
+    name: undo for kind in KINDS.values() for name, undo in kind.undo.items()
+}
+"""Kind of a journal entry -> what undoes it and says so."""

@@ -1,0 +1,210 @@
+"""Test volumes as files in a directory of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.errors import NoSpace, VolumeError
+from pvebench.model.disk import Disk, Format, Preallocation
+from pvebench.model.ports import Journal
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import MIB, show_bytes
+from pvebench.model.volume import Volume
+
+RESERVE_BYTES: Final = 256 * MIB
+"""Left free on the file system beside the volume."""
+KIND: Final = "volume"
+"""Kind of the journal entries made here."""
+_CHUNK_BYTES: Final = 4 * MIB
+
+
+class DirectoryStorage:
+    """A storage of kind `dir`."""
+
+    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+        self._name = options.name
+        self._prefix = f"{MARK}{options.owner}-"
+        self._directory = Path(options.path)
+        self._journal = journal
+        self._entries: dict[str, int] = {}
+        self._bases: dict[str, Path] = {}
+
+    def create(self, scenario: Scenario) -> Volume:
+        """Return a new, unfilled volume, or a fresh overlay on a full base."""
+        disk, size = scenario.disk, scenario.volume_bytes
+        path = self._directory / f"{self._prefix}{scenario.volume}"
+        check_directory(self._name, self._directory)
+        self._forget(path)  # ours by its mark, left by a crash
+        check_space(self._name, self._directory, size + self._base_to_make(scenario))
+        base = self._base(scenario) if disk.backing else None
+        self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+        try:
+            create_image(path, disk, size, base=base)
+        except VolumeError:
+            self._forget(path)
+            raise
+        return Volume(
+            storage=self._name,
+            volid=str(path),
+            format=str(disk.format),
+            size_bytes=size,
+            complete=disk.backing,
+        )
+
+    def _base(self, scenario: Scenario) -> Path:
+        """Return a raw image full of random data, as a template of a linked clone is."""
+        path = self._base_path(scenario)
+        if str(path) not in self._bases:
+            self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+            try:
+                write_random(path, scenario.volume_bytes)
+            except OSError as error:
+                self._forget(path)  # half a base would read as zeros behind its end
+                raise VolumeError(f"{path} cannot be written: {error.strerror}") from error
+            self._bases[str(path)] = path
+        return path
+
+    def _base_path(self, scenario: Scenario) -> Path:
+        return self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
+
+    def _base_to_make(self, scenario: Scenario) -> int:
+        """Return the bytes of the base that a clone needs and that is not there yet."""
+        missing = scenario.disk.backing and str(self._base_path(scenario)) not in self._bases
+        return scenario.volume_bytes if missing else 0
+
+    def remove(self, volume: Volume) -> None:
+        self._forget(Path(volume.volid))
+
+    def _forget(self, path: Path) -> None:
+        remove_marked(path)
+        entry = self._entries.pop(str(path), None)
+        if entry is not None:
+            self._journal.close(entry)
+
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        return {"driver": "file", "filename": volume.volid, "aio": str(disk.aio)}
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        """Drop the host's page cache of the file, and of the base below it."""
+        paths = [Path(volume.volid), *(self._bases.values() if volume.complete else ())]
+        return sum(drop_page_cache(path) for path in paths)
+
+    def opened(self, volume: Volume) -> str:
+        return volume.volid
+
+    def close(self) -> None:
+        for path in self._bases.values():
+            self._forget(path)
+        self._bases.clear()
+
+
+def create_image(
+    path: str | Path, disk: Disk, size_bytes: int, *, base: Path | None = None
+) -> None:
+    """Run qemu-img create. Raises VolumeError."""
+    options = create_options(disk, base=str(base) if base else "")
+    command = ["qemu-img", "create", "-q", *options, str(path), str(size_bytes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise VolumeError(f"qemu-img could not create {path}: {done.stderr.strip()}")
+
+
+def create_options(disk: Disk, *, base: str = "") -> list[str]:
+    """Return qemu-img's options for a new volume, as Proxmox creates it on a directory.
+
+    Args:
+        base: a raw image that the volume overlays.
+    """
+    options: dict[str, str] = {}
+    match disk.format:
+        case Format.RAW:
+            if disk.preallocation is not Preallocation.METADATA:
+                options["preallocation"] = str(disk.preallocation)
+        case Format.QCOW2:
+            if disk.cluster_size:
+                options["cluster_size"] = str(disk.cluster_size)
+            if disk.extended_l2:
+                options["extended_l2"] = "on"
+            # An overlay starts empty: what it does not hold is read from its base.
+            options["preallocation"] = "off" if base else str(disk.preallocation)
+        case Format.VMDK:
+            pass
+    text = ",".join(f"{key}={value}" for key, value in options.items())
+    below = ["-b", base, "-F", "raw"] if base else []
+    return ["-f", str(disk.format), *(["-o", text] if text else []), *below]
+
+
+def write_random(path: Path, size_bytes: int) -> None:
+    """Write a file of random bytes, durably. Raises OSError."""
+    with path.open("wb") as file:
+        for start in range(0, size_bytes, _CHUNK_BYTES):
+            file.write(os.urandom(min(_CHUNK_BYTES, size_bytes - start)))
+        os.fsync(file.fileno())
+
+
+def undo_file(details: Mapping[str, str]) -> str:
+    """Undo a journal entry of KIND; return a line about it."""
+    remove_marked(Path(details["path"]))
+    return f"removed test volume {details['path']}"
+
+
+def check_directory(storage: str, directory: Path) -> None:
+    """Make the directory. Raises VolumeError if it cannot be made or written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VolumeError(
+            f"storage {storage}: {directory} cannot be made: {error.strerror}"
+        ) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise VolumeError(
+            f"storage {storage}: {directory} cannot be written",
+            next_step="mend its permissions, or name another path in the settings",
+        )
+
+
+def check_space(storage: str, directory: Path, size_bytes: int) -> None:
+    """Raise NoSpace if the file system could not hold `size_bytes` more."""
+    free = shutil.disk_usage(directory).free
+    if free < size_bytes + RESERVE_BYTES:
+        raise NoSpace(
+            f"storage {storage}: {show_bytes(free)} free in {directory}, "
+            f"a volume of {show_bytes(size_bytes)} does not fit "
+            f"({show_bytes(RESERVE_BYTES)} stay free)",
+            next_step="free space, or make volume.size or the scale of the pack smaller",
+        )
+
+
+def remove_marked(path: Path) -> None:
+    """Remove a volume's file, but only if its name carries our mark."""
+    if path.name.startswith(MARK):
+        path.unlink(missing_ok=True)
+
+
+def drop_page_cache(path: Path) -> int:
+    """Write back and drop the host's page cache of a file; return the bytes still cached.
+
+    Works without root: fsync cleans the pages, POSIX_FADV_DONTNEED drops clean ones.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+    return cached_bytes(path)
+
+
+def cached_bytes(path: Path) -> int:
+    """Return how much of a file is in the host's page cache, by util-linux's fincore."""
+    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise VolumeError(f"fincore cannot inspect {path}: {done.stderr.strip()}")
+    return int(done.stdout.strip() or 0)

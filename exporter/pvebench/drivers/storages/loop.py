@@ -1,0 +1,125 @@
+"""Test volumes on loop devices: a block device on any machine. Needs root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.directory import (
+    check_directory,
+    check_space,
+    create_image,
+    drop_page_cache,
+    remove_marked,
+)
+from pvebench.errors import VolumeError
+from pvebench.model.disk import Disk, Format
+from pvebench.model.ports import Journal
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import MIB
+from pvebench.model.volume import Volume
+
+KIND: Final = "loop"
+"""Kind of the journal entries made here."""
+QCOW2_ROOM: Final = 4 * MIB
+"""Tables of a qcow2 beside its data; of a device's size, a 1500th is added."""
+
+
+class LoopStorage:
+    """A storage of kind `loop`: files below `path`, each behind a loop device of its own."""
+
+    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+        self._name = options.name
+        self._prefix = f"{MARK}{options.owner}-"
+        self._directory = Path(options.path)
+        self._journal = journal
+        self._files: dict[str, tuple[Path, int]] = {}
+
+    def create(self, scenario: Scenario) -> Volume:
+        size, disk = scenario.volume_bytes, scenario.disk
+        path = self._directory / f"{self._prefix}{scenario.volume}.img"
+        check_directory(self._name, self._directory)
+        detach_loops(path)
+        remove_marked(path)
+        room = size
+        if disk.format is Format.QCOW2:
+            room = (size + size // 1500 + QCOW2_ROOM) // MIB * MIB
+        check_space(self._name, self._directory, room)
+        entry = self._journal.open(KIND, {"path": str(path)})
+        device = ""
+        try:
+            with path.open("wb") as file:
+                # Allocated now: a loop device over holes would answer without the storage.
+                os.posix_fallocate(file.fileno(), 0, room)
+            # Direct I/O: the cache of the file below would be a second one.
+            device = _losetup("--find", "--show", "--direct-io=on", str(path))
+            self._files[device] = (path, entry)
+            if disk.format is Format.QCOW2:
+                create_image(device, disk, size)
+        except (VolumeError, OSError) as error:
+            self._end(device, path, entry)
+            raise VolumeError(
+                f"storage {self._name}: no volume on a loop device: {error}"
+            ) from error
+        return Volume(storage=self._name, volid=device, format=str(disk.format), size_bytes=size)
+
+    def _end(self, device: str, path: Path, entry: int) -> None:
+        self._files.pop(device, None)
+        detach_loops(path)
+        remove_marked(path)
+        self._journal.close(entry)
+
+    def remove(self, volume: Volume) -> None:
+        known = self._files.get(volume.volid)
+        if known is not None:
+            self._end(volume.volid, *known)
+
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        return {"driver": "host_device", "filename": volume.volid, "aio": str(disk.aio)}
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        path, _ = self._files[volume.volid]
+        return drop_page_cache(Path(volume.volid)) + drop_page_cache(path)
+
+    def opened(self, volume: Volume) -> str:
+        return volume.volid
+
+    def close(self) -> None:
+        """Nothing is kept beside the volumes."""
+
+
+def detach_loops(path: Path) -> None:
+    """Detach every loop device that has our file behind it; none is fine."""
+    if not path.name.startswith(MARK) or not path.exists():
+        return
+    for line in _losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split():
+        _losetup("--detach", line)
+
+
+def _losetup(*arguments: str) -> str:
+    command = ["losetup", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise VolumeError(
+            "losetup is not installed", next_step="install it: apt-get install mount"
+        ) from error
+    if done.returncode:
+        raise VolumeError(
+            f"losetup failed: {done.stderr.strip()}",
+            cause="loop devices need root",
+            next_step="run as root, or use a storage of kind dir",
+        )
+    return done.stdout.strip()
+
+
+def undo_loop(details: Mapping[str, str]) -> str:
+    """Undo a journal entry of this room; return a line about it."""
+    path = Path(details["path"])
+    detach_loops(path)
+    remove_marked(path)
+    return f"removed loop device and test volume {path}"

@@ -1,0 +1,255 @@
+"""Storages that are a server's: an NBD export, a directory on an NFS server, the way there.
+
+To NBD and NFS QEMU itself speaks. What the server caches cannot be seen from here, so
+`drop_caches` knows nothing. What the link carries is declared, never guessed. A round trip is the
+time that a TCP connection takes to be opened: one packet there, one back, answered by the
+server's kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import errno
+import json
+import socket
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pvebench.drivers.storages.block import part_of
+from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.directory import create_image
+from pvebench.errors import VolumeError
+from pvebench.model.disk import Disk
+from pvebench.model.ports import Journal
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import show_bytes
+from pvebench.model.volume import Volume
+
+NFS_KIND: Final = "nfs"
+"""Kind of the journal entries of NFS volumes."""
+
+
+class NbdStorage:
+    """A storage of kind `nbd`: one export, whose name must carry our mark."""
+
+    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+        del journal  # the export is there before us and stays
+        self._options = options
+
+    def create(self, scenario: Scenario) -> Volume:
+        """Return the export as a volume. Raises VolumeError if it is not ours, or too small."""
+        options = self._options
+        if not options.export.startswith(MARK):
+            raise VolumeError(
+                f"storage {options.name}: export {options.export!r} is left alone",
+                cause=f"its content would be destroyed, and its name does not begin with {MARK}",
+                next_step=f"export it under a name like {MARK}{options.name}",
+            )
+        image = {"driver": "raw", "file": self._server_node()}
+        size = int(_image_info(image, f"storage {options.name}")["virtual-size"])
+        if size < scenario.volume_bytes:
+            raise VolumeError(
+                f"storage {options.name}: the export has {show_bytes(size)}, "
+                f"{show_bytes(scenario.volume_bytes)} are needed"
+            )
+        return Volume(
+            storage=options.name,
+            volid=f"nbd:{options.export}",
+            format=str(scenario.disk.format),
+            size_bytes=scenario.volume_bytes,
+            local=False,
+        )
+
+    def _server_node(self) -> Node:
+        options = self._options
+        server: dict[str, Any] = {"type": "unix", "path": options.socket}
+        if not options.socket:
+            server = {"type": "inet", "host": options.server, "port": str(options.port or 10809)}
+        return {"driver": "nbd", "server": server, "export": options.export}
+
+    def remove(self, volume: Volume) -> None:
+        """Leave the export as it is."""
+
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        """Return QEMU's node of the export, cut to the volume's size."""
+        return part_of(self._server_node(), 0, volume.size_bytes)
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        return None
+
+    def opened(self, volume: Volume) -> str:
+        """Return nothing: QEMU has a socket."""
+        return ""
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class NfsStorage:
+    """A storage of kind `nfs`: files in a directory of a server, through QEMU's own client."""
+
+    def __init__(self, options: StorageOptions, journal: Journal) -> None:
+        self._options = options
+        self._journal = journal
+        self._entries: dict[str, int] = {}
+
+    def create(self, scenario: Scenario) -> Volume:
+        options = self._options
+        name = f"{MARK}{options.owner}-{scenario.volume}"
+        details = {"server": options.server, "export": options.export, "name": name}
+        unlink(**details)
+        entry = self._journal.open(NFS_KIND, details)
+        url = f"nfs://{options.server}{options.export}/{name}"
+        try:
+            create_image(url, scenario.disk, scenario.volume_bytes)
+        except VolumeError:
+            unlink(**details)
+            self._journal.close(entry)
+            raise
+        self._entries[name] = entry
+        return Volume(
+            storage=options.name,
+            volid=name,
+            format=str(scenario.disk.format),
+            size_bytes=scenario.volume_bytes,
+            local=False,
+        )
+
+    def remove(self, volume: Volume) -> None:
+        unlink(self._options.server, self._options.export, volume.volid)
+        entry = self._entries.pop(volume.volid, None)
+        if entry is not None:
+            self._journal.close(entry)
+
+    def node(self, volume: Volume, disk: Disk) -> Node:
+        return {
+            "driver": "nfs",
+            "server": {"type": "inet", "host": self._options.server},
+            "path": f"{self._options.export}/{volume.volid}",
+        }
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        return None
+
+    def opened(self, volume: Volume) -> str:
+        """Return nothing: QEMU has a socket."""
+        return ""
+
+    def close(self) -> None:
+        """Nothing is kept beside the volumes."""
+
+
+def undo_nfs(details: Mapping[str, str]) -> str:
+    """Undo a journal entry of an NFS volume; return a line about it."""
+    unlink(details["server"], details["export"], details["name"])
+    return f"removed test volume {details['name']} on {details['server']}"
+
+
+def _image_info(image: Node, what: str) -> dict[str, Any]:
+    command = ["qemu-img", "info", "--output=json", "json:" + json.dumps(image)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise VolumeError(
+            f"{what} cannot be opened: {done.stderr.strip()}",
+            cause="the server does not run, or does not export that name",
+        )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def unlink(server: str, export: str, name: str) -> None:
+    """Remove a file of ours from a directory of a server; one that is not there is fine.
+
+    Raises:
+        VolumeError: libnfs is not installed, or the server does not do it.
+    """
+    if not name.startswith(MARK):
+        raise VolumeError(f"{name} does not carry pvebench's mark; it is left alone")
+    library = _library()
+    context = library.nfs_init_context()
+    if not context:
+        raise VolumeError("libnfs gives no context")
+    try:
+        if library.nfs_mount(context, server.encode(), export.encode()) < 0:
+            raise _failed(library, context, f"nfs://{server}{export} cannot be mounted")
+        code = library.nfs_unlink(context, f"/{name}".encode())
+        if code < 0 and code != -errno.ENOENT:
+            raise _failed(library, context, f"{name} cannot be removed on {server}")
+    finally:
+        library.nfs_destroy_context(context)
+
+
+def _library() -> ctypes.CDLL:
+    name = ctypes.util.find_library("nfs")
+    if name is None:
+        raise VolumeError(
+            "a storage of kind nfs needs libnfs and QEMU's nfs driver",
+            next_step="install them: apt-get install qemu-block-extra",
+        )
+    library = ctypes.CDLL(name)
+    library.nfs_init_context.restype = ctypes.c_void_p
+    library.nfs_mount.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+    library.nfs_unlink.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    library.nfs_destroy_context.argtypes = [ctypes.c_void_p]
+    library.nfs_get_error.argtypes = [ctypes.c_void_p]
+    library.nfs_get_error.restype = ctypes.c_char_p
+    return library
+
+
+def _failed(library: ctypes.CDLL, context: int, what: str) -> VolumeError:
+    said = library.nfs_get_error(context) or b""
+    return VolumeError(f"{what}: {said.decode('utf-8', 'replace')}")
+
+
+PROBES: Final = 5
+"""The median of several: the first may wait for an address to be resolved on the link."""
+TIMEOUT_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLink:
+    """`model.ports.StorageNetwork` of one storage.
+
+    Attributes:
+        server, port: what is asked; without a server there is no round trip to measure.
+        link_bits_per_second: what the slowest link on the way carries; 0: not declared.
+    """
+
+    server: str = ""
+    port: int = 0
+    link_bits_per_second: int = 0
+
+    def round_trip(self) -> float | None:
+        if not self.server:
+            return None
+        try:
+            # Looked up once and before: a name server's answer is no part of a round trip.
+            found = socket.getaddrinfo(self.server, self.port, type=socket.SOCK_STREAM)
+            times = [_connect(found[0]) for _ in range(PROBES)]
+        except OSError:
+            return None
+        return statistics.median(times)
+
+
+_Address = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
+
+
+def _connect(address: _Address) -> float:
+    """Return how long one connection takes to be opened. Raises OSError."""
+    family, kind, protocol, _, where = address
+    with socket.socket(family, kind, protocol) as opened:
+        opened.settimeout(TIMEOUT_SECONDS)
+        started = time.perf_counter()
+        opened.connect(where)
+        return time.perf_counter() - started

@@ -1,0 +1,154 @@
+"""The section `storages` of the settings, for every driver that works on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, StrictInt, StrictStr, model_validator
+
+from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Workplace
+from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages.contract import Storage, StorageOptions
+from pvebench.drivers.storages.directory import RESERVE_BYTES
+from pvebench.drivers.storages.network import ServerLink
+from pvebench.fields import FilePath, Slug, Strict
+from pvebench.model.units import show_bytes
+
+if TYPE_CHECKING:
+    KindName = str
+else:
+    KindName = Literal[tuple(KINDS)]  # one list of them, in the registry
+
+
+class StorageSettings(Strict):
+    """One storage of the lab. Which keys a kind wants is in `drivers.storages.KINDS`.
+
+    Attributes:
+        kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
+            directory; `block`: a whole device, destroyed; `nbd`, `nfs`: a server that QEMU
+            itself speaks to.
+        path: the directory or the device.
+        server, port: of the server; `socket`: its UNIX socket instead.
+        export: the NBD export, or the directory on the NFS server.
+        link_bits_per_second: what the network to the server carries. A `dir` or `block` that is a
+            server's (CIFS, NFS mounted here, iSCSI) names server and port for round trips.
+    """
+
+    kind: KindName = "dir"
+    path: FilePath | None = None
+    server: StrictStr = ""
+    port: int = Field(default=0, ge=0, le=65535)
+    socket: FilePath | None = None
+    export: StrictStr = ""
+    link_bits_per_second: StrictInt = Field(default=0, ge=1)
+
+    @model_validator(mode="after")
+    def _keys_of_its_kind(self) -> StorageSettings:
+        kind = KINDS[self.kind]
+        given = self.model_fields_set - {"kind"}
+        if missing := kind.wants - given:
+            raise ValueError(f"a storage of kind {self.kind} wants {', '.join(sorted(missing))}")
+        if extra := given - kind.wants - kind.takes:
+            raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
+        if kind.either and sum(bool(getattr(self, key)) for key in kind.either) != 1:
+            raise ValueError(
+                f"a storage of kind {self.kind} wants either {' or '.join(kind.either)}"
+            )
+        if len({bool(getattr(self, key)) for key in kind.together}) > 1:
+            raise ValueError("server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
+        return self
+
+
+class LocalSettings(DriverSettings):
+    """What a driver on this machine is told.
+
+    Attributes:
+        storages: id -> storage. Empty: one directory storage `local` below `state`.
+    """
+
+    storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
+
+    def storages_in_force(self) -> dict[str, StorageSettings]:
+        """Return the storages in force, with the default one if none is configured."""
+        if self.storages:
+            return dict(self.storages)
+        return {"local": StorageSettings(kind="dir", path=self.state / "storage")}
+
+
+def local_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
+    """Return what each storage can hold; there is one node."""
+    del node
+    storages = settings.storages_in_force().items()
+    return {name: MeasuredStorage(holds=KINDS[entry.kind].holds) for name, entry in storages}
+
+
+def make_storages(settings: LocalSettings, place: Workplace) -> dict[str, Storage]:
+    """Return the storages, ready to make volumes; nothing is made yet."""
+    # Two instances may share a directory; their volumes must not share a name.
+    owner = hashlib.sha256(str(place.runtime).encode()).hexdigest()[:8]
+    return {
+        name: KINDS[entry.kind].make(_options(name, entry, owner), place.journal)
+        for name, entry in settings.storages_in_force().items()
+    }
+
+
+def _options(name: str, entry: StorageSettings, owner: str) -> StorageOptions:
+    return StorageOptions(
+        name=name,
+        kind=entry.kind,
+        owner=owner,
+        server=entry.server,
+        port=entry.port,
+        path=str(entry.path.absolute()) if entry.path else "",
+        socket=str(entry.socket.absolute()) if entry.socket else "",
+        export=entry.export,
+    )
+
+
+def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
+    """Return the network to each storage that is a server's."""
+    return {
+        name: ServerLink(
+            server=entry.server,
+            port=entry.port or KINDS[entry.kind].port,
+            link_bits_per_second=entry.link_bits_per_second,
+        )
+        for name, entry in settings.storages_in_force().items()
+        if entry.server or entry.link_bits_per_second
+    }
+
+
+def check_networks(settings: LocalSettings) -> Iterator[Finding]:
+    """Yield whether each server answers of which a round trip is to be measured."""
+    for name, link in networks_of(settings).items():
+        if not link.server:
+            continue
+        where, seconds = f"{link.server}:{link.port}", link.round_trip()
+        if seconds is None:
+            yield f"network {name}", False, f"{where} does not answer: there is no round trip"
+        else:
+            yield f"network {name}", True, f"{where} answers within {seconds * 1e3:.3f} ms"
+
+
+def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield whether the volumes fit, on each storage that is a directory.
+
+    Args:
+        needs: storage -> bytes of all its volumes.
+    """
+    for name, storage in settings.storages_in_force().items():
+        if storage.path is None or storage.kind == "block":
+            continue
+        need = needs.get(name, 0) + RESERVE_BYTES
+        free = shutil.disk_usage(existing(storage.path)).free
+        text = f"{show_bytes(free)} free in {storage.path}, {show_bytes(need)} needed"
+        yield f"storage {name}", free >= need, text
+
+
+def existing(path: Path) -> Path:
+    """Return the path, or the nearest one above it that exists."""
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())

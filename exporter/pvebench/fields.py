@@ -1,0 +1,133 @@
+"""Field types of what is read from YAML: settings, packs, the options of tools and drivers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+from pvebench.model.quiet import parse_window
+from pvebench.model.units import parse_duration, parse_size
+
+MOST_NAME: Final = 100
+"""Characters of a name: it becomes a part of labels, addresses and file names."""
+_SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
+
+
+def _slug(value: Any) -> str:
+    if not isinstance(value, str) or not _SLUG.match(value):
+        raise ValueError(
+            f"{value!r} is not a name: use lower-case letters, digits, '-' and '_'; "
+            f"dots and slashes separate the parts of slugs"
+        )
+    if len(value) > MOST_NAME:
+        raise ValueError(f"a name of {len(value)} characters; at most {MOST_NAME}")
+    return value
+
+
+def _scale(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
+        raise ValueError(f"{value!r} is not a scale: write a number above 0 and at most 100")
+    return float(value)
+
+
+def _ratio(value: Any) -> float:
+    """Read `0.2` or `20%`."""
+    text = str(value).strip()
+    percent = text.endswith("%")
+    try:
+        number = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        number = -1.0
+    if isinstance(value, bool) or not 0 < number <= 10:
+        raise ValueError(f"{value!r} is not a ratio: write 0.2 or 20%")
+    return number
+
+
+def _listen(value: Any) -> str:
+    host, colon, port = str(value).rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{value!r} is not an address to listen on: write it as 127.0.0.1:9620")
+    return str(value)
+
+
+def _window(value: Any) -> str:
+    parse_window(str(value))
+    return str(value)
+
+
+def _zone(value: Any) -> str:
+    try:
+        ZoneInfo(str(value))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{value!r} is no time zone: write it as Europe/Vienna") from None
+    return str(value)
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError(f"{value!r} is not a path")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{value!r} names the home of nobody") from error
+
+
+Slug = Annotated[
+    str,
+    BeforeValidator(_slug),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["256M", "4k"]}),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema({"type": "string", "examples": ["8s", "30m", "1d"]}),
+]
+Scale = Annotated[
+    float, BeforeValidator(_scale), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
+Ratio = Annotated[
+    float,
+    BeforeValidator(_ratio),
+    WithJsonSchema({"type": ["number", "string"], "examples": [0.2, "20%"]}),
+]
+Listen = Annotated[
+    str,
+    BeforeValidator(_listen),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9620"]}),
+]
+TimeWindow = Annotated[
+    str,
+    BeforeValidator(_window),
+    WithJsonSchema({"type": "string", "examples": ["22:00-06:00", "Mon-Fri 08:00-18:00"]}),
+]
+Zone = Annotated[
+    str, BeforeValidator(_zone), WithJsonSchema({"type": "string", "examples": ["Europe/Vienna"]})
+]
+FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+
+
+class OneOf:
+    """One of these words, for a list that is needed elsewhere too: `Annotated[str, OneOf(*W)]`."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        """Return what pydantic makes of a Literal."""
+        return core_schema.literal_schema(list(self._words))
+
+
+class Strict(BaseModel):
+    """Base of all our models: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

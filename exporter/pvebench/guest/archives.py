@@ -1,0 +1,138 @@
+"""What the guest is packed into: a cpio archive for the kernel, a bootable ISO for the BIOS.
+
+The cpio archive has the kernel's `newc` form and is written here because nothing else makes device
+nodes without root, with no owner and no time. Format: the kernel's
+Documentation/driver-api/early-userspace/buffer-format.rst. The ISO holds the same kernel and
+initramfs, for hypervisors without direct boot. Both are the same bytes for the same content.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pvebench.errors import GuestImageError
+from pvebench.guest.recipe import KERNEL_ARGUMENTS
+
+_EPOCH: Final = 1_700_000_000
+"""Every time in the ISO, so that the same content is the same file."""
+_BOOT_FILES: Final = {
+    "isolinux.bin": "usr/lib/ISOLINUX/isolinux.bin",
+    "ldlinux.c32": "usr/lib/syslinux/modules/bios/ldlinux.c32",
+}
+_BLOCK: Final = 4
+DIRECTORY: Final = 0o040000
+FILE: Final = 0o100000
+LINK: Final = 0o120000
+CHARACTER: Final = 0o020000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry: file type and permissions, content (of a link: its target), device numbers."""
+
+    mode: int
+    content: bytes = b""
+    device: tuple[int, int] = (0, 0)
+
+
+def archive(entries: Mapping[str, Entry]) -> bytes:
+    """Return the archive of `entries` (path without leading slash -> entry).
+
+    Parents are made where they are missing; entries are sorted, so a parent comes first.
+    """
+    whole = {**_parents(entries), **entries}
+    parts = [
+        _record(path, whole[path], number) for number, path in enumerate(sorted(whole), start=1)
+    ]
+    return b"".join([*parts, _record("TRAILER!!!", Entry(0), 0)])
+
+
+def _parents(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    found = {}
+    for path in entries:
+        while "/" in path:
+            path = path.rpartition("/")[0]  # noqa: PLW2901 # walks up
+            found[path] = Entry(DIRECTORY | 0o755)
+    return found
+
+
+def _record(path: str, entry: Entry, number: int) -> bytes:
+    name = path.encode() + b"\0"
+    links = 2 if entry.mode & 0o170000 == DIRECTORY else 1
+    major, minor = entry.device
+    fields = (
+        number,
+        entry.mode,
+        0,
+        0,
+        links,
+        0,
+        len(entry.content),
+        0,
+        0,
+        major,
+        minor,
+        len(name),
+        0,
+    )
+    header = b"070701" + "".join(f"{field:08X}" for field in fields).encode()
+    return _padded(header + name) + _padded(entry.content)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % _BLOCK)
+
+
+def make_iso(root: Path, kernel: Path, initramfs: Path, work: Path, target: Path) -> None:
+    """Write the ISO to `target`; the boot loader comes from packages unpacked below `root`.
+
+    Raises:
+        GuestImageError: xorriso failed.
+    """
+    tree = work / "iso"
+    (tree / "isolinux").mkdir(parents=True)
+    for name, source in _BOOT_FILES.items():
+        (tree / "isolinux" / name).write_bytes((root / source).read_bytes())
+    (tree / "isolinux" / "isolinux.cfg").write_text(
+        f"default pvebench\nlabel pvebench\n kernel /vmlinuz\n initrd /initramfs\n"
+        f" append {KERNEL_ARGUMENTS}\n"
+    )
+    (tree / "vmlinuz").write_bytes(kernel.read_bytes())
+    (tree / "initramfs").write_bytes(initramfs.read_bytes())
+    for path in sorted(tree.rglob("*"), reverse=True):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        os.utime(path, (_EPOCH, _EPOCH))
+    os.utime(tree, (_EPOCH, _EPOCH))
+    command = [
+        "xorriso",
+        "-as",
+        "mkisofs",
+        "-quiet",
+        "-V",
+        "PVEBENCH",
+        "-R",
+        "-uid",
+        "0",
+        "-gid",
+        "0",
+        "-b",
+        "isolinux/isolinux.bin",
+        "-c",
+        "isolinux/boot.cat",
+        "-no-emul-boot",
+        "-boot-load-size",
+        "4",
+        "-boot-info-table",
+        "-o",
+        str(target),
+        str(tree),
+    ]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(_EPOCH)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise GuestImageError(f"xorriso failed: {done.stderr.strip()}")

@@ -1,0 +1,177 @@
+"""Definition: what a case means in full. Another fingerprint is another history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from pvebench.model.conduct import SteadyRule
+from pvebench.model.disk import HostCache
+from pvebench.model.workload import Case, Direction
+
+Parameter = int | float | str | bool
+WARM: Final = "reads what is left in the host's cache"
+LABELS: Final = ("node", "storage", "bus", "cache", "format", "scenario")
+"""Labels of a scenario; those of a result are these and `workload`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """Everything that a result needs to be understood without its pack.
+
+    Attributes:
+        scenario, workload: slugs.
+        options: every option of the scenario, the volume's size and the VM around it, as text.
+        tool, title, directions, caveats: of the workload.
+        ramp_seconds, runtime_seconds: of each run.
+        parameters: the tool's own.
+        steady: what was waited for before the ramp; empty: nothing, or stored before it was kept.
+        scale: what `--scale` multiplied sizes and times by; 1: nothing.
+        fingerprint: digest of all that makes numbers comparable (titles do not), as in the key.
+    """
+
+    node: str
+    storage: str
+    bus: str
+    cache: str
+    format: str
+    scenario: str
+    workload: str
+    options: Mapping[str, str]
+    tool: str
+    title: str
+    directions: tuple[Direction, ...]
+    ramp_seconds: float
+    runtime_seconds: float
+    parameters: Mapping[str, Parameter]
+    caveats: tuple[str, ...] = ()
+    steady: Mapping[str, float] = field(default_factory=dict)
+    scale: float = 1.0
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("options", "parameters", "steady"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @classmethod
+    def of(cls, case: Case) -> Self:
+        """Return what a case means."""
+        workload = case.workload
+        return cls(
+            **case.scenario.labels(),
+            workload=workload.slug,
+            options=case.scenario.meaning(),
+            tool=workload.tool,
+            title=workload.title,
+            directions=workload.directions,
+            ramp_seconds=workload.ramp_seconds,
+            runtime_seconds=workload.runtime_seconds,
+            parameters=workload.parameters,
+            caveats=tuple(map(str, workload.caveats)),
+            steady=_steady(workload.steady),
+            scale=case.scale,
+            fingerprint=case.fingerprint,
+        )
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The labels that every result of the case carries."""
+        return {**{name: getattr(self, name) for name in LABELS}, "workload": self.workload}
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """What its numbers say beside the disk's speed, in words that follow `it`."""
+        return (*self.caveats, *(WARM,) * self.is_warm)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether reads may come from what earlier runs left in the host's page cache."""
+        return self.options.get("host_cache") == HostCache.WARM
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Node and slugs: what definitions over time share."""
+        return self.node, self.scenario, self.workload
+
+    @property
+    def name(self) -> str:
+        """`scenario/workload`, as selectors and progress lines spell it."""
+        return f"{self.scenario}/{self.workload}"
+
+    @cached_property
+    def conditions(self) -> str:
+        """Digest of all but the disk's options: results of equal conditions can be divided."""
+        machine = [self.options.get(name, "") for name in ("memory_bytes", "cpus", "volume_bytes")]
+        load = [self.tool, dict(self.parameters), self.ramp_seconds, self.runtime_seconds]
+        text = json.dumps([machine, load, dict(self.steady), self.scale], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def differences(self, before: Definition) -> list[tuple[str, str, str]]:
+        """Return (what, before, now) of everything that moves numbers and is another one now."""
+        old, new = before.facts(), self.facts()
+        return [
+            (name, old.get(name, ""), new.get(name, ""))
+            for name in dict.fromkeys((*old, *new))
+            if old.get(name, "") != new.get(name, "")
+        ]
+
+    def facts(self) -> dict[str, str]:
+        """Return everything that moves numbers as text: options, times, parameters."""
+        tool = {"tool": self.tool}
+        times = {"ramp_seconds": self.ramp_seconds, "runtime_seconds": self.runtime_seconds}
+        steady = {f"steady_{name}": value for name, value in self.steady.items()}
+        values = {**tool, **times, **self.parameters, **steady, "scale": self.scale}
+        return {**self.options, **{name: str(value) for name, value in values.items()}}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for the API and the database."""
+        return {
+            "labels": dict(self.labels),
+            "scenario": dict(self.options),
+            "workload": {
+                "slug": self.workload,
+                "tool": self.tool,
+                "title": self.title,
+                "directions": [str(direction) for direction in self.directions],
+                "ramp_seconds": self.ramp_seconds,
+                "runtime_seconds": self.runtime_seconds,
+                "parameters": dict(self.parameters),
+                "caveats": list(self.caveats),
+                **({"steady": dict(self.steady)} if self.steady else {}),
+            },
+            "scale": self.scale,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any], *, key: str = "") -> Self:
+        """Return what `as_data` gave; also of a pvebench that kept neither scale nor fingerprint.
+
+        Args:
+            key: of the case, which ends in the fingerprint.
+        """
+        workload, labels = data["workload"], data["labels"]
+        return cls(
+            **{name: labels[name] for name in LABELS},
+            workload=workload["slug"],
+            options=data["scenario"],
+            tool=workload["tool"],
+            title=workload["title"],
+            directions=tuple(Direction(one) for one in workload["directions"]),
+            ramp_seconds=workload["ramp_seconds"],
+            runtime_seconds=workload["runtime_seconds"],
+            parameters=workload["parameters"],
+            caveats=tuple(workload.get("caveats", ())),
+            steady=workload.get("steady", {}),
+            scale=data.get("scale", 1.0),
+            fingerprint=data.get("fingerprint") or key.rpartition("/")[2],
+        )
+
+
+def _steady(rule: SteadyRule | None) -> dict[str, float]:
+    return {} if rule is None else asdict(rule)

@@ -1,0 +1,1 @@
+"""What others measured: published tables, the user's own, whether their rows hold together."""

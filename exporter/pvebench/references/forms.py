@@ -1,0 +1,284 @@
+"""The forms that published tables have, each read by its header. Text becomes numbers here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pvebench.model.plausibility import Figures
+from pvebench.model.units import KIB, MIB, parse_size
+from pvebench.references.reference_series import ReferenceRow
+
+PublishedRow = Mapping[str, str]
+RowReader = Callable[[int, PublishedRow], ReferenceRow]
+_TEST: Final = re.compile(r"fio-(?P<rw>\w+)-(?P<bs>\w+)-qd(?P<depth>\d+)")
+_MB: Final = 1_000_000
+
+
+def number_or_none(text: str) -> float | None:
+    """Return a number; None for an empty field or one that is no single number (`100-400`)."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def printed_step(text: str) -> float:
+    """Return one unit of the last printed digit: 0.1 for `5.3`, 1 for `42` and for `42.0`."""
+    value = number_or_none(text)
+    if value is None or value == int(value):
+        return 1.0
+    return float(10.0 ** -len(text.partition(".")[2]))
+
+
+def direction_of(rw: str) -> str:
+    """Return which way a pattern moves data; `ioping` reads."""
+    return "write" if "write" in rw else "read"
+
+
+def full_table(line: int, record: PublishedRow) -> ReferenceRow:
+    """Read a row with IOPS, bandwidth, block size, file size, run time and CPU."""
+    rw, direction = record["rw"], direction_of(record["rw"])
+    iops, bandwidth = (
+        number_or_none(record["iops"]),
+        number_or_none(record["bandwidth_bytes_per_second"]),
+    )
+    block = number_or_none(record.get("block_size_bytes", ""))
+    runtime = number_or_none(record.get("runtime_ms", ""))
+    host = record.get("host_disk", "")
+    tool = "ioping" if rw == "ioping" else "fio"
+    row = {"bus": "host"} if host else {key: record[key] for key in ("bus", "format", "cache")}
+    # Further options, such as an I/O thread, make another disk than the published one.
+    plain = {} if host else {"filesystem": "ext4", "iothread": "0"}
+    match: dict[str, str | int] = {**row, **plain, "tool": tool}
+    match |= {"rw": rw, "bs": int(block or 0)} if tool == "fio" else {}
+    user = number_or_none(record.get("guest_user_cpu_percent", ""))
+    system = number_or_none(record.get("guest_system_cpu_percent", ""))
+    return ReferenceRow(
+        line=line,
+        place={
+            key: record.get(key, "")
+            for key in ("table", "host_disk", "bus", "format", "cache", "rw")
+        },
+        match=match,
+        values=_values(direction, iops=iops, bandwidth=bandwidth),
+        figures=(
+            Figures(
+                direction=direction,
+                iops=iops,
+                bandwidth=bandwidth,
+                block_bytes=int(block) if block else None,
+                size=float(parse_size(record["file_size"])) if record.get("file_size") else None,
+                seconds=runtime / 1000 if runtime else None,
+                # fio prints KB/s.
+                iops_step=printed_step(record["iops"]),
+                bandwidth_step=KIB,
+            ),
+        ),
+        cpu={
+            name: value / 100
+            for name, value in (("user", user), ("system", system))
+            if value is not None
+        },
+    )
+
+
+def read_and_write(line: int, record: PublishedRow) -> ReferenceRow:
+    """Read a row that has reads and writes side by side, in MiB/s and IOPS of 4k."""
+    rows: list[Figures] = []
+    values: dict[tuple[str, str], float] = {}
+    cpu = {}
+    for direction in ("read", "write"):
+        iops = number_or_none(record[f"{direction}_iops"])
+        text = record[f"{direction}_mib_per_second"]
+        speed = number_or_none(text)
+        bandwidth = None if speed is None else speed * MIB
+        values |= _values(direction, iops=iops, bandwidth=bandwidth)
+        rows.append(
+            Figures(
+                direction=direction,
+                iops=iops,
+                bandwidth=bandwidth,
+                block_bytes=4 * KIB,
+                iops_step=_thousands(record[f"{direction}_iops"]),
+                bandwidth_step=printed_step(text) * MIB if "." in text else MIB,
+            )
+        )
+        share = number_or_none(record[f"guest_cpu_{direction}_percent"])
+        if share is not None:
+            cpu[f"while {direction}"] = share / 100
+    mode = record["lvmcache_mode"]
+    return ReferenceRow(
+        line=line,
+        place={
+            "storage": f"lvm-{mode}",
+            "format": record["format"],
+            "cache": record["cache"],
+            "rw": "randread, randwrite",
+        },
+        # Guests only: the host's own row is no cell of that table.
+        match={
+            "bus": "scsi",
+            "storage": f"lvm-{mode}",
+            "format": record["format"],
+            "cache": record["cache"],
+            "tool": "fio",
+            "bs": 4 * KIB,
+            "iodepth": 32,
+        },
+        values=values,
+        figures=tuple(rows),
+        # Each direction was a run of its own: their CPU is not to be added up.
+        cpu={name: share for name, share in cpu.items() if share > 1},
+    )
+
+
+def _thousands(text: str) -> float:
+    """Return the step of fio's IOPS: above ten thousand it prints them in hundreds."""
+    value = number_or_none(text) or 0.0
+    return 100.0 if value >= 10_000 and value % 100 == 0 else 1.0
+
+
+def shared(line: int, record: PublishedRow) -> ReferenceRow:
+    """Read a row in MB/s; whether that is 10^6 or 2^20 bytes is not said: either may fit."""
+    test, system = record["test"], record["system"]
+    found = _TEST.match(test)
+    iops, text = number_or_none(record["iops"]), record["bandwidth_mb_per_second"]
+    speed = number_or_none(text) or 0.0
+    rw = found["rw"] if found else test
+    block = parse_size(found["bs"]) if found else 16 * KIB
+    direction = direction_of(rw)
+    unit = min((_MB, MIB), key=lambda factor: abs(speed * factor - (iops or 0.0) * block))
+    match: dict[str, str | int] = {}
+    if found and system in _SYSTEMS:
+        match = {**_SYSTEMS[system], "tool": "fio", "rw": rw, "bs": block}
+    values = dict(_values(direction, iops=iops, bandwidth=speed * unit))
+    latency = number_or_none(record["latency_mean_ms"])
+    if latency is not None:
+        values["clat_mean", direction] = latency / 1000
+    return ReferenceRow(
+        line=line,
+        place={"table": test, "system": system, "rw": rw},
+        match=match,
+        values=values,
+        figures=(
+            Figures(
+                direction=direction,
+                iops=iops,
+                bandwidth=speed * unit,
+                block_bytes=block,
+                iops_step=printed_step(record["iops"]),
+                bandwidth_step=printed_step(text) * unit,
+            ),
+        ),
+    )
+
+
+_SYSTEMS: Final[dict[str, dict[str, str]]] = {
+    "Local HDD. QEMU": {"storage": "local", "bus": "scsi"},
+    "Ceph SSD. QEMU": {"storage": "ceph-ssd", "bus": "scsi"},
+    "Ceph HDD. QEMU": {"storage": "ceph-hdd", "bus": "scsi"},
+    "CIFS, remote QEMU": {"storage": "cifs", "bus": "scsi"},
+    "CIFS, remote native": {"storage": "cifs", "bus": "host"},
+}
+
+
+def bonnie_and_dd(line: int, record: PublishedRow) -> ReferenceRow:
+    """Read a row of bonnie++ or dd: MiB/s and CPU of both directions."""
+    values: dict[tuple[str, str], float] = {}
+    cpu = {}
+    for direction in ("read", "write"):
+        speed = number_or_none(record[f"{direction}_mib_per_second"])
+        if speed is not None:
+            values["bandwidth", direction] = speed * MIB
+        share = number_or_none(record[f"{direction}_cpu_percent"])
+        if share is not None:
+            cpu[direction] = share / 100
+    keys = ("bus", "format", "tool")
+    return ReferenceRow(
+        line=line,
+        place={**{key: record[key] for key in keys}, "rw": "read, write"},
+        match={key: record[key] for key in keys},
+        values=values,
+        # Each direction was a phase of its own: their CPU is not to be added up.
+        cpu={name: share for name, share in cpu.items() if share > 1},
+    )
+
+
+_UNITS: Final = {"MB per second": _MB, "per second": 1.0, "bytes per second": 1.0, "seconds": 1.0}
+_METRICS: Final = {
+    "iops": "iops",
+    "bandwidth": "bandwidth",
+    "latency_min": "clat_min",
+    "latency_mean": "clat_mean",
+    "latency_max": "clat_max",
+    "latency_mdev": "clat_stddev",
+}
+
+
+def one_value(line: int, record: PublishedRow) -> ReferenceRow:
+    """Read a row of one number: a medium or system, a test, a metric, a value, a unit."""
+    test = record["test"]
+    words = test.split()
+    rw = words[0] if words[0] not in ("ioping", "dd", "hdparm") else ""
+    factor = MIB if words[0] == "hdparm" else _UNITS[record["unit"]]
+    direction = "write" if rw.endswith("write") or words[0] == "dd" else "read"
+    match: dict[str, str | int] = {}
+    variant = record.get("variant", "host")
+    if rw:
+        bus = {"bus": "host"} if variant == "host" else {"bus": "scsi"}
+        storage = {"lvm": "lvm", "passthrough": "passthrough", "raw file on ext4": "local"}
+        where = {"storage": storage[variant]} if variant in storage else {}
+        if record.get("medium", "").startswith("SSD") and variant in ("host", *storage):
+            match = {**bus, **where, "tool": "fio", "rw": rw, "bs": parse_size(words[1])}
+    elif record.get("system") == "single disk":
+        match = _raid_match(test)
+    value = number_or_none(record["value"])
+    return ReferenceRow(
+        line=line,
+        place={
+            "system": " ".join(
+                filter(
+                    None,
+                    (record.get("medium") or record.get("system", ""), record.get("variant", "")),
+                )
+            ),
+            "table": test,
+            "rw": rw or words[0],
+        },
+        match=match,
+        values={} if value is None else {(_METRICS[record["metric"]], direction): value * factor},
+    )
+
+
+def _raid_match(test: str) -> dict[str, str | int]:
+    if test.startswith("ioping"):
+        return {"bus": "host", "tool": "ioping"}
+    if test.startswith("dd 512"):
+        return {"bus": "host", "tool": "dd", "bs": 512}
+    if test.startswith("dd"):
+        return {"bus": "host", "tool": "dd", "bs": MIB}
+    return {"bus": "host", "tool": "hdparm", "cached": "-T" in test, "direct": "--direct" in test}
+
+
+def _values(
+    direction: str, *, iops: float | None, bandwidth: float | None
+) -> dict[tuple[str, str], float]:
+    both = {"iops": iops, "bandwidth": bandwidth}
+    return {(name, direction): value for name, value in both.items() if value is not None}
+
+
+FORMS: Final[tuple[tuple[frozenset[str], RowReader], ...]] = (
+    (frozenset({"rw", "iops", "bandwidth_bytes_per_second", "bus", "format", "cache"}), full_table),
+    (frozenset({"lvmcache_mode", "read_mib_per_second", "read_iops"}), read_and_write),
+    (frozenset({"test", "system", "bandwidth_mb_per_second", "iops"}), shared),
+    (frozenset({"bus", "format", "tool", "read_mib_per_second"}), bonnie_and_dd),
+    (frozenset({"test", "metric", "value", "unit"}), one_value),
+)
+"""Columns that a table must have -> how its rows are read; the first that fits."""
+
+
+def columns_text() -> str:
+    """Return the columns of every form, for people."""
+    return "; or ".join(", ".join(sorted(columns)) for columns, _ in FORMS)

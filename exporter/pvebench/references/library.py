@@ -1,0 +1,233 @@
+"""The reference series there are: shipped tables, files of the user's, those imported before.
+
+An imported series is a JSON file of its own beside the database, never among the results.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from pvebench.config.document import shown
+from pvebench.config.text_file import read_text
+from pvebench.errors import ConfigError, OutputUnreadable, Problem, StoreError, ToolFailed
+from pvebench.model.plausibility import Figures
+from pvebench.model.units import MIB, parse_size
+from pvebench.references.columns import ColumnMapping, read_columns
+from pvebench.references.forms import FORMS, columns_text
+from pvebench.references.reference_series import ReferenceRow, ReferenceSeries
+from pvebench.workloads.fio_json import number, read_report
+
+PUBLISHED: Final[dict[str, tuple[str, str]]] = {
+    "bus-format-2012": ("2012", "QEMU on Fedora 17, guest Ubuntu 12.04; bonnie++ 1.96 and dd"),
+    "cache-bus-format-2017": ("2017", "Proxmox VE 4.4, i5-2520M, Intel 320 SSD; fio and ioping"),
+    "lvmcache-2019": ("2019", "dm-cache on an OCZ Vertex 2 EX over a hard disk; fio 4k random"),
+    "media-2018": ("2018", "Proxmox VE 5.2, two Xeon E5-2609 v3; read off charts"),
+    "raid-2017": ("2017", "two laptop hard disks, single and md RAID0, Debian 8"),
+    "shared-storage-2021": ("2021", "Proxmox VE 7.0, five nodes, 1 GbE; fio and sysbench fileio"),
+}
+"""Shipped table -> its date and source."""
+MOST_BYTES: Final = 64 * MIB
+"""Of a file that is brought."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class ReferenceLibrary:
+    """The series that this installation knows: the shipped ones and those in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def names(self) -> list[str]:
+        """Return the names of all series."""
+        own = (path.stem for path in self._directory.glob("*.json"))
+        return sorted({*PUBLISHED, *own})
+
+    def keep(self, series: ReferenceSeries) -> Path:
+        """Write a series under its name, over an older one of that name; return the file.
+
+        Raises:
+            StoreError: its name is that of a shipped table, or it cannot be written.
+        """
+        if series.name in PUBLISHED:
+            raise StoreError(
+                f"{series.name} is the name of a published table that comes with pvebench",
+                next_step="choose another with --name",
+            )
+        path = self._path(series.name)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(_plain(series), indent=1) + "\n", "utf-8")
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+        return path
+
+    def get(self, name: str) -> ReferenceSeries:
+        """Return a series by its name. Raises StoreError if there is none."""
+        if name in PUBLISHED:
+            return published(name)
+        path = self._path(name)
+        try:
+            return _from_plain(json.loads(path.read_text("utf-8")))
+        except OSError as error:
+            raise StoreError(
+                f"there is no reference series {name}; known: {', '.join(self.names())}",
+                next_step="bring one: pvebench import FILE --name NAME",
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is damaged: {error}", next_step="import it again") from error
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise StoreError(
+                f"{shown(name)!r} cannot be the name of a series",
+                cause="a name has letters, digits, '.', '_', '-'; the first is a letter or digit",
+                next_step="choose another with --name",
+            )
+        return self._directory / f"{name}.json"
+
+
+def _plain(series: ReferenceSeries) -> dict[str, Any]:
+    rows = []
+    for row in series.rows:
+        values = [[metric, direction, value] for (metric, direction), value in row.values.items()]
+        rows.append(
+            {
+                "line": row.line,
+                "place": dict(row.place),
+                "match": dict(row.match),
+                "values": values,
+                "figures": [asdict(one) for one in row.figures],
+                "cpu": dict(row.cpu),
+                "cpus": row.cpus,
+            }
+        )
+    return {"name": series.name, "date": series.date, "source": series.source, "rows": rows}
+
+
+def _from_plain(data: dict[str, Any]) -> ReferenceSeries:
+    rows = tuple(
+        ReferenceRow(
+            line=row["line"],
+            place=row["place"],
+            match=row["match"],
+            values={(metric, direction): value for metric, direction, value in row["values"]},
+            figures=tuple(Figures(**one) for one in row["figures"]),
+            cpu=row["cpu"],
+            cpus=row["cpus"],
+        )
+        for row in data["rows"]
+    )
+    return ReferenceSeries(name=data["name"], date=data["date"], source=data["source"], rows=rows)
+
+
+def published(name: str) -> ReferenceSeries:
+    """Return a shipped table."""
+    date, source = PUBLISHED[name]
+    file = resources.files("pvebench.references").joinpath("published", f"{name}.csv")
+    return _known_form(name, date, source, name + ".csv", file.read_text("utf-8"))
+
+
+def read_file(
+    path: Path, *, name: str, date: str, mapped: ColumnMapping | None = None
+) -> ReferenceSeries:
+    """Return the series in a file of the user's: fio's JSON, or a CSV table.
+
+    Args:
+        mapped: what its columns mean; None: it is fio's JSON, or has one of the known forms.
+
+    Raises:
+        ConfigError: it cannot be read, or has no form that is known here.
+    """
+    # Spreadsheets put a mark in front.
+    text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
+    try:
+        return _read(path, text, name, date, mapped)
+    except csv.Error as error:
+        raise ConfigError([Problem(str(path), 0, 0, f"is no CSV: {error}")]) from error
+
+
+def _read(
+    path: Path, text: str, name: str, date: str, mapped: ColumnMapping | None
+) -> ReferenceSeries:
+    if mapped is not None:
+        rows = read_columns(str(path), text, mapped)
+        return ReferenceSeries(name=name, date=date, source=str(path), rows=rows)
+    if text.lstrip().startswith("{") or path.suffix == ".json":
+        return ReferenceSeries(name=name, date=date, source=str(path), rows=_fio_rows(path, text))
+    return _known_form(name, date, str(path), str(path), text)
+
+
+def _known_form(name: str, date: str, source: str, file: str, text: str) -> ReferenceSeries:
+    reader = csv.DictReader(text.splitlines())
+    columns = set(reader.fieldnames or ())
+    read_row = next((read for wanted, read in FORMS if wanted <= columns), None)
+    if read_row is None:
+        message = f"no table that is known here; its columns must include {columns_text()}"
+        step = "or say what its columns mean: --column iops=HEADER --column rw=HEADER …"
+        raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
+    rows = []
+    for record in reader:
+        line = reader.line_num
+        try:
+            rows.append(read_row(line, {key: value or "" for key, value in record.items()}))
+        except (ValueError, KeyError) as error:
+            raise ConfigError([Problem(file, line, 1, f"cannot be read: {error}")]) from error
+    return ReferenceSeries(name=name, date=date, source=source, rows=tuple(rows))
+
+
+def _fio_rows(path: Path, text: str) -> tuple[ReferenceRow, ...]:
+    try:
+        report = read_report(text)
+    except (OutputUnreadable, ToolFailed) as error:
+        raise ConfigError([Problem(str(path), 1, 1, error.reason)]) from error
+    rows = []
+    for place, job in enumerate(report.jobs, start=1):
+        options = job.get("job options") or {}
+        name = str(job.get("jobname", ""))
+        values: dict[tuple[str, str], float] = {}
+        figures = []
+        for direction in ("read", "write"):
+            iops, bandwidth = number(job, direction, "iops"), number(job, direction, "bw_bytes")
+            if not iops or bandwidth is None:
+                continue
+            runtime = number(job, direction, "runtime")
+            values |= {("iops", direction): iops, ("bandwidth", direction): bandwidth}
+            mean = number(job, direction, "clat_ns", "mean")
+            values |= {} if mean is None else {("clat_mean", direction): mean / 1e9}
+            block = _block(str(options.get("bs", "")))
+            figures.append(
+                Figures(
+                    direction=direction,
+                    iops=iops,
+                    bandwidth=bandwidth,
+                    block_bytes=block,
+                    size=number(job, direction, "io_bytes"),
+                    seconds=runtime / 1000 if runtime else None,
+                    iops_step=0.5,
+                )
+            )
+        shares = {part: number(job, f"{part}_cpu") for part in ("usr", "sys")}
+        rows.append(
+            ReferenceRow(
+                line=place,
+                place={"table": name, "rw": str(options.get("rw", ""))},
+                values=values,
+                figures=tuple(figures),
+                cpu={part: share / 100 for part, share in shares.items() if share is not None},
+            )
+        )
+    return tuple(rows)
+
+
+def _block(text: str) -> int | None:
+    """Return fio's `bs` in bytes; None where it has several, one a direction."""
+    try:
+        return parse_size(text.strip().lower().removesuffix("b"))
+    except ValueError:
+        return None

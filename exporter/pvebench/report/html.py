@@ -1,0 +1,199 @@
+"""The report: one HTML file with tables and drawn charts, without scripts and without network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pvebench import __version__
+from pvebench.model.units import show_bytes, show_rate
+from pvebench.references.reference_series import ReferenceSeries
+from pvebench.report.drawing import Curve, bars, curves
+from pvebench.report.profile import ProfileLine, profile
+from pvebench.report.table import CellValue, ResultRow, result_rows
+from pvebench.store import StoredRun
+
+FACTS = (
+    "accel",
+    "kernel",
+    "qemu",
+    "guest_kernel",
+    "fio",
+    "host_fio",
+    "cpu_model",
+    "host_os",
+    "machine",
+    "governor",
+    "guest_image",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the report is about.
+
+    Attributes:
+        source: of a pack that reproduces somebody's test; else empty.
+        environments: as the store gives them.
+    """
+
+    title: str
+    source: str
+    node: str
+    now: datetime
+    simulated: bool
+    environments: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One workload in one direction: its rows and their bars."""
+
+    title: str
+    slug: str
+    caveats: str
+    rows: tuple[ResultRow, ...]
+    metric: str
+    drawing: Any
+
+
+def report_html(
+    subject: Subject,
+    runs: Sequence[StoredRun],
+    series: ReferenceSeries | None = None,
+    relative_to: str = "",
+) -> str:
+    """Return the report as the text of an HTML file; everything in it is escaped.
+
+    Args:
+        relative_to: slug of the scenario that the others are divided by; empty: none.
+    """
+    rows = [row for row in result_rows(runs, series, relative_to) if row.current]
+    blocks = _blocks(rows)
+    used = {run.environment for run in runs}
+    known = [entry for entry in subject.environments if entry["digest"] in used]
+    return _ENVIRONMENT.get_template("report.html").render(
+        subject=subject,
+        version=__version__,
+        blocks=blocks,
+        series=series,
+        environments=known,
+        facts=FACTS,
+        doubtful=[row for row in rows if not row.good],
+        profile=_profile(rows),
+        sweeps=_sweeps(rows),
+        cases=len({row["scenario"] for row in rows}),
+        runs=len(runs),
+        repeated=any(_number(row["good_runs"]) > 1 for row in rows),
+        passes=any(row["passes"] for row in rows),
+        relative_to=relative_to,
+        network=any(row["network_share_ratio"] is not None for row in rows),
+        trips=any(row["network_round_trip_seconds"] is not None for row in rows),
+    )
+
+
+def _blocks(rows: Sequence[ResultRow]) -> list[Block]:
+    grouped: dict[tuple[str, str], list[ResultRow]] = {}
+    for row in rows:
+        grouped.setdefault((str(row["workload"]), str(row["direction"])), []).append(row)
+    return [_block(slug, direction, found) for (slug, direction), found in grouped.items()]
+
+
+def _block(slug: str, direction: str, rows: list[ResultRow]) -> Block:
+    counted = any(row["iops"] is not None for row in rows)
+    metric = "iops" if counted else "bandwidth_bytes_per_second"
+    names = short_names([str(row["scenario"]) for row in rows])
+    shown = [
+        (name, _number(row[metric]), not row.good)
+        for name, row in zip(names, rows, strict=True)
+        if row[metric] is not None
+    ]
+    return Block(
+        title=f"{rows[0]['title']}, {direction}" if direction else str(rows[0]["title"]),
+        slug=slug,
+        caveats=str(rows[0]["caveats"] or ""),
+        rows=tuple(rows),
+        metric=metric,
+        drawing=bars(shown, _iops if counted else _rate) if shown else None,
+    )
+
+
+def short_names(slugs: Sequence[str]) -> list[str]:
+    """Return the slugs without the options that all guests share; the host has none anyway."""
+    parts = [slug.split(".") for slug in slugs]
+    options = [set(one[4:]) for one in parts if one[1] != "host"]
+    shared = set.intersection(*options) if options else set()
+    return [
+        ".".join([*one[:4], *(part for part in one[4:] if part not in shared)]) for one in parts
+    ]
+
+
+def _number(cell: CellValue) -> float:
+    return float(cell) if isinstance(cell, int | float) else 0.0
+
+
+def _profile(rows: Sequence[ResultRow]) -> list[ProfileLine]:
+    return profile([row for row in rows if row.good])
+
+
+def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
+    """Return latency against IOPS for each pattern that was swept over its depth."""
+    grouped: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
+    for row in rows:
+        latency = row["latency_mean_seconds"]
+        if row["tool"] != "fio" or latency is None or row["iops"] is None or not row.good:
+            continue
+        pattern = f"{row['rw']} {show_bytes(_number(row['block_size_bytes']))} {row['direction']}"
+        point = (_number(row["iops"]), _number(latency), f"depth {row['io_depth']}")
+        grouped.setdefault(pattern, {}).setdefault(str(row["scenario"]), []).append(point)
+    found = []
+    for pattern, scenarios in grouped.items():
+        lines = [Curve(name, tuple(sorted(p))) for name, p in scenarios.items() if len(p) >= 3]
+        if lines:
+            found.append((pattern, curves(lines)))
+    return found
+
+
+def _iops(value: CellValue) -> str:
+    return "–" if value is None else f"{_number(value):,.0f}"
+
+
+def _rate(value: CellValue) -> str:
+    return "–" if value is None else show_rate(_number(value))
+
+
+def _ms(value: CellValue) -> str:
+    if value is None:
+        return "–"
+    seconds = _number(value)
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _ratio(value: CellValue) -> str:
+    return "–" if value is None else f"{_number(value):.2f}"
+
+
+def templates_of(package: str) -> Environment:
+    """Return the templates of a package; they escape every value and miss none silently."""
+    return Environment(
+        loader=PackageLoader(package),
+        # All of it: reasons, titles and evidence come from outside.
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+_ENVIRONMENT = templates_of("pvebench.report")
+_ENVIRONMENT.filters |= {
+    "iops": _iops,
+    "rate": _rate,
+    "ms": _ms,
+    "ratio": _ratio,
+    "by_metric": lambda value, metric: (_iops if metric == "iops" else _rate)(value),
+}

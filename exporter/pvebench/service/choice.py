@@ -1,0 +1,55 @@
+"""What the settings choose: packs and cases to run, and what the wall shows."""
+
+from __future__ import annotations
+
+from pvebench.config import Pack, Settings, load_pack
+from pvebench.drivers import driver_of
+from pvebench.errors import ConfigError, Problem
+from pvebench.model.wall import WallSlot
+from pvebench.plan import Assignment, Matrix, check_slugs, expand, select
+
+
+def assignments(
+    settings: Settings,
+    *,
+    scale: float = 1.0,
+    only: tuple[str, ...] = (),
+    skip: tuple[str, ...] = (),
+) -> list[Assignment]:
+    """Return the packs of `settings` on each node, expanded and selected.
+
+    Raises:
+        ConfigError: a pack is wrong, or two of them mean different things by one slug.
+    """
+    packs = [load_pack(path, scale=scale) for path in settings.packs]
+    driver = driver_of(settings.driver)
+    every = driver.storages(settings, None)
+    found: list[tuple[Pack, Matrix]] = []
+    for node in settings.nodes_in_force():
+        kinds = {name: one.holds for name, one in driver.storages(settings, node).items()}
+        here = [
+            (pack, expand(pack, node=node, storages=kinds, elsewhere=every, rows=driver.rows))
+            for pack in packs
+        ]
+        here = [(pack, select(matrix, only=only, skip=skip)) for pack, matrix in here]
+        check_slugs(here)
+        found += [(pack, matrix) for pack, matrix in here if matrix.cases]
+    if not found:
+        message = "no case matches --only and --skip; see what there is: pvebench plan"
+        raise ConfigError([Problem("command line", 0, 0, message)])
+    return [Assignment(pack, matrix) for pack, matrix in found]
+
+
+def intervals_of(given: list[Assignment]) -> dict[str, float]:
+    """Return case key -> seconds between its runs, over all packs; the shortest wins."""
+    found: dict[str, float] = {}
+    for assignment in given:
+        for case in assignment.matrix.cases:
+            every = assignment.pack.every_seconds
+            found[case.key] = min(every, found.get(case.key, every))
+    return found
+
+
+def wall_slots(settings: Settings) -> list[WallSlot]:
+    """Return what the settings choose for the wall."""
+    return [WallSlot(**dict(slot)) for slot in settings.wall]

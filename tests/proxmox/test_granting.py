@@ -1,0 +1,331 @@
+"""`pvebench proxmox init`, once and again: on an empty cluster, after an upgrade, after half a try.
+
+What the server refuses is what the recordings in tests/pve/recordings-admin-*.jsonl have it refuse;
+`tests/pve/pveum.py` gives the printed commands the same server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pve
+from pve.access import ROOT
+from pve.access import Token as ServerToken
+from pve.cluster import Cluster
+from pve.schema import Schema
+from pve.server import RunningApi, fingerprint, running_api
+from pvebench.cli.main import run_cli
+from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.drivers.proxmox.access import FULL_TOKEN, NODE_PRIVILEGES, vm_privileges
+
+POOL = "bench"
+
+
+@pytest.fixture
+def api(tmp_path: Path, major: int) -> Iterator[RunningApi]:
+    """A cluster on which nothing was prepared."""
+    with running_api(Cluster(tmp_path / "cluster", major=major)) as found:
+        yield found
+
+
+def write_settings(api: RunningApi, directory: Path, *storages: str) -> Path:
+    path = directory / "pvebench.yaml"
+    lines = "".join(
+        f"    {name}: {{type: {api.cluster.storages[name].type}}}\n" for name in storages
+    )
+    path.write_text(
+        f"""\
+node: pve1
+driver: proxmox
+proxmox:
+  host: 127.0.0.1
+  port: {api.port}
+  token_file: token
+  tls: {{fingerprint: "{fingerprint(api.certificate)}"}}
+  pool: {POOL}
+  version: {api.cluster.major}
+  storages:
+{lines}""",
+        "utf-8",
+    )
+    return path
+
+
+Init = Callable[..., int]
+
+
+@pytest.fixture
+def init(api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Init:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    config = write_settings(api, tmp_path, "local", "thin")
+
+    def run(*options: str) -> int:
+        return run_cli(["proxmox", "init", "--config", str(config), "--apply", *options])
+
+    return run
+
+
+def changes(api: RunningApi) -> list[str]:
+    """Return the calls that changed something, the login left out."""
+    return [call for call in api.calls if call[:3] != "GET" and not call.endswith("/ticket")]
+
+
+def granted(cluster: Cluster) -> dict[str, Any]:
+    """Return everything that `init` is to make."""
+    access = cluster.access
+    return {
+        "roles": {name: set(access.roles[name]) for name in ("StorageBenchVM", "StorageBenchNode")},
+        "members": set(cluster.pool_storages[POOL]),
+        "acls": sorted(access.acl),
+        "separated": access.users["pvebench@pve"].tokens["bench"].privsep,
+    }
+
+
+def test_a_second_run_changes_nothing(
+    api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init() == 0
+    assert len(changes(api)) == 13
+    before = granted(api.cluster)
+    api.calls.clear()
+    assert init() == 0
+    assert changes(api) == []
+    assert "nothing was changed" in capsys.readouterr().out
+    assert granted(api.cluster) == before
+
+
+def test_no_role_has_a_name_that_the_server_keeps_for_itself(api: RunningApi, init: Init) -> None:
+    assert init() == 0
+    own = set(api.cluster.access.roles) - set(api.cluster.schema.data["roles"])
+    assert own == {"StorageBenchVM", "StorageBenchNode"}
+
+
+def test_after_an_upgrade_only_the_role_is_mended(
+    api: RunningApi, init: Init, major: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init() == 0
+    other = {8: 9, 9: 8}[major]
+    api.cluster.access.roles["StorageBenchVM"] = vm_privileges(other)
+    api.calls.clear()
+    assert init() == 0
+    assert changes(api) == ["PUT /access/roles/StorageBenchVM"]
+    assert api.cluster.access.roles["StorageBenchVM"] == vm_privileges(major)
+    assert f"{FULL_TOKEN} has all the rights" in capsys.readouterr().out
+
+
+def test_a_storage_that_is_new_in_the_settings_is_the_only_one_added(
+    api: RunningApi, init: Init, tmp_path: Path
+) -> None:
+    assert init() == 0
+    write_settings(api, tmp_path, "local", "share", "thin")
+    api.calls.clear()
+    assert init() == 0
+    assert changes(api) == ["PUT /pools"]
+    assert api.cluster.pool_storages[POOL] == {"local", "share", "thin"}
+
+
+def test_a_try_that_broke_off_anywhere_is_finished_by_the_next(
+    api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried = 0
+    for method, path in (
+        ("POST", "/access/roles"),
+        ("PUT", "/access/roles/StorageBenchNode"),
+        ("POST", "/pools"),
+        ("PUT", "/pools"),
+        ("POST", "/access/users"),
+        ("POST", "/access/users/pvebench@pve/token/bench"),
+        ("PUT", "/access/acl"),
+    ):
+        api.faults.add("status", method, path, text="cluster not ready - no quorum?")
+        assert init() == 6
+        tried += 1
+        assert "no quorum" in capsys.readouterr().err
+    assert tried == len(api.faults.hits)
+    assert init() == 0
+    assert granted(api.cluster)["roles"]["StorageBenchVM"] == vm_privileges(api.cluster.major)
+    assert len(granted(api.cluster)["acls"]) == 4
+
+
+def test_a_token_whose_secret_was_lost_is_made_anew_when_asked(
+    api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults.add("drop_after", "POST", "/token/bench")  # made, but nobody heard its secret
+    assert init() == 6
+    assert init() == 6
+    assert "--new-token" in capsys.readouterr().err
+    assert len(api.cluster.access.acl) == 4
+    assert init("--new-token") == 0
+    assert (tmp_path / "token").read_text("ascii").startswith(f"{FULL_TOKEN}=")
+    assert len(api.cluster.access.acl) == 4
+
+
+def test_a_secret_that_is_not_the_tokens_any_more_is_told(
+    api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init() == 0
+    (tmp_path / "token").write_text(f"{FULL_TOKEN}=00000000-dead\n", "ascii")
+    assert init() == 6
+    err = capsys.readouterr().err
+    assert "is not that of" in err
+    assert "00000000-dead" not in err
+
+
+def test_a_token_of_somebody_else_in_the_file_is_left_there(
+    api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("me@pam!own=0123\n", "ascii")
+    assert init() == 6
+    assert (tmp_path / "token").read_text("ascii") == "me@pam!own=0123\n"
+    assert f"{FULL_TOKEN}=" in capsys.readouterr().out
+
+
+def test_a_token_without_separation_gets_it(api: RunningApi, init: Init) -> None:
+    assert init() == 0
+    api.cluster.access.users["pvebench@pve"].tokens["bench"].privsep = False
+    api.calls.clear()
+    assert init() == 0
+    assert changes(api) == ["PUT /access/users/pvebench@pve/token/bench"]
+    assert granted(api.cluster)["separated"]
+
+
+def test_what_an_earlier_version_left_is_told_and_removed_when_asked(
+    api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
+) -> None:
+    access = api.cluster.access
+    assert init() == 0
+    access.roles["PvebenchVm"] = {"VM.Audit"}
+    access.acl.append((f"/pool/{POOL}", "pvebench@pve", "PvebenchVm"))
+    access.acl.append(("/pool/other", "pvebench@pve", "StorageBenchVM"))
+    assert init() == 0
+    out = capsys.readouterr().out
+    assert "removed by --clean: pveum role delete PvebenchVm" in out
+    assert "if no other pvebench needs it: pveum acl delete /pool/other" in out
+    assert "PvebenchVm" in access.roles
+    assert init("--clean") == 0
+    assert "PvebenchVm" not in access.roles
+    assert {role for _, _, role in access.acl} == {"StorageBenchVM", "StorageBenchNode"}
+    assert any(path == "/pool/other" for path, _, _ in access.acl)
+
+
+def test_rights_that_something_takes_away_again_are_told(
+    api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init() == 0
+    api.cluster.access.acl.append(("/nodes", "pvebench@pve", "NoAccess"))
+    assert init() == 6
+    err = capsys.readouterr().err
+    assert "still lacks /nodes: Sys.Audit" in err
+    assert "pveum user token permissions pvebench@pve bench" in err
+
+
+def test_every_privilege_is_one_that_its_version_knows(major: int) -> None:
+    known = Schema(major).privileges
+    assert vm_privileges(major) <= known
+    assert known >= NODE_PRIVILEGES
+    other = vm_privileges({8: 9, 9: 8}[major]) - vm_privileges(major)
+    assert len(other) == 1
+    assert not other & known
+
+
+# --- the printed commands ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(api: RunningApi, tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Run a script as root on a node of the cluster: `pveum` and `pvesh` talk to the test API."""
+    api.cluster.access.users[ROOT].tokens["node"] = ServerToken("node" * 4, privsep=False)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("pveum", "pvesh", "pveversion"):
+        program = programs / name
+        stand_in = Path(pve.__file__).with_name("pveum.py")
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in} {name} "$@"\n', "utf-8")
+        program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PVE_API": f"https://127.0.0.1:{api.port}/api2/json",
+        "PVE_TOKEN": f"{ROOT}!node={'node' * 4}",
+        "PVE_VERSION": api.cluster.get_version("")["version"],
+    }
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash"], input=script, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def script(api: RunningApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    config = write_settings(api, tmp_path, "local", "thin")
+    assert run_cli(["proxmox", "init", "--config", str(config)]) == 0
+    assert api.calls == []
+    return capsys.readouterr().out
+
+
+Node = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+def test_the_printed_commands_make_what_apply_makes(
+    api: RunningApi, node: Node, script: str, init: Init, tmp_path: Path
+) -> None:
+    done = node(script)
+    assert (done.returncode, done.stderr) == (0, "")
+    secret = re.search(r"[0-9a-f]{32}", done.stdout)
+    assert secret
+    (tmp_path / "token").write_text(f"{FULL_TOKEN}={secret[0]}\n", "ascii")
+    api.calls.clear()
+    assert init() == 0
+    assert changes(api) == []
+
+
+def test_the_printed_commands_can_be_run_twice_and_after_half_a_try(
+    api: RunningApi, node: Node, script: str
+) -> None:
+    lines = script.splitlines()
+    half = next(at for at, line in enumerate(lines) if "pool add" in line)
+    assert node("\n".join([*lines[:half], "exit 3", ")"])).returncode == 3
+    assert node(script).returncode == 0
+    before = granted(api.cluster)
+    done = node(script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert granted(api.cluster) == before
+
+
+def test_the_printed_commands_stop_at_the_first_error(
+    api: RunningApi, node: Node, script: str
+) -> None:
+    api.faults.add("status", "POST", "/pools", text="cluster not ready - no quorum?")
+    done = node(script)
+    assert done.returncode != 0
+    assert "no quorum" in done.stderr
+    assert api.cluster.access.acl == []
+    assert "pvebench@pve" not in api.cluster.access.users
+
+
+def test_the_printed_commands_of_another_version_do_nothing(
+    api: RunningApi, node: Node, script: str, major: int
+) -> None:
+    other = script.replace(f"pve-manager/{major}.", "pve-manager/7.")
+    done = node(other)
+    assert done.returncode == 1
+    assert "see version in the settings" in done.stderr
+    assert changes(api) == []
+
+
+def test_the_printed_commands_tell_what_an_earlier_version_left(
+    api: RunningApi, node: Node, script: str
+) -> None:
+    api.cluster.access.roles["PvebenchVm"] = {"VM.Audit"}
+    assert "pveum role delete PvebenchVm" in node(script).stdout

@@ -1,0 +1,136 @@
+"""What keeps a run from being made, told by its cause: a full storage, a VM that is held.
+
+Witness: qmpstatus `io-error` with a silent agent is what a real node said of a full disk
+(behaviours.md, "Host disk full"); locks are the recordings `locked.*`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pve.instance import write_settings
+from pve.site import MACHINE, Site, scenario
+from pvebench.cli.main import run_cli
+from pvebench.drivers.proxmox.leftovers import undo_pending
+from pvebench.errors import NoSpace, VolumeError
+from pvebench.model.conduct import Conduct
+from pvebench.model.ports import Site as Place
+from pvebench.model.run import Outcome
+from pvebench.model.workload import Case
+from pvebench.runner import Observers, Runner
+from support.packs import tool_workload, write_pack
+
+FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
+
+
+def fill_up(site: Site) -> None:
+    """Have the storage become full under the guest's writes."""
+    wanted = scenario()
+    volume, _ = site.node.volume(wanted)
+    guest = site.node.boot(MACHINE)
+    site.node.attach(volume, wanted.disk)
+    site.machine.full = True
+    with pytest.raises(VolumeError, match="io-error") as caught:
+        guest.run(["/bin/true"])
+    assert caught.value.cause.startswith("the storage is full")
+    assert not caught.value.retryable
+
+
+def test_a_full_storage_is_named_before_the_agent_is_blamed(both: Site) -> None:
+    fill_up(both)
+    assert len([task for task in both.cluster.tasks.all if task.kind == "qmstart"]) == 1
+
+
+def test_the_volume_that_filled_its_storage_is_freed_at_once(site: Site) -> None:
+    fill_up(site)
+    assert site.cluster.volumes.owned(site.node.vmid) == []
+    assert not site.cluster.vms[site.node.vmid].running
+    wanted = scenario()
+    site.cluster.storages["local"].avail = 1
+    with pytest.raises(NoSpace, match="does not fit"):
+        site.node.volume(wanted)
+    assert len([task for task in site.cluster.tasks.all if task.kind == "qmstart"]) == 1
+
+
+def test_a_full_storage_is_named_by_the_counters_too(site: Site) -> None:
+    wanted = scenario()
+    volume, _ = site.node.volume(wanted)
+    site.node.boot(MACHINE)
+    site.node.attach(volume, wanted.disk)
+    site.machine.full = True
+    with pytest.raises(VolumeError, match="takes no more data"):
+        site.node.counters()
+
+
+def test_a_case_whose_volume_does_not_fit_is_skipped_with_the_reason(site: Site) -> None:
+    site.cluster.storages["local"].avail = 1 << 20
+    place = Place(node="pve1", hypervisor=site.node, probe=None, clock=site.clock)  # type: ignore[arg-type] # not asked
+    case = Case(scenario=scenario(), workload=FIO)
+    run = Runner(place, Observers([])).run(case, cycle="", conduct=Conduct())
+    assert run.outcome is Outcome.SKIPPED
+    assert "1.0 MiB free on pve1, a volume of 64.0 MiB does not fit" in run.reason
+    assert not run.retryable
+
+
+def unlock_soon(site: Site) -> None:
+    def unlock() -> None:
+        time.sleep(1.0)
+        del site.cluster.vms[9000].config["lock"]
+
+    threading.Thread(target=unlock, daemon=True).start()
+
+
+def test_a_vm_that_a_backup_holds_at_the_end_is_waited_for_and_not_left_behind(site: Site) -> None:
+    site.node.boot(MACHINE)
+    site.cluster.vms[9000].config["lock"] = "backup"
+    unlock_soon(site)
+    lines = undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
+    assert lines == ["removed VM 9000 with its volumes"]
+
+
+def test_a_vm_that_was_held_too_long_is_removed_while_the_next_one_works(site: Site) -> None:
+    site.node.boot(MACHINE)
+    held = site.cluster.vms[9000]
+    held.config["lock"] = "backup"
+    site.node = site.driver("pve1")
+    undo_pending(site.store.journal, site.connect(), site.clock, node="pve1")
+    site.node.boot(MACHINE)
+    assert set(site.cluster.vms) == {9000, 9001}
+    del held.config["lock"]
+    site.node.volume(scenario())
+    assert set(site.cluster.vms) == {9000, 9001}  # it was tried a moment ago
+    site.node._held._tidied -= 600
+    site.node.volume(scenario())
+    assert set(site.cluster.vms) == {9001}
+
+
+@pytest.fixture
+def config(site: Site, tmp_path: Path) -> Path:
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
+    token = site.token
+    (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
+    return path
+
+
+def test_check_sees_what_is_there_of_any_pvebench(
+    site: Site, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volume, _ = site.node.volume(scenario())
+    run_cli(["check", "--config", str(config)])
+    out = capsys.readouterr().out
+    assert f"benchmark VMs: VM 9000 on pve1, stopped, with {volume.volid}; if no pvebench" in out
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_emulation_with_the_hosts_own_cpu_is_refused_with_the_remedy(
+    site: Site, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], kvm="false")
+    assert run_cli([command, "--config", str(path)]) == 2
+    assert "write cpu: max" in capsys.readouterr().err
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], kvm="false", cpu="max")
+    assert run_cli([command, "--config", str(path)]) != 2

@@ -1,0 +1,520 @@
+"""A server that means harm, or that is something else than Proxmox VE.
+
+No recording has these answers: they are what the Internet's standards let a server send, and what
+is listed among the weaknesses of HTTP clients (CWE-601, CWE-400, CWE-409, CWE-209).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from pve.server import fingerprint, make_certificate
+from pve.site import MACHINE, QuickClock, Site, scenario
+from pvebench.drivers.proxmox import agent, connection
+from pvebench.drivers.proxmox.agent import AgentGuest
+from pvebench.drivers.proxmox.connection import Connection, Password, Server, Token
+from pvebench.drivers.proxmox.endpoints import ENDPOINTS, Endpoint, endpoint_of
+from pvebench.drivers.proxmox.faults import AnswerUnreadable, LostReply
+from pvebench.drivers.proxmox.leftovers import undo_pending
+from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
+from pvebench.model.ports import Completed
+
+SECRET = "1f8a02c4-5b7d-4d3e-9a61-0c2f7e9b8d55"
+PASSWORD = "correct-horse"
+TOKEN = Token("pvebench@pve", "bench", SECRET)
+MIB = 1 << 20
+
+Reply = Callable[[ssl.SSLSocket, bytes], None]
+
+
+@dataclass
+class Hostile:
+    """A TLS server that answers with whatever bytes a test wants, and what it was sent."""
+
+    port: int
+    certificate: Path
+    reply: Reply
+    heard: list[bytes] = field(default_factory=list)
+    sent_bytes: int = 0
+
+    def connect(self, login: Token | Password = TOKEN) -> Connection:
+        pin = fingerprint(self.certificate)
+        server = Server(host="127.0.0.1", port=self.port, fingerprint=pin)
+        return Connection(server, login, QuickClock())
+
+    def serve(self, raw: socket.socket, context: ssl.SSLContext) -> None:
+        with suppress(OSError), context.wrap_socket(raw, server_side=True) as channel:
+            channel.settimeout(20)
+            request = b""
+            while b"\r\n\r\n" not in request:
+                piece = channel.recv(65536)
+                if not piece:
+                    return
+                request += piece
+            head, _, body = request.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            while length and len(body) < int(length[1]):
+                body += channel.recv(65536)
+            self.heard.append(head)
+            self.reply(channel, request)
+
+    def pour(self, channel: ssl.SSLSocket, piece: bytes, *, pause: float = 0.0) -> None:
+        """Send without end, until the client has gone."""
+        while True:
+            channel.sendall(piece)
+            self.sent_bytes += len(piece)
+            time.sleep(pause)
+
+
+def answer(body: bytes, *headers: str, status: str = "200 OK") -> Reply:
+    """Return a reply of one well-formed answer."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    head = "\r\n".join(lines).encode("latin-1")
+
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        channel.sendall(head + b"\r\n\r\n" + body)
+
+    return reply
+
+
+def data(value: Any) -> Reply:
+    return answer(json.dumps({"data": value}).encode())
+
+
+@pytest.fixture
+def make_hostile(tmp_path: Path) -> Iterator[Callable[[], Hostile]]:
+    pem = make_certificate(tmp_path / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    listeners = []
+
+    def make() -> Hostile:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        found = Hostile(listener.getsockname()[1], pem, data(None))
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    raw, _ = listener.accept()
+                    threading.Thread(target=found.serve, args=(raw, context), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return found
+
+    yield make
+    for listener in listeners:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+@pytest.fixture
+def hostile(make_hostile: Callable[[], Hostile]) -> Hostile:
+    return make_hostile()
+
+
+# --- sent elsewhere ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
+@pytest.mark.parametrize("login", [TOKEN, Password("root@pam", "correct horse")], ids=repr)
+def test_a_redirect_is_never_followed(
+    make_hostile: Callable[[], Hostile], status: str, login: Token | Password
+) -> None:
+    here, there = make_hostile(), make_hostile()
+    here.reply = answer(
+        b"", f"Location: https://127.0.0.1:{there.port}/api2/json/version", status=status
+    )
+    api = here.connect(login)
+    with pytest.raises(AnswerUnreadable, match="redirect"):
+        api.get("/version")
+    with pytest.raises((LostReply, AnswerUnreadable), match="redirect"):
+        api.post("/pools", poolid="x")
+    assert there.heard == []
+
+
+# --- answers without end -----------------------------------------------------------------------
+
+
+def endless_headers(hostile: Hostile) -> Reply:
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        channel.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        hostile.pour(channel, b"x" * 65536)
+
+    return reply
+
+
+def endless_interim_answers(hostile: Hostile) -> Reply:
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        hostile.pour(channel, b"HTTP/1.1 100 Continue\r\n\r\n" * 2000)
+
+    return reply
+
+
+def endless_body(hostile: Hostile) -> Reply:
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        channel.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"data": "')
+        hostile.pour(channel, b"x" * 65536)
+
+    return reply
+
+
+def endless_chunk_line(hostile: Hostile) -> Reply:
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        channel.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        hostile.pour(channel, b"0" * 65536)
+
+    return reply
+
+
+def oversized_refusal(hostile: Hostile) -> Reply:
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        channel.sendall(b"HTTP/1.1 500 No\r\nContent-Length: 99999999999\r\n\r\n")
+        hostile.pour(channel, b"x" * 65536)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    "make",
+    [endless_headers, endless_interim_answers, endless_body, endless_chunk_line, oversized_refusal],
+)
+def test_an_answer_without_end_is_broken_off(
+    hostile: Hostile, make: Callable[[Hostile], Reply]
+) -> None:
+    hostile.reply = make(hostile)
+    started = time.monotonic()
+    with pytest.raises(DriverError):
+        hostile.connect().post("/pools", poolid="x")
+    assert time.monotonic() - started < 15
+    assert hostile.sent_bytes < 16 * MIB  # 8 of a body, 1 of a head, the rest is the kernel's
+
+
+def test_an_answer_that_is_too_long_is_called_so(hostile: Hostile) -> None:
+    hostile.reply = endless_body(hostile)
+    with pytest.raises(AnswerUnreadable, match="longer than 8 MiB"):
+        hostile.connect().get("/version")
+    assert len(hostile.heard) == 1  # asking again would not make it shorter
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"],
+    ids=["head", "header", "body"],
+)
+def test_an_answer_that_drips_ends_at_the_deadline_of_the_whole_call(
+    hostile: Hostile, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        channel.sendall(start)
+        hostile.pour(channel, b" ", pause=0.05)
+
+    hostile.reply = reply
+    started = time.monotonic()
+    with pytest.raises(LostReply, match="deadline"):
+        hostile.connect().post("/pools", seconds=0.6, poolid="x")
+    assert time.monotonic() - started < 5
+    monkeypatch.setattr(connection, "_CALL_SECONDS", 0.6)
+    started = time.monotonic()
+    with pytest.raises(DriverError, match="deadline"):
+        hostile.connect().get("/version")
+    assert time.monotonic() - started < 8  # with its tries again
+
+
+def test_a_handshake_that_stalls_ends_at_the_deadline(hostile: Hostile) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = Server(host="127.0.0.1", port=silent.getsockname()[1], fingerprint="AB" * 32)
+        started = time.monotonic()
+        with pytest.raises(DriverError):
+            Connection(server, TOKEN, QuickClock()).post("/pools", seconds=0.5, poolid="x")
+        assert time.monotonic() - started < 5
+
+
+def test_a_packed_answer_is_not_unpacked(hostile: Hostile) -> None:
+    hostile.reply = answer(b"\x1f\x8b" + b"\0" * 1000, "Content-Encoding: gzip")
+    with pytest.raises(AnswerUnreadable, match="packed"):
+        hostile.connect().get("/version")
+    assert b"Accept-Encoding: identity" in hostile.heard[0]
+
+
+# --- answers that are none ---------------------------------------------------------------------
+
+BODIES = {
+    "web page": b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>",
+    "empty": b"",
+    "no object": b"[1, 2]",
+    "no data": b'{"version": "9"}',
+    "cut off": b'{"data": {"version": ',
+    "no UTF-8": b'{"data": {"version": "\xff\xfe"}}',
+    "no number": b'{"data": {"version": NaN}}',
+    "nested": b'{"data":' + b"[" * 200_000,
+    "wrong kind": b'{"data": 7}',
+    "member missing": b'{"data": {"release": "9.2"}}',
+    "member of another kind": b'{"data": {"version": {"major": 9}}}',
+    "null": b'{"data": null}',
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_is_no_answer_of_proxmox_is_one_clear_error(hostile: Hostile, name: str) -> None:
+    hostile.reply = answer(BODIES[name], "Content-Type: text/html")
+    with pytest.raises(AnswerUnreadable) as refused:
+        hostile.connect().get("/version")
+    assert "GET /version: the server is not understood: its answer is" in refused.value.happened
+    assert refused.value.cause
+    assert "host and port" in refused.value.next_step
+    assert len(hostile.heard) == 1
+
+
+GARBAGE = (None, 7, 1e999, True, "x", "UPID:", [], {}, [1], [None], [{}], [[]], {"a": 1}, {"a": {}})
+
+
+@pytest.mark.parametrize("entry", ENDPOINTS, ids=lambda entry: f"{entry.method} {entry.path}")
+def test_every_answer_is_of_its_shape_or_refused(entry: Endpoint) -> None:
+    """Whatever a shape lets pass has what the driver looks at; what it refuses is told."""
+    for value in GARBAGE:
+        said = entry.answer(value)
+        assert isinstance(said, str)
+        assert len(said) < 200
+    assert endpoint_of(entry.method, entry.path.replace("{", "").replace("}", "")) is entry
+
+
+MANGLED = ("<html>", '{"data": 7}', '{"data": [{}]}', '{"data": {"a": [1]}}')
+
+
+def test_whatever_one_answer_is_turned_into_costs_only_what_asked_for_it(site: Site) -> None:
+    """Each call of a case is answered with garbage, one by one: an error of ours, then it works."""
+    a_case(site)
+    calls = sorted({_any_number(call) for call in site.api.calls})
+    assert len(calls) > 15
+    for number, call in enumerate(calls):
+        method, _, path = call.partition(" ")
+        site.faults.add("mangle", method, path, text=MANGLED[number % len(MANGLED)])
+        with suppress(PvebenchError):
+            a_case(site)
+        assert len(site.faults.hits) == number + 1, call
+    a_case(site)
+    assert site.cluster.vms == {}
+    assert site.store.journal.pending() == []
+    assert site.api.crashes == []
+
+
+def _any_number(call: str) -> str:
+    """Return the pattern of a call: tasks, volumes and programs have another name each time."""
+    call = re.sub(r"UPID:[^/]+", "UPID:[^/]+", call.replace("+", r"\+"))
+    return re.sub(r"/qemu/\d+", r"/qemu/\\d+", call)
+
+
+def a_case(site: Site) -> None:
+    """Make a volume, plug it in, look at it, run something, and take everything away again."""
+    site.node = site.driver("pve1")
+    wanted = scenario()
+    for image in site.cluster.volumes.listed("local", "iso", None):
+        site.cluster.volumes.free(image["volid"])
+    try:
+        volume, _ = site.node.volume(wanted)
+        guest = site.node.boot(MACHINE, None)
+        site.node.attach(volume, wanted.disk)
+        guest.run(["true"])
+        guest.write_file("/run/pvebench/x", b"x")
+        guest.read_file("/run/pvebench/x")
+        site.node.environment()
+        site.node.detach()
+    finally:
+        with suppress(PvebenchError):
+            site.node.shutdown()
+        site.cluster.idle()
+        with suppress(PvebenchError):
+            undo_pending(site.store.journal, site.connect(), site.clock, node="pve1", keep=False)
+
+
+# --- the guest ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [b"", b"nonsense", b"size_bytes=1", b"\xff=\xff x"])
+def test_a_guest_that_talks_nonsense_of_its_disk_is_one_clear_error(
+    site: Site, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, _ = site.node.volume(scenario())
+    site.node.boot(MACHINE, None)
+
+    done = Completed(exit_code=0, stdout=said, stderr=b"")
+    monkeypatch.setattr(AgentGuest, "run", lambda *_, **__: done)
+    with pytest.raises(PvebenchError, match="not understood"):
+        site.node.attach(volume, scenario().disk)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"0 1\n", b"0 2\nx\n", b"0 9999999999999\n", b"1 0\n", b"\xff"]
+)
+def test_a_guest_that_talks_nonsense_of_a_job_is_one_clear_error(
+    site: Site, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest = site.node.boot(MACHINE, None)
+    pid = guest.start(["true"])
+    monkeypatch.setattr(AgentGuest, "_read", lambda *_: said)
+    with pytest.raises(PvebenchError):
+        guest.poll(pid)
+
+
+def test_a_file_without_end_in_the_guest_is_broken_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest = site.node.boot(MACHINE, None)
+    monkeypatch.setattr(agent, "_LONGEST_FILE", MIB)
+    monkeypatch.setattr(AgentGuest, "_slice", lambda *_: (b"x" * 262_144, True))
+    with pytest.raises(OutputUnreadable, match="longer than 1 MiB"):
+        guest.read_file("/run/pvebench/endless")
+
+
+# --- secrets -----------------------------------------------------------------------------------
+
+ECHOES = {
+    "as it is": SECRET,
+    "in capitals": SECRET.upper(),
+    "percent-encoded": quote(f"pvebench@pve!bench={SECRET}", safe=""),
+    "base64": base64.b64encode(SECRET.encode()).decode(),
+    "escaped": "".join(f"\\u{ord(one):04x}" for one in SECRET),
+}
+
+
+@pytest.mark.parametrize("form", ECHOES)
+@pytest.mark.parametrize("where", ["reason", "message", "field", "page", "data", "log"])
+def test_a_token_that_the_server_echoes_is_in_no_message(
+    hostile: Hostile, form: str, where: str
+) -> None:
+    echo = ECHOES[form]
+    escaped = echo if form == "escaped" else json.dumps(echo)[1:-1]
+    hostile.reply = {
+        "reason": answer(b"", status=f"500 no {echo}"),
+        "message": answer(f'{{"data":null,"message":"{escaped}"}}'.encode(), status="500 no"),
+        "field": answer(
+            f'{{"errors":{{"{escaped}":"not {escaped}"}},"data":null}}'.encode(), status="400 no"
+        ),
+        "page": answer(f"<html>{echo}</html>".encode()),
+        "data": answer(f'{{"data":{{"version":"{escaped}"}}}}'.encode()),
+        "log": answer(f'{{"data":[{{"n":1,"t":"{escaped}"}}]}}'.encode()),
+    }[where]
+    said = ""
+    try:
+        path = "/nodes/pve1/tasks/x/log" if where == "log" else "/version"
+        said = json.dumps(hostile.connect().get(path))
+    except DriverError as error:
+        said = "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(error)
+    assert SECRET.lower() not in said.lower()
+    assert quote(SECRET) not in said
+    assert ECHOES["base64"].rstrip("=") not in said
+    assert SECRET not in said.encode().decode("unicode_escape", "replace")
+
+
+def test_a_password_and_its_ticket_are_in_no_message(hostile: Hostile) -> None:
+    ticket = "PVE:root@pam:66D0A1B2::bm8gcmVhbCBzaWduYXR1cmUgYnV0IGxvbmc="
+    replies = iter(
+        [
+            data({"ticket": ticket, "CSRFPreventionToken": "66D0A1B2:csrf-of-this-session"}),
+            answer(b"", status=f"500 {ticket} 66D0A1B2:csrf-of-this-session {PASSWORD}"),
+        ]
+    )
+
+    def reply(channel: ssl.SSLSocket, request: bytes) -> None:
+        next(replies)(channel, request)
+
+    hostile.reply = reply
+    with pytest.raises(DriverError) as refused:
+        hostile.connect(Password("root@pam", PASSWORD)).post("/pools", poolid="x")
+    said = "".join(traceback.format_exception(refused.value)) + repr(vars(refused.value))
+    assert "(secret)" in said
+    for secret in (ticket, "csrf-of-this-session", PASSWORD):
+        assert secret not in said
+
+
+@pytest.mark.parametrize(
+    "ticket", [None, {}, {"ticket": 7}, {"ticket": "x", "CSRFPreventionToken": False}, ["x"]]
+)
+def test_a_login_that_is_answered_with_something_else_is_told(
+    hostile: Hostile, ticket: object
+) -> None:
+    hostile.reply = data(ticket)
+    with pytest.raises(AnswerUnreadable, match="not one of Proxmox VE"):
+        hostile.connect(Password("root@pam", PASSWORD)).get("/version")
+
+
+def test_words_of_a_server_do_not_steer_the_terminal_nor_fill_it(hostile: Hostile) -> None:
+    hostile.reply = answer(b"", status="500 \x1b[2J\x07" + "x" * 50_000)
+    with pytest.raises(DriverError) as refused:
+        hostile.connect().get("/version")
+    assert "\x1b" not in str(refused.value)
+    assert len(str(refused.value)) < 5000
+
+
+# --- certificates ------------------------------------------------------------------------------
+
+
+def dated_certificate(directory: Path, start: str, end: str) -> Path:
+    """Make a certificate for 127.0.0.1 that is valid from `start` to `end` (YYYYMMDD)."""
+    (directory / "index.txt").write_text("", "ascii")
+    (directory / "ca.cnf").write_text(
+        f"[ca]\ndefault_ca=d\n[d]\ndatabase={directory}/index.txt\nnew_certs_dir={directory}\n"
+        "rand_serial=yes\ndefault_md=sha256\npolicy=p\nx509_extensions=e\n[p]\n"
+        "commonName=supplied\n[e]\nsubjectAltName=IP:127.0.0.1\nbasicConstraints=CA:TRUE\n",
+        "ascii",
+    )
+    key, asked, made = directory / "k.pem", directory / "r.pem", directory / "c.pem"
+    new = ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    new += ["-nodes", "-subj", "/CN=pve1.test", "-keyout", str(key), "-out", str(asked)]
+    sign = ["openssl", "ca", "-batch", "-selfsign", "-notext", "-config", str(directory / "ca.cnf")]
+    sign += ["-keyfile", str(key), "-in", str(asked), "-out", str(made)]
+    sign += ["-startdate", f"{start}000000Z", "-enddate", f"{end}000000Z"]
+    for command in (new, sign):
+        subprocess.run(command, check=True, capture_output=True)
+    whole = directory / "whole.pem"
+    whole.write_bytes(key.read_bytes() + made.read_bytes())
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said", "remedy"),
+    [
+        ("20200101", "20210101", "it has expired", "pvecm updatecerts"),
+        ("20900101", "20990101", "it is not valid yet", "date"),
+    ],
+)
+def test_a_certificate_out_of_its_time_is_called_so(
+    tmp_path: Path, start: str, end: str, said: str, remedy: str
+) -> None:
+    pem = dated_certificate(tmp_path, start, end)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def shake_hands() -> None:
+            with suppress(OSError):
+                while True:
+                    raw, _ = listener.accept()
+                    with suppress(OSError):
+                        context.wrap_socket(raw, server_side=True).close()
+
+        threading.Thread(target=shake_hands, daemon=True).start()
+        port = listener.getsockname()[1]
+        server = Server(host="127.0.0.1", port=port, ca_file=tmp_path / "c.pem")
+        with pytest.raises(ServerUntrusted, match=said) as refused:
+            Connection(server, TOKEN, QuickClock()).get("/version")
+    assert remedy in refused.value.next_step
+    assert refused.value.cause

@@ -1,0 +1,114 @@
+"""Which volumes are ours: what is removed with the VM, and what only carries its number.
+
+Witness: `destroy_vm` in qemu-server's src/PVE/QemuServer.pm, and the recordings `destroy.0`,
+`destroy.default` and `destroy.1` of an administrator's calls on 8.4.1 and 9.2.11.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pvebench.drivers.proxmox
+from pve.cluster import Cluster
+from pve.site import MACHINE, Site, scenario
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.proxmox.leftovers import find_strays, remove_stray, undo_pending
+from pvebench.errors import NotOurs, VolumeError
+from pvebench.model.disk import Format
+
+
+def neighbour(site: Site, tmp_path: Path) -> Cluster:
+    """Another cluster on the same server, with volumes of a VM of the same number."""
+    other = Cluster(tmp_path / "other", major=9, nodes=("pve1",))
+    site.cluster.share_with(other)
+    return other
+
+
+def theirs(other: Cluster, *names: str) -> list[str]:
+    return [other.volumes.allocate("share", 9000, name, 1 << 20, "raw") for name in names]
+
+
+@pytest.mark.parametrize("name", ["vm-9000-disk-0.raw", "vm-9000-pvebench-0123456789ab-raw-0.raw"])
+def test_another_clusters_disk_of_the_same_number_stays(
+    both: Site, tmp_path: Path, name: str
+) -> None:
+    other = neighbour(both, tmp_path)
+    (disk,) = theirs(other, name)
+    wanted = scenario(storage="share")
+    both.node.boot(MACHINE)
+    assert both.node.vmid == 9000
+    volume, _ = both.node.volume(wanted)
+    both.node.attach(volume, wanted.disk)
+    both.node.shutdown()
+    assert both.cluster.vms == {}
+    assert other.volumes.owned(9000) == [disk]
+    assert other.volumes.path(disk).exists()
+
+
+def test_it_stays_when_a_killed_process_is_tidied_up_after(site: Site, tmp_path: Path) -> None:
+    other = neighbour(site, tmp_path)
+    (disk,) = theirs(other, "vm-9000-disk-0.raw")
+    site.node.volume(scenario(storage="share"))
+    undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    assert site.cluster.vms == {}
+    assert other.volumes.owned(9000) == [disk]
+
+
+def test_it_stays_when_a_stray_is_swept_and_is_not_told_as_the_strays(
+    site: Site, tmp_path: Path
+) -> None:
+    other = neighbour(site, tmp_path)
+    (disk,) = theirs(other, "vm-9000-pvebench-0123456789ab-raw-7.raw")
+    volume, _ = site.node.volume(scenario(storage="share"))
+    (stray,) = find_strays(site.connect(), pool="bench", known={})
+    assert stray.volumes == (volume.volid,)
+    remove_stray(
+        site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
+    )
+    assert site.cluster.vms == {}
+    assert other.volumes.owned(9000) == [disk]
+
+
+def test_a_volume_that_was_never_plugged_in_goes_with_its_vm(both: Site) -> None:
+    made = [
+        both.node.volume(scenario(kind=kind, storage=storage))[0].volid
+        for kind, storage in ((Format.RAW, "local"), (Format.QCOW2, "local"), (Format.RAW, "thin"))
+    ]
+    assert sorted(both.cluster.volumes.owned(both.node.vmid)) == sorted(made)
+    both.node.shutdown()
+    assert both.cluster.vms == {}
+    assert both.cluster.volumes.owned(9000) == []
+
+
+def test_a_volume_whose_making_was_not_answered_is_not_taken_for_another_clusters(
+    site: Site, tmp_path: Path
+) -> None:
+    other = neighbour(site, tmp_path)
+    theirs(other, "vm-9000-pvebench-0123456789ab-raw-0.raw")
+    site.faults.add("drop_before", "POST", "/storage/share/content")
+    with pytest.raises(VolumeError, match="did not answer"):
+        site.node.volume(scenario(storage="share"))
+
+
+def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> None:
+    site.node.boot(MACHINE)
+    vm = site.cluster.vms[site.node.vmid]
+    disk = site.cluster.volumes.allocate("local", vm.vmid, "vm-9000-disk-0.raw", 1024, "raw")
+    vm.config["scsi5"] = disk
+    (line,) = undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    assert "vm-9000-disk-0.raw in it is not one of ours" in line
+    assert vm.vmid in site.cluster.vms
+    assert site.cluster.volumes.path(disk).exists()
+    (stray,) = find_strays(site.connect(), pool="bench", known={})
+    with pytest.raises(NotOurs, match="disk-0"):
+        remove_stray(
+            site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
+        )
+
+
+def test_proxmox_is_never_asked_to_free_by_number() -> None:
+    package = Path(pvebench.drivers.proxmox.__file__).parent
+    for module in package.glob("*.py"):
+        assert "unreferenced" not in module.read_text("utf-8"), module

@@ -1,0 +1,185 @@
+"""`pvebench setup`: from an address and a login to settings that `check` agrees with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pve.cluster import Cluster
+from pve.server import RunningApi, fingerprint, running_api
+from pvebench.cli.main import cli, run_cli
+from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.config import load_settings
+from pvebench.drivers.proxmox.access import FULL_TOKEN
+from pvebench.drivers.proxmox.settings import section
+from pvebench.drivers.proxmox.survey import StorageFound, names_of
+
+PAGE = b"""\
+# TYPE node_cpu_seconds_total counter
+node_cpu_seconds_total{cpu="0",mode="user"} 1
+node_cpu_seconds_total{cpu="1",mode="user"} 1
+"""
+
+
+@pytest.fixture
+def api(tmp_path: Path, major: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
+    with running_api(Cluster(tmp_path / "cluster", major=major)) as found:
+        yield found
+
+
+@pytest.fixture
+def exporter() -> Iterator[str]:
+    """Serve a page of node_exporter, the same for every node."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/{{node}}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+Setup = Callable[..., int]
+
+
+@pytest.fixture
+def setup(api: RunningApi, tmp_path: Path) -> Setup:
+    """Run it as a script would: everything given, nothing asked."""
+
+    def run(*options: str) -> int:
+        given = ["--host", "127.0.0.1", "--port", str(api.port), "--yes"]
+        given += ["--fingerprint", fingerprint(api.certificate), "--node-exporter", ""]
+        return run_cli(["setup", "--config", str(tmp_path / "bench.yaml"), *given, *options])
+
+    return run
+
+
+def test_a_script_gets_settings_a_token_and_the_next_command(
+    api: RunningApi, setup: Setup, tmp_path: Path, exporter: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert setup("--storage", "thin", "--storage", "local", "--node-exporter", exporter) == 0
+    out = capsys.readouterr().out
+    assert f"next: pvebench check --config {tmp_path / 'bench.yaml'}" in out
+    assert "2 CPUs" in out
+    given = section(load_settings(tmp_path / "bench.yaml"))
+    assert given.nodes == ("pve1", "pve2")
+    assert given.version == api.cluster.major
+    assert {name: one.type for name, one in given.storages.items()} == {
+        "local": "dir",
+        "thin": "lvmthin",
+    }
+    assert given.node_exporter == exporter
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "token").read_text("ascii").startswith(f"{FULL_TOKEN}=")
+    run_cli(["check", "--config", str(tmp_path / "bench.yaml")])
+    checked = capsys.readouterr().out
+    assert "pve1: rights: all that is needed" in checked
+    assert "pve2: storage thin: lvmthin" in checked
+
+
+def test_it_shows_what_the_cluster_has(
+    api: RunningApi, setup: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.all_nodes["pve2"].online = False
+    api.cluster.storages["thin"].content = "rootdir"
+    assert setup() == 0
+    out = capsys.readouterr().out
+    assert f"Proxmox VE {api.cluster.get_version('')['version']}" in out
+    assert "pve2             not online: left out" in out
+    assert "100.0 GiB of 200.0 GiB free" in out
+    assert "neither disks nor ISO images" in out
+    assert "apt install prometheus-node-exporter" in out
+
+
+def test_a_second_run_changes_nothing(
+    api: RunningApi, setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert setup() == 0
+    before = {
+        path: path.read_text("ascii") for path in (tmp_path / "bench.yaml", tmp_path / "token")
+    }
+    api.calls.clear()
+    assert setup() == 0
+    assert {path: path.read_text("ascii") for path in before} == before
+    assert [call for call in api.calls if call[:3] != "GET"] == ["POST /access/ticket"]
+    assert "says so already" in capsys.readouterr().out
+
+
+def test_settings_that_say_something_else_are_not_written_over(
+    api: RunningApi, setup: Setup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bench.yaml").write_text("driver: proxmox\n", "ascii")
+    assert setup() == 3
+    assert "--replace" in capsys.readouterr().err
+    assert (tmp_path / "bench.yaml").read_text("ascii") == "driver: proxmox\n"
+    assert api.cluster.access.acl == []
+    assert setup("--replace") == 0
+
+
+def test_what_is_not_there_is_refused_with_what_is(
+    setup: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert setup("--storage", "fast") == 2
+    assert "there is no storage for disks called fast; there is local, share, thin" in (
+        capsys.readouterr().err
+    )
+    assert setup("--node", "pve7") == 2
+    assert "pve1, pve2" in capsys.readouterr().err
+
+
+def test_without_a_fingerprint_a_script_is_told_and_no_password_is_sent(
+    api: RunningApi, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--host", "127.0.0.1", "--port", str(api.port), "--yes"]
+    assert run_cli(["setup", "--config", str(tmp_path / "bench.yaml"), *where]) == 2
+    assert "--fingerprint or --ca-file must be given" in capsys.readouterr().err
+    assert api.calls == []
+
+
+def test_somebody_who_is_asked_answers_with_enter(api: RunningApi, tmp_path: Path) -> None:
+    answers = ["127.0.0.1", "yes", "", "", "", ""]
+    arguments = ["setup", "--config", str(tmp_path / "bench.yaml"), "--port", str(api.port)]
+    done = CliRunner().invoke(
+        cli, [*arguments, "--node-exporter", ""], input="\n".join(answers) + "\n"
+    )
+    assert done.exit_code == 0, done.output
+    assert fingerprint(api.certificate) in done.output
+    assert section(load_settings(tmp_path / "bench.yaml")).tls.fingerprint == (
+        fingerprint(api.certificate)
+    )
+
+
+def test_a_fingerprint_that_is_not_the_nodes_ends_it_before_the_password(
+    api: RunningApi, tmp_path: Path
+) -> None:
+    arguments = ["setup", "--config", str(tmp_path / "bench.yaml"), "--port", str(api.port)]
+    done = CliRunner().invoke(cli, arguments, input="127.0.0.1\nno\n")
+    assert done.exit_code == 1
+    assert api.calls == []
+    assert not (tmp_path / "bench.yaml").exists()
+
+
+def found(name: str) -> StorageFound:
+    return StorageFound(name, "lvmthin", frozenset({"images"}), False, 1, 2, ["pve1"])
+
+
+def test_where_none_is_called_local_the_first_is_so_that_every_pack_runs() -> None:
+    fast, slow = found("local-lvm"), found("Slow.Disks")
+    assert names_of([fast, slow]) == {"local": fast, "slow-disks": slow}
+    assert list(names_of([found("local"), fast])) == ["local", "local-lvm"]

@@ -1,0 +1,22 @@
+"""A driver that does nothing: the least that a driver's folder must offer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pvebench.drivers.driver import Driver, DriverSettings, Engine, MeasuredStorage, Workplace
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.model.ports import Site
+
+
+def storages(settings: DriverSettings, node: str | None) -> dict[str, MeasuredStorage]:
+    return {"local": MeasuredStorage(holds=STORAGE_KINDS["dir"])}
+
+
+class NothingEngine(Engine):
+    def sites(self, settings: Any, place: Workplace) -> list[Site]:
+        return []
+
+
+DRIVER = Driver(settings=DriverSettings, engine=__name__, storages=storages)
+ENGINE = NothingEngine()

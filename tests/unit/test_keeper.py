@@ -1,0 +1,58 @@
+"""How much of a CPU judging may cost: what its thread does between judgings."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+import pytest
+
+from pvebench.judging import Feed, Keeper
+from pvebench.judging.keeper import LEAST_REST_SECONDS, REST
+
+
+class SlowFeed:
+    """A feed with nothing new, which takes a while to find that out, by the test's clock."""
+
+    def __init__(self, *seconds: float, fault: bool = False) -> None:
+        self.seconds = list(seconds)
+        self.now = 100.0
+        self.fault = fault
+
+    def read(self) -> bool:
+        self.now += self.seconds.pop(0)
+        if self.fault:
+            raise RuntimeError("a fault of judging")
+        return False
+
+
+def rests(feed: SlowFeed) -> list[float]:
+    """Return how long the thread rests after each judging, until nothing is left to read."""
+    found: list[float] = []
+    done = threading.Event()
+
+    def rest(seconds: float) -> None:
+        found.append(seconds)
+        if feed.seconds:
+            keeper.nudge()
+        else:
+            done.set()
+
+    keeper = Keeper(cast("Feed", feed), (), monotonic=lambda: feed.now, rest=rest)
+    with keeper:
+        assert done.wait(30)
+    return found
+
+
+def test_the_thread_rests_twenty_times_as_long_as_it_has_judged() -> None:
+    assert rests(SlowFeed(3.0, 0.5)) == [pytest.approx(60.0), pytest.approx(10.0)]
+    assert REST >= 19  # of which follows: at most a twentieth of one CPU
+
+
+def test_after_a_judging_that_took_no_time_the_thread_rests_all_the_same() -> None:
+    assert rests(SlowFeed(0.0)) == [LEAST_REST_SECONDS]
+    assert LEAST_REST_SECONDS > 0
+
+
+def test_a_judging_that_fails_rests_as_well() -> None:
+    assert rests(SlowFeed(2.0, fault=True)) == [pytest.approx(40.0)]

@@ -1,0 +1,151 @@
+"""`pvebench judge` on histories that were once told wrongly: the sentence, each."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+
+HOUR = 3600.0
+START = datetime(2026, 3, 2, tzinfo=UTC).timestamp()
+"""A Monday."""
+Captured = pytest.CaptureFixture[str]
+Effect = Callable[[int, float], float]
+"""(run, time) -> what the value is multiplied by."""
+
+
+def written(
+    path: Path,
+    effect: Effect,
+    *,
+    runs: int,
+    upgrade: int | None = None,
+    cases: Sequence[str] = ("disk",),
+    hours: float = 24.0,
+) -> Path:
+    rng = random.Random(3)
+    lines = ["time,value,environment,case"]
+    for case in cases:
+        for run in range(runs):
+            time = START + run * hours * HOUR
+            value = 1000 * effect(run, time) * math.exp(rng.gauss(0, 0.03))
+            stamp = (datetime.fromtimestamp(time, UTC) + timedelta(seconds=len(case))).isoformat()
+            place = "9.2" if upgrade is not None and run >= upgrade else "9.1"
+            lines.append(f"{stamp},{value:.2f},{place},{case}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def said(path: Path, capsys: Captured, *options: str) -> tuple[int, str]:
+    status = run_cli(["judge", str(path), *options])
+    return status, capsys.readouterr().out
+
+
+def step(ratio: float, begin: int, end: int = 10**9) -> Effect:
+    return lambda run, _: ratio if begin <= run < end else 1.0
+
+
+@pytest.mark.parametrize("after", [1, 5, 60])
+def test_half_the_speed_after_nineteen_runs(tmp_path: Path, capsys: Captured, after: int) -> None:
+    cases = [f"case{number}" for number in range(9)]
+    path = written(tmp_path / "a.csv", step(0.5, 19), runs=19 + after, upgrade=19, cases=cases)
+    status, text = said(path, capsys)
+    assert "Everything got 50 % slower with environment 9.2" in text
+    assert (status, text.splitlines()[0]) == (1, "1 regression: 9 slower")
+
+
+def test_a_loss_among_the_first_runs_is_told_with_its_end(tmp_path: Path, capsys: Captured) -> None:
+    path = written(tmp_path / "a.csv", step(0.7, 20, 45), runs=145)
+    status, text = said(path, capsys)
+    assert status == 0
+    assert re.search("disk got (29|30|31) % slower since 2026-03-2", text)
+    assert "over since 2026-04-1" in text
+    assert "the same (back at the baseline, no change above" in " ".join(text.split())
+
+
+def test_a_recovery_closes_a_change_and_its_return_opens_one(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    mended = step(0.8, 100, 160)
+    status, text = said(written(tmp_path / "a.csv", mended, runs=310), capsys)
+    assert status == 0
+    assert re.search("disk got (19|20|21) % slower since 2026-06-", text)
+    assert "over since 2026-08-" in text
+    again = written(
+        tmp_path / "b.csv", lambda run, at: 0.8 if run >= 310 else mended(run, at), runs=330
+    )
+    status, text = said(again, capsys)
+    assert (status, text.splitlines()[0]) == (1, "1 regression: 1 slower")
+    assert re.search("disk got (19|20|21) % slower since 2027-01-", text)
+
+
+@pytest.mark.parametrize("after", [60, 100])
+def test_five_per_cent_stay_told(tmp_path: Path, capsys: Captured, after: int) -> None:
+    path = written(tmp_path / "a.csv", step(0.95, 200), runs=200 + after)
+    status, text = said(path, capsys)
+    assert (status, text.splitlines()[0]) == (1, "1 regression: 1 slower")
+
+
+def test_a_step_after_a_larger_one_is_told(tmp_path: Path, capsys: Captured) -> None:
+    path = written(
+        tmp_path / "a.csv",
+        lambda run, _: 1.0 if run < 60 else 1.6 if run < 170 else 1.6 * 0.85,
+        runs=240,
+    )
+    _, text = said(path, capsys)
+    assert re.search("got (59|60|61) % faster", text)
+    assert re.search("got (14|15|16) % slower", text)
+
+
+def nightly(_: int, time: float) -> float:
+    return 0.6 if time // HOUR % 24 == 2 else 1.0
+
+
+def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Captured) -> None:
+    quiet = written(tmp_path / "a.csv", nightly, runs=400, hours=1)
+    status, text = said(quiet, capsys)
+    assert status == 0
+    assert "1 the same" in text
+
+    def slower(run: int, time: float) -> float:
+        return nightly(run, time) * (0.8 if run >= 300 else 1.0)
+
+    _, text = said(written(tmp_path / "b.csv", slower, runs=310, hours=1), capsys)
+    assert re.search("1 maybe slower|disk got", text)
+    status, text = said(written(tmp_path / "c.csv", slower, runs=330, hours=1), capsys)
+    assert status == 1
+    assert re.search("disk got (19|20|21) % slower since 2026-03-14", text)
+
+
+def by_day(_: int, time: float) -> float:
+    return 0.8 if 8 <= time // HOUR % 24 < 18 else 1.0
+
+
+def test_days_are_not_compared_with_nights(tmp_path: Path, capsys: Captured) -> None:
+    def nights_then_days(run: int) -> float:
+        return (run // 4 * 24 + (run % 4 if run < 60 else 9 + run % 4)) * HOUR + START
+
+    path, rng = tmp_path / "a.csv", random.Random(5)
+    lines = ["time,value,environment"]
+    for run in range(72):
+        time = nights_then_days(run)
+        value = 1000 * by_day(run, time) * math.exp(rng.gauss(0, 0.02))
+        lines.append(f"{time},{value},{'9.1' if run < 60 else '9.2'}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    status, text = said(path, capsys, "--strict")
+    assert status == 10
+    assert "was made at an hour at which there are runs before" in " ".join(text.split())
+
+
+def test_a_gain_is_one_number(tmp_path: Path, capsys: Captured) -> None:
+    _, text = said(written(tmp_path / "a.csv", step(1.17, 40), runs=100, upgrade=40), capsys)
+    (line,) = [line for line in text.splitlines() if "faster with" in line]
+    told = line.split(" got ")[1].split(" % faster")[0]
+    assert f"+{told}." in text.replace(f"+{int(told) - 1}.", f"+{told}.")
