@@ -44,6 +44,8 @@ from dataclasses import dataclass
 class PvebenchError(Exception):
     """Root of every error that a user can see.
 
+    Where whoever raises it knows neither cause nor next step, the class tells what it usually is.
+
     Args:
         happened: what went wrong, with the names and numbers that matter.
         cause: the likely cause, if it is known.
@@ -53,14 +55,17 @@ class PvebenchError(Exception):
 
     exit_code = 1
     retryable = False
+    usual_cause = ""
+    usual_next_step = ""
 
     def __init__(
         self, happened: str, *, cause: str = "", next_step: str = "", evidence: str = ""
     ) -> None:
         super().__init__(happened)
         self.happened = happened
-        self.cause = cause
-        self.next_step = next_step
+        known = cause or next_step
+        self.cause = cause if known else self.usual_cause
+        self.next_step = next_step if known else self.usual_next_step
         self.evidence = evidence
 
     def __str__(self) -> str:
@@ -117,6 +122,9 @@ class NoSpace(MachineError):
 class NotWritable(MachineError):
     """A directory that must be written cannot be."""
 
+    usual_cause = "a missing right, or a file system that is mounted read-only"
+    usual_next_step = "mend that, or name another directory"
+
 
 class PortInUse(MachineError):
     """The address to listen on is taken."""
@@ -136,6 +144,9 @@ class StoreError(PvebenchError):
     """The results database cannot be used."""
 
     exit_code = 5
+    usual_next_step = (
+        "look at the state directory and its file system; `pvebench restore` lists the copies"
+    )
 
 
 class StoreLost(StoreError):
@@ -154,12 +165,17 @@ class DriverError(PvebenchError):
     """The hypervisor or the guest did not do what it was told."""
 
     exit_code = 6
+    usual_next_step = "`pvebench check` tells what is missing; then look at the host's log"
 
 
 class HypervisorGone(DriverError):
     """QEMU exited or its control socket closed."""
 
     retryable = True
+    usual_cause = "QEMU was killed, for instance for want of memory, or has crashed"
+    usual_next_step = (
+        "look at QEMU's log with the run and at the kernel's log; the case is tried again by itself"
+    )
 
 
 class OutcomeUnknown(DriverError):
@@ -169,17 +185,26 @@ class OutcomeUnknown(DriverError):
     the command.
     """
 
+    usual_cause = "the machine was very busy, or QEMU hangs"
+    usual_next_step = "none: what is true is asked before anything else is changed"
+
 
 class SwitchFailed(DriverError):
     """A disk could not be attached or detached; the VM must be restarted before reuse."""
 
     retryable = True
+    usual_cause = "a busy node or guest, or somebody else changed the VM meanwhile"
+    usual_next_step = (
+        "none: the VM starts anew for the next case; if it stays, look at the node's task log"
+    )
 
 
 class GuestSilent(DriverError):
     """The guest agent does not answer within its deadline."""
 
     retryable = True
+    usual_cause = "a very busy host, or a guest that hangs in I/O"
+    usual_next_step = "look at the host's load and the storage; the case is tried again by itself"
 
 
 class ToolStuck(GuestSilent):
@@ -188,6 +213,8 @@ class ToolStuck(GuestSilent):
 
 class VolumeError(DriverError):
     """A volume could not be created, inspected or removed."""
+
+    usual_next_step = "look at the storage: `pvebench check` tells what it lacks"
 
 
 class ServerGone(DriverError):
@@ -213,11 +240,16 @@ class Busy(DriverError):
 class NotOurs(DriverError):
     """An object without pvebench's mark, or outside its pool: it is never touched."""
 
+    usual_cause = "somebody else made it, or changed what pvebench made"
+    usual_next_step = "look at it; if it is to go, remove it by hand"
+
 
 class GuestImageError(PvebenchError):
     """The guest image is missing, half-built or damaged; it is never booted then."""
 
     exit_code = 7
+    usual_cause = "an interrupted build, or a release of Debian that is not known here"
+    usual_next_step = "build it again: `pvebench guest build`"
 
 
 class WorkloadError(PvebenchError):
@@ -229,9 +261,17 @@ class WorkloadError(PvebenchError):
 class ToolFailed(WorkloadError):
     """The tool is missing in the guest or ended with an error."""
 
+    usual_cause = "the storage gave an I/O error, or the tool does not know an option"
+    usual_next_step = "read what the tool said, with the run; then the guest's kernel log"
+
 
 class OutputUnreadable(WorkloadError):
     """The tool's output is truncated or not of the expected form."""
+
+    usual_cause = "a version of the tool that writes another form, or output that was cut off"
+    usual_next_step = (
+        "the raw output is with the run; after an update `pvebench reparse` reads it again"
+    )
 
 
 class CycleIncomplete(PvebenchError):

@@ -33,7 +33,10 @@ def check(as_json: bool, scale: float, **options: Any) -> None:
             click.echo(f"{'ok  ' if good else 'FAIL'}  {name}: {text}")
     bad = [name for name, good, _ in findings if not good]
     if bad:
-        raise MachineError(f"{len(bad)} of {len(findings)} checks failed: {', '.join(bad)}")
+        raise MachineError(
+            f"{len(bad)} of {len(findings)} checks failed: {', '.join(bad)}",
+            next_step="mend the first that failed, then check again: others may rest on it",
+        )
 
 
 def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:

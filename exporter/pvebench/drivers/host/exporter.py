@@ -87,7 +87,11 @@ def read_counters(page: str) -> HostSnapshot:
             for sample in family.samples
         ]
     except ValueError as error:
-        raise MachineError(f"node_exporter sends something that is no metrics: {error}") from error
+        raise MachineError(
+            f"node_exporter sends something that is no metrics: {error}",
+            cause="something else listens at that address",
+            next_step="look at the address with a browser; mend `node_exporter:` in the settings",
+        ) from error
     busy = [
         (labels, value)
         for name, labels, value in samples

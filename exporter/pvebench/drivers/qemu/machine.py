@@ -282,7 +282,10 @@ def prove_kvm(
         try:
             vm.start(image, small, Accelerator.KVM, timeout=timeout)
         except OSError as error:
-            raise DriverError(f"QEMU could not be started: {error}") from error
+            raise DriverError(
+                f"QEMU could not be started: {error}",
+                next_step="start the same program by hand: it must be executable by this user",
+            ) from error
         finally:
             vm.kill()
 
