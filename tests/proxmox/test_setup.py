@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pve.cluster import Cluster
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import cli, run_cli
-from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.cli.proxmox import CODE_VARIABLE, PASSWORD_VARIABLE
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.access import FULL_TOKEN
 from pvebench.drivers.proxmox.settings import section
@@ -91,6 +91,33 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
     checked = capsys.readouterr().out
     assert "pve1: rights: all that is needed" in checked
     assert "pve2: storage thin: lvmthin" in checked
+
+
+@pytest.mark.parametrize(
+    ("kind", "typed"), [("totp:492039", "492039"), ("recovery:a1-b2-c3", "recovery:a1-b2-c3")]
+)
+def test_an_admin_with_a_second_factor_types_its_code(
+    api: RunningApi, setup: Setup, monkeypatch: pytest.MonkeyPatch, kind: str, typed: str
+) -> None:
+    api.cluster.access.users["root@pam"].second_factor = kind
+    monkeypatch.setenv(CODE_VARIABLE, typed)
+    assert setup() == 0
+    assert [call for call in api.calls if "ticket" in call] == ["POST /access/ticket"] * 2
+
+
+def test_a_wrong_code_makes_nothing_and_is_not_shown(
+    api: RunningApi,
+    setup: Setup,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    api.cluster.access.users["root@pam"].second_factor = "totp:492039"
+    monkeypatch.setenv(CODE_VARIABLE, "118822")
+    assert setup() == 6
+    said = capsys.readouterr().err
+    assert "root@pam cannot log in: authentication failure" in said
+    assert "118822" not in said
+    assert api.cluster.access.acl == []
 
 
 def test_it_shows_what_the_cluster_has(

@@ -33,6 +33,8 @@ class Token:
 @dataclass
 class User:
     password: str = ""
+    second_factor: str = ""
+    """Of its kind, such as totp:123456."""
     enabled: bool = True
     tokens: dict[str, Token] = field(default_factory=dict)
 
@@ -50,6 +52,8 @@ class Access:
     not_inherited: set[tuple[str, str, str]] = field(default_factory=set)
     """Of these, the ones that count on their own path alone."""
     tickets: dict[str, str] = field(default_factory=dict)
+    challenges: dict[str, str] = field(default_factory=dict)
+    """Ticket that the second factor is to be given with -> user."""
 
     def login(self, headers: Mapping[str, str], method: str) -> str:
         """Return the user or token of a request; 401 with an empty body otherwise."""
@@ -88,12 +92,24 @@ class Access:
         """Version 9 keeps the reason to itself."""
         return Refused(401, why if self.major < 9 else "Authentication failed!", empty=True)
 
-    def ticket(self, user: str, password: str) -> dict[str, Any]:
-        if user not in self.users or not password or self.users[user].password != password:
+    def ticket(self, user: str, password: str, challenge: str = "") -> dict[str, Any]:
+        """Log in as create_ticket_do of pve-access-control does.
+
+        Who has a second factor gets a ticket that is good for one thing: to answer with.
+        """
+        known = self.users.get(user, User())
+        if challenge:
+            wanted = known.second_factor if self.challenges.pop(challenge, "") == user else ""
+        else:
+            wanted = known.password
+        if not wanted or wanted != password:
             raise Refused(401, "authentication failure", empty=True)
-        ticket = secrets.token_hex(8)
-        self.tickets[ticket] = user
-        return {"ticket": ticket, "CSRFPreventionToken": f"csrf-{ticket}", "username": user}
+        asks = bool(known.second_factor) and not challenge
+        ticket = f"PVE:{'!tfa!' if asks else user}:{secrets.token_hex(8)}"
+        (self.challenges if asks else self.tickets)[ticket] = user
+        more = {"NeedTFA": 1} if asks else {}
+        csrf = f"csrf-{ticket}"
+        return {"ticket": ticket, "CSRFPreventionToken": csrf, "username": user, **more}
 
     def rights(self, who: str, path: str) -> set[str]:
         """Return the privileges that `who` has on `path`, through pools as well."""

@@ -283,8 +283,10 @@ class Cluster:
 
     # --- access and pools ------------------------------------------------------------------
 
-    def post_access_ticket(self, who: str, username: str, password: str, **_: Any) -> Any:
-        return self.access.ticket(username, password)
+    def post_access_ticket(
+        self, who: str, username: str, password: str, tfa_challenge: str = "", **_: Any
+    ) -> Any:
+        return self.access.ticket(username, password, tfa_challenge)
 
     def get_access_permissions(self, who: str, path: str = "", **_: Any) -> Any:
         if path:

@@ -26,6 +26,7 @@ from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
 from pvebench.errors import AccessDenied, NotWritable
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret
+CODE_VARIABLE = "PVEBENCH_PROXMOX_CODE"
 
 
 @click.group()
@@ -65,7 +66,7 @@ def init(
         click.echo("\n".join(shell_script(wanted)))
         return
     server = server_of(given, settings.nodes_in_force()[0])
-    api = Connection(server, Password(user, ask_password(user)), SystemClock())
+    api = Connection(server, ask_password(user), SystemClock())
     wanted = wanted_of(given, version_number(api)[0], scrub_guard=scrub_guard)
     grant(api, server, wanted, given.token_file, clean=clean, new_token=new_token)
 
@@ -81,10 +82,18 @@ def wanted_of(given: ProxmoxSettings, major: int, *, scrub_guard: bool) -> Wante
     )
 
 
-def ask_password(user: str) -> str:
-    """Return an admin's password, from the environment or asked for."""
+def ask_password(user: str) -> Password:
+    """Return an admin's login: the password from the environment, or asked for."""
     given = os.environ.get(PASSWORD_VARIABLE)
-    return given or str(click.prompt(f"Password of {user}", hide_input=True))
+    secret = given or str(click.prompt(f"Password of {user}", hide_input=True))
+    return Password(user, secret, _ask_second_factor)
+
+
+def _ask_second_factor() -> str:
+    code = os.environ.get(CODE_VARIABLE) or str(
+        click.prompt("Code of the second factor (recovery:KEY for a recovery key)", hide_input=True)
+    )
+    return code if ":" in code else f"totp:{code}"
 
 
 def grant(

@@ -17,7 +17,7 @@ from pvebench.cli.options import DEFAULT_PACK, PATH
 from pvebench.cli.proxmox import ask_password, grant
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.exporter import fetch, read_counters
-from pvebench.drivers.proxmox.connection import Connection, Password, Server
+from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.granting import Wanted
 from pvebench.drivers.proxmox.survey import (
     ClusterChoice,
@@ -56,7 +56,7 @@ def setup(what: str, **given: Any) -> None:  # noqa: ARG001 # one answer today
     told = _Told(**given)
     ask = _Questions(told.yes)
     server = _server(told, ask)
-    api = Connection(server, Password(told.user, ask_password(told.user)), SystemClock())
+    api = Connection(server, ask_password(told.user), SystemClock())
     found = survey(api)
     _show(found)
     choice = _choice(told, ask, server, found)

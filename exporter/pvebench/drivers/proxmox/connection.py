@@ -6,15 +6,15 @@ import io
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from proxmoxer import ProxmoxAPI  # type: ignore[import-untyped] # proxmoxer has no types
 from proxmoxer.backends.https import ProxmoxHTTPAuthBase  # type: ignore[import-untyped] # proxmoxer has no types
 from proxmoxer.core import AuthenticationError, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
-from requests import PreparedRequest, RequestException, Session
+from requests import PreparedRequest, RequestException, Response, Session
 from requests.exceptions import Timeout
 
 from pvebench import __version__
@@ -173,28 +173,41 @@ class Connection:
         with Session() as session:
             session.mount("https://", self._adapter)
             session.trust_env = False
-            answer = session.post(
-                f"https://{host}:{self.server.port}/api2/json/access/ticket",
-                data={"username": login.user, "password": login.secret},
-                verify=verify,
-            )
-        if answer.status_code != 200:
-            raise _no_login(login, self._secrets.hide(str(answer.reason)[:200]))
-        data = data_of(answer)
-        if wrong := endpoint_of("POST", "/access/ticket").answer(data):
-            raise AnswerRefused(f"not one of Proxmox VE: {wrong}")
-        if data.get("NeedTFA"):
-            raise _no_login(login, "a second factor is asked for")
+
+            def asked(**secrets: str) -> Mapping[str, Any]:
+                for secret in secrets.values():
+                    self._secrets.add(secret)
+                answer = session.post(
+                    f"https://{host}:{self.server.port}/api2/json/access/ticket",
+                    data={"username": login.user, **secrets},
+                    verify=verify,
+                )
+                return self._admitted(login, answer)
+
+            data = asked(password=login.secret)
+            if data.get("NeedTFA"):
+                if not (code := login.second_factor()):
+                    raise _no_login(login, "a second factor is asked for")
+                data = asked(password=code, **{"tfa-challenge": data["ticket"]})
         ticket, csrf = data["ticket"], data.get("CSRFPreventionToken") or ""
         self._secrets.add(ticket)
         self._secrets.add(csrf)
         return _TicketAuth(ticket, csrf, verify)
 
+    def _admitted(self, login: Password, answer: Response) -> Mapping[str, Any]:
+        if answer.status_code != 200:
+            raise _no_login(login, self._secrets.hide(str(answer.reason)[:200]))
+        data = data_of(answer)
+        if wrong := endpoint_of("POST", "/access/ticket").answer(data):
+            raise AnswerRefused(f"not one of Proxmox VE: {wrong}")
+        return cast("Mapping[str, Any]", data)
+
 
 def _no_login(login: Password, why: str) -> AccessDenied:
     return AccessDenied(
         f"{login.user} cannot log in: {why}",
-        cause="the password is wrong, the account is locked, or it has a second factor",
+        cause="the password or the code is wrong, the account is locked, or its second factor is "
+        "none that can be typed",
         next_step="try again, or run the commands that pvebench proxmox init prints, as root on "
         "a node",
     )
@@ -242,10 +255,16 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A login for `pvebench proxmox init --apply`; never stored."""
+    """A login for `pvebench proxmox init --apply`; never stored.
+
+    Attributes:
+        second_factor: asked only if the server wants one; returns what it takes as an answer,
+            such as totp:123456, or nothing.
+    """
 
     user: str
     secret: str
+    second_factor: Callable[[], str] = str
 
     def __repr__(self) -> str:
         return f"Password({self.user})"

@@ -170,7 +170,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "POST",
         "/access/ticket",
         fields(ticket=text, CSRFPreventionToken_=text),
-        "username password",
+        "username password tfa-challenge",
     ),
     _told("GET", "/pools", rows(fields(poolid=text))),
     _told(
