@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from pvebench.model.quiet import parse_window
@@ -15,6 +15,8 @@ from pvebench.model.units import parse_duration, parse_size
 
 MOST_NAME: Final = 100
 """Characters of a name: it becomes a part of labels, addresses and file names."""
+MOST_TEXT: Final = 300
+"""Characters of a text for people: it becomes a label too."""
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
 
 
@@ -82,6 +84,7 @@ Slug = Annotated[
     BeforeValidator(_slug),
     WithJsonSchema({"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"}),
 ]
+Text = Annotated[StrictStr, Field(max_length=MOST_TEXT)]
 Size = Annotated[
     int,
     BeforeValidator(parse_size),

@@ -127,6 +127,7 @@ def test_it_can_end_at_prometheus(chain: Chain, capsys: Captured) -> None:
 def test_it_logs_in_with_the_password_of_a_file(chain: Chain, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("right\n")
+    password.chmod(0o600)
     option = ["--grafana-password-file", str(password)]
     assert run_cli(["selftest", *chain.options(), *option]) == 0
     password.write_text("wrong\n")

@@ -163,6 +163,7 @@ def test_the_token_comes_from_the_environment_first(
 ) -> None:
     path = tmp_path / "token"
     path.write_text(f"a@pve!file={SECRET}\n", "ascii")
+    path.chmod(0o600)
     assert read_token(path) == Token("a@pve", "file", SECRET)
     monkeypatch.setenv(TOKEN_VARIABLE, f"PVEAPIToken=b@pve!env={SECRET}")
     assert read_token(path).name == "env"
@@ -172,6 +173,7 @@ def test_the_token_comes_from_the_environment_first(
 def test_what_is_no_token_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.write_text(text, "ascii")
+    path.chmod(0o600)
     with pytest.raises(AccessDenied) as refused:
         read_token(path)
     assert str(path) in str(refused.value)

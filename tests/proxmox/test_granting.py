@@ -73,6 +73,11 @@ def init(api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> In
     return run
 
 
+def keep_token(directory: Path, token: str) -> None:
+    (directory / "token").write_text(f"{token}\n", "ascii")
+    (directory / "token").chmod(0o600)
+
+
 def changes(api: RunningApi) -> list[str]:
     """Return the calls that changed something, the login left out."""
     return [call for call in api.calls if call[:3] != "GET" and not call.endswith("/ticket")]
@@ -172,7 +177,7 @@ def test_a_secret_that_is_not_the_tokens_any_more_is_told(
     api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert init() == 0
-    (tmp_path / "token").write_text(f"{FULL_TOKEN}=00000000-dead\n", "ascii")
+    keep_token(tmp_path, f"{FULL_TOKEN}=00000000-dead")
     assert init() == 6
     err = capsys.readouterr().err
     assert "is not that of" in err
@@ -182,7 +187,7 @@ def test_a_secret_that_is_not_the_tokens_any_more_is_told(
 def test_a_token_of_somebody_else_in_the_file_is_left_there(
     api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "token").write_text("me@pam!own=0123\n", "ascii")
+    keep_token(tmp_path, "me@pam!own=0123")
     assert init() == 6
     assert (tmp_path / "token").read_text("ascii") == "me@pam!own=0123\n"
     assert f"{FULL_TOKEN}=" in capsys.readouterr().out
@@ -284,7 +289,7 @@ def test_the_printed_commands_make_what_apply_makes(
     assert (done.returncode, done.stderr) == (0, "")
     secret = re.search(r"[0-9a-f]{32}", done.stdout)
     assert secret
-    (tmp_path / "token").write_text(f"{FULL_TOKEN}={secret[0]}\n", "ascii")
+    keep_token(tmp_path, f"{FULL_TOKEN}={secret[0]}")
     api.calls.clear()
     assert init() == 0
     assert changes(api) == []

@@ -60,9 +60,8 @@ def init(
     wanted = wanted_of(given, given.version, scrub_guard=scrub_guard)
     if not apply_now:
         click.echo("# as root on any node of the cluster; the token's secret is shown once:")
-        click.echo(
-            f"# put it into {given.token_file or 'the token_file'} as USER@REALM!NAME=SECRET"
-        )
+        file = given.token_file or "the token_file"
+        click.echo(f"# put it into {file} as USER@REALM!NAME=SECRET, and chmod 600 {file}")
         click.echo("\n".join(shell_script(wanted)))
         return
     server = server_of(given, settings.nodes_in_force()[0])

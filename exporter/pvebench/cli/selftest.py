@@ -19,12 +19,14 @@ import click
 
 from pvebench.cli.options import PATH
 from pvebench.errors import ChainBroken, ConfigError, Problem
+from pvebench.files import read_secret
 from pvebench.metrics import catalog
 
 POINT: Final = catalog.PAGE_TIMESTAMP.exposed
 DATASOURCE: Final = "pvebench-prometheus"
 """Uid of Grafana's data source, as grafana/provisioning sets it."""
 PAUSE_SECONDS: Final = 1.0
+_WHICH: Final = "name the file of Grafana's admin password"
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -58,6 +60,7 @@ def selftest(
     The exporter puts the time into every page that it makes. A page made after this command
     began must be found at each place.
     """
+    login = _login(grafana_password_file)
     begun = time.time()
     made = _exported(exporter)
     click.echo(f"exporter    ok: {exporter} made a page at {_clock(made)}")
@@ -70,7 +73,6 @@ def selftest(
         )
     click.echo(f"Prometheus  ok: it scraped a page of {_clock(arrived)}")
     if not without_grafana:
-        login = _login(grafana_password_file)
         shown = _wait(lambda: _in_grafana(grafana, begun, login), timeout)
         if shown is None:
             raise ChainBroken(
@@ -117,18 +119,24 @@ def _login(password: Path | None) -> Mapping[str, str]:
     """Return the header that logs Grafana's admin in; none without a password.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or others can read it.
     """
     if password is None:
-        return {}
+        return NO_HEADERS
+    return _basic(f"admin:{_secret(password, _WHICH)}")
+
+
+def _secret(path: Path, next_step: str) -> str:
     try:
-        text = f"admin:{password.read_text('utf-8').strip()}"
+        return read_secret(path)
     except OSError as error:
-        problem = Problem(str(password), 0, 0, f"cannot be read: {error.strerror}")
-        raise ConfigError(
-            [problem], next_step="name the file of Grafana's admin password"
-        ) from error
-    return {"Authorization": f"Basic {b64encode(text.encode()).decode()}"}
+        problem = Problem(str(path), 0, 0, f"cannot be read: {error.strerror}")
+        raise ConfigError([problem], next_step=next_step) from error
+
+
+def _basic(login: str) -> Mapping[str, str]:
+    """Return the header of HTTP's basic authentication for `USER:PASSWORD`."""
+    return {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
 
 
 def _in_grafana(server: str, begun: float, login: Mapping[str, str]) -> float | None:

@@ -17,8 +17,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from pvebench.config.text_file import read_text
 from pvebench.errors import ConfigError, Problem
+from pvebench.files import read_text
 
 MOST_VALUES: Final = 50_000
 SHOWN: Final = 300

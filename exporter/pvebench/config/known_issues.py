@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pvebench.config.document import Document, read_document, validate
 from pvebench.errors import ConfigError
-from pvebench.fields import Strict
+from pvebench.fields import Strict, Text
 from pvebench.model.known_issue import Affected, IssueKind, KnownIssue
 from pvebench.model.versions import Version
 
@@ -58,15 +58,15 @@ class _Range(Strict):
 
 
 class _Issue(Strict):
-    id: str
-    title: str
+    id: Text
+    title: Text
     kind: IssueKind
     affected: list[_Range] = Field(min_length=1)
     moves: list[Figure] = Field(min_length=1)
     options: dict[str, list[str]] = Field(default_factory=dict)
     ratio: float | None = Field(default=None, gt=0)
-    workaround: str = ""
-    source: str
+    workaround: Text = ""
+    source: Text
 
 
 class _File(Strict):

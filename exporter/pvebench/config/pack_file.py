@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, m
 
 from pvebench.config.options import Axes, Options
 from pvebench.config.workloads import Entry
-from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict
+from pvebench.fields import Duration, Ratio, Scale, Size, Slug, Strict, Text
 from pvebench.model.conduct import SteadyRule
 from pvebench.model.layout import DEFAULT_FILE
 from pvebench.model.units import MIB
@@ -120,10 +120,10 @@ class PackFile(Strict):
     """
 
     pack: Slug
-    title: Annotated[StrictStr, Field(max_length=300)]
-    source: StrictStr = ""
+    title: Text
+    source: Text = ""
     published: Slug | None = None
-    relative_to: StrictStr = ""
+    relative_to: Text = ""
     tier: Literal["wall", "core", "full"] = "core"
     every: Duration
     seed: StrictInt = 1

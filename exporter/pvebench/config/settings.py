@@ -22,7 +22,7 @@ from pvebench.config.document import read_document, validate
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import Duration, FilePath, Listen, Size, Strict, TimeWindow, Zone
+from pvebench.fields import Duration, FilePath, Listen, Size, Strict, Text, TimeWindow, Zone
 from pvebench.model.quiet import QuietHours, parse_window
 from pvebench.model.units import GIB
 
@@ -74,10 +74,10 @@ _RELOADABLE: Final = (
 class WallSettings(Strict):
     """One of the four places of the wall dashboard; see `model.wall.WallSlot`."""
 
-    scenario: StrictStr
-    workload: StrictStr
+    scenario: Text
+    workload: Text
     direction: Literal["read", "write", "trim"]
-    title: StrictStr = ""
+    title: Text = ""
 
 
 class Settings(_KeysOfDrivers):

@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
+from typing import Final
+
+MOST_FACT: Final = 300
+"""Characters of a fact: nodes and guests say what they like, and it becomes a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +21,8 @@ class Environment:
     Attributes:
         node: where.
         facts: name -> text, such as `kernel`, `qemu`, `accel`, `machine`, `guest_image`,
-            `fio`, `cpu_model`, `microcode`, `governor`. A fact that cannot be known is absent.
+            `fio`, `cpu_model`, `microcode`, `governor`; cut where it is longer than MOST_FACT.
+            A fact that cannot be known is absent.
         simulated: True when no real hardware is behind it.
     """
 
@@ -26,7 +31,8 @@ class Environment:
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+        cut = {name: text[:MOST_FACT] for name, text in self.facts.items()}
+        object.__setattr__(self, "facts", MappingProxyType(cut))
 
     @property
     def digest(self) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pvebench.config.document import shown
-from pvebench.config.text_file import read_text
 from pvebench.errors import ConfigError, OutputUnreadable, Problem, StoreError, ToolFailed
+from pvebench.files import read_text
 from pvebench.model.plausibility import Figures
 from pvebench.model.units import MIB, parse_size
 from pvebench.references.columns import ColumnMapping, read_columns

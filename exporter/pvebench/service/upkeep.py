@@ -13,6 +13,7 @@ import structlog
 
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError, StoreLost
+from pvebench.files import Signature, signature
 from pvebench.metrics import ConfigState
 from pvebench.plan import Assignment
 from pvebench.results import Results
@@ -69,10 +70,10 @@ class Reloader:
         Returns:
             What is in force from now on, for those who use it; None if nothing changed.
         """
-        signature = self._signature()
-        if not self._asked and signature == self._seen:
+        found_now = self._signature()
+        if not self._asked and found_now == self._seen:
             return None
-        self._asked, self._seen = False, signature
+        self._asked, self._seen = False, found_now
         try:
             found = self._load()
             fixed = self._current.settings.fixed_differences(found.settings)
@@ -99,9 +100,8 @@ class Reloader:
     def _files(self, settings: Settings) -> list[Path]:
         return [*([self._config] if self._config else []), *settings.packs]
 
-    def _signature(self) -> tuple[tuple[int, ...], ...]:
-        files = [*self._files(self._current.settings), *self._suspects]
-        return tuple(_stat(path) for path in files)
+    def _signature(self) -> Signature:
+        return signature([*self._files(self._current.settings), *self._suspects])
 
     def _state_of(self, configuration: Configuration) -> ConfigState:
         return ConfigState(
@@ -110,14 +110,6 @@ class Reloader:
             loaded=datetime.now(UTC),
             successful=True,
         )
-
-
-def _stat(path: Path) -> tuple[int, ...]:
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _digest(paths: Iterable[Path]) -> str:

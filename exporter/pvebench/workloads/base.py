@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
-from pydantic import AfterValidator, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, Field, StrictInt
 
-from pvebench.fields import Strict
+from pvebench.fields import Strict, Text
 from pvebench.model.run import Sample
 from pvebench.model.workload import Workload
 
@@ -177,7 +177,7 @@ class ToolOptions(Strict):
     """
 
     version: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
-    title: Annotated[StrictStr, AfterValidator(_line)] | None = None
+    title: Annotated[Text, AfterValidator(_line)] | None = None
 
     @abstractmethod
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:

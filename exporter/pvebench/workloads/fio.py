@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import ToolFailed
-from pvebench.fields import OneOf, Size
+from pvebench.fields import OneOf, Size, Text
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import (
@@ -101,7 +101,7 @@ class FioOptions(ToolOptions):
     ioengine: Annotated[str, OneOf(*ENGINES)] = ENGINES[0]
     size: Size = 0
     rate_iops: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = 0
-    random_distribution: Annotated[StrictStr, AfterValidator(_distribution)] = "random"
+    random_distribution: Annotated[Text, AfterValidator(_distribution)] = "random"
     compress: Annotated[StrictInt, Field(ge=0, le=99)] = 0
 
     @model_validator(mode="after")

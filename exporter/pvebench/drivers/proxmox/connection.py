@@ -23,6 +23,7 @@ from pvebench.drivers.proxmox.bounds import AnswerRefused, BoundedAdapter
 from pvebench.drivers.proxmox.endpoints import endpoint_of
 from pvebench.drivers.proxmox.faults import Rejected, translate
 from pvebench.errors import AccessDenied, DriverError, ServerGone
+from pvebench.files import read_secret
 from pvebench.model.ports import Clock
 from pvebench.model.traffic import Traffic
 
@@ -277,12 +278,13 @@ def read_token(path: Path | None) -> Token:
 
     Raises:
         AccessDenied: there is none, or it is not of that form.
+        ConfigError: the file is no text, or others can read it.
     """
     text, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
     if not text and path is not None:
         where = str(path)
         try:
-            text = path.read_text("utf-8")
+            text = read_secret(path)
         except OSError as error:
             raise AccessDenied(
                 f"token file {path}: {error.strerror}",

@@ -1,0 +1,118 @@
+"""Reading a file that somebody else wrote: regular, of bounded size, UTF-8; secrets; changes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from pvebench.errors import ConfigError, Problem
+from pvebench.model.units import MIB, show_bytes
+
+MOST_BYTES: Final = MIB
+"""Far more than anybody writes by hand."""
+_SECRET_BYTES: Final = 64 * 1024
+
+log = structlog.get_logger()
+
+
+def read_text(path: Path, *, most: int = MOST_BYTES, encoding: str = "utf-8") -> str:
+    """Return a file's text.
+
+    Args:
+        most: bytes that it may have.
+
+    Raises:
+        ConfigError: it cannot be read, is no regular file (a pipe may never end), is larger, or
+            is not UTF-8.
+    """
+    try:
+        content = _content(path, most)
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8 text (byte {error.start + 1})"
+        step = f"iconv -f WINDOWS-1252 -t UTF-8 {path} > new, if a spreadsheet wrote it"
+        raise ConfigError([Problem(str(path), 0, 0, message)], next_step=step) from error
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or type(error).__name__}"
+        raise ConfigError([Problem(str(path), 0, 0, message)]) from error
+    except ValueError as error:  # a NUL in the name
+        raise ConfigError([Problem(str(path), 0, 0, f"cannot be read: {error}")]) from error
+
+
+def _content(path: Path, most: int) -> bytes:
+    # Opening a pipe that nobody writes to would wait for ever.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(file.fileno())
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(21, "Is a directory")
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(22, "it is no regular file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(27, f"it is larger than {show_bytes(most)}")
+    return content
+
+
+def read_secret(path: Path) -> str:
+    """Return the text of a file that holds a secret, without white space around it.
+
+    Raises:
+        ConfigError, OSError: as of `read_text` and `check_secret`.
+    """
+    check_secret(path)
+    return read_text(path, most=_SECRET_BYTES).strip()
+
+
+def check_secret(path: Path) -> None:
+    """Look who else can read a file that holds a secret; as ssh does with its keys.
+
+    A file of our own is refused when others can read it. About somebody else's, which we could
+    not change, there is a warning, but not where it is mounted by itself: so containers get
+    their secrets, and who reads them there is up to the mount.
+
+    Raises:
+        ConfigError: it is our own and its group or others can read it.
+        OSError: it cannot be looked at.
+    """
+    found = path.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid() and mode & 0o077:
+        message = f"holds a secret, and others can read or change it (mode {mode:04o})"
+        raise ConfigError([Problem(str(path), 0, 0, message)], next_step=f"chmod 600 {path}")
+    if mode & 0o007 and not _is_mount(path):
+        log.warning(
+            "a file with a secret can be read by everybody",
+            file=str(path),
+            mode=f"{mode:04o}",
+            next_step=f"chmod o= {path}",
+        )
+
+
+def _is_mount(path: Path) -> bool:
+    # os.path.ismount knows directories only.
+    where = os.path.realpath(path)
+    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
+    places = (line.split(" ")[4] for line in mounts.splitlines())
+    return any(place.replace("\\040", " ") == where for place in places)
+
+
+Signature = tuple[tuple[int, ...], ...]
+
+
+def signature(paths: Iterable[Path]) -> Signature:
+    """Return what is another value when one of the files is changed, comes or goes."""
+    return tuple(_state(path) for path in paths)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
