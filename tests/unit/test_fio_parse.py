@@ -310,10 +310,58 @@ def test_intervals_that_contradict_the_run_are_noted() -> None:
     assert notes == ("read: the intervals average 50000.0 IOPS, the run 106539.7",)
 
 
-def test_rate_that_contradicts_the_count_is_noted() -> None:
-    output = damaged("randread", within="read", iops=200000.0)
-    notes = Fio().parse(workload_of("randread"), output, {}).notes
-    assert "read: fio says 200000.0 IOPS but counted 106539.7" in notes
+CLAT = json.loads(output_of("randread"))["jobs"][0]["read"]["clat_ns"]
+RANKS = CLAT["percentile"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"iops": 200000.0}, "read: fio says 200000 IOPS but counted 106539.7301"),
+        ({"clat_ns": CLAT | {"mean": 3e6}}, "clat_ns: mean 3000000 is above max 2735611"),
+        ({"clat_ns": CLAT | {"min": 3e5}}, "clat_ns: min 300000 is above mean 295094.66"),
+        ({"clat_ns": CLAT | {"mean": -1}}, "clat_ns: mean is -1"),
+        ({"clat_ns": CLAT | {"max": None}}, "clat_ns: max is None"),
+        ({"clat_ns": CLAT | {"stddev": 1e7}}, "stddev 10000000 is too wide for min and max"),
+        ({"clat_ns": CLAT | {"percentile": [1]}}, r"percentile is \[1\]"),
+        ({"clat_ns": CLAT | {"mean": 3e5 + 1}}, "mean 300001 is above lat_ns mean 299927.9357"),
+    ],
+)
+def test_numbers_that_cannot_be_true_are_unreadable(change: dict[str, Any], what: str) -> None:
+    output = damaged("randread", within="read", **change)
+    with pytest.raises(OutputUnreadable, match=what):
+        Fio().parse(workload_of("randread"), output, {})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "what"),
+    [
+        ({"150.000000": 500000}, "there is no percentile 150"),
+        ({"0.000000": 150000}, "there is no percentile 0"),
+        ({"half": 150000}, "percentile 'half' is 150000"),
+        ({"99.000000": -1}, "percentile '99.000000' is -1"),
+        ({"99.000000": 0}, "percentile 95 of 378880 is above 99 of 0"),
+        (dict.fromkeys(RANKS, 0), "percentile 50 of 0 is below min 149713"),
+        ({"99.990000": 2800000}, "percentile 99.99 of 2800000 is above max 2735611"),
+    ],
+)
+def test_percentiles_that_cannot_be_true_are_unreadable(ranks: dict[str, Any], what: str) -> None:
+    clat = CLAT | {"percentile": RANKS | ranks}
+    output = damaged("randread", within="read", clat_ns=clat)
+    with pytest.raises(OutputUnreadable, match=what):
+        Fio().parse(workload_of("randread"), output, {})
+
+
+def test_percentiles_are_middles_of_bins_and_may_be_beyond_min_and_max() -> None:
+    # stat.c, plat_idx_to_val: a latency of 2,735,611 ns is in the bin from 2,719,744 to 2,752,512.
+    # Of several seconds all are in the last bin, which begins near 17 s (FIO_IO_U_PLAT_GROUP_NR).
+    of_bins = CLAT | {"percentile": RANKS | {"99.990000": 2736128}}
+    seconds = {"min": 3 * 10**10, "mean": 4e10, "max": 5 * 10**10, "stddev": 1e9, "N": 100}
+    stalled = seconds | {"percentile": {"50.000000": 17112760320, "99.000000": 17112760320}}
+    for clat in (of_bins, stalled):
+        output = damaged("randread", within="read", clat_ns=clat, lat_ns={})
+        found = table(Fio().parse(workload_of("randread"), output, {}))
+        assert found["clat_max", READ, ""] == clat["max"] / 1e9
 
 
 def test_truncated_output_is_unreadable_with_position_and_its_end_as_evidence() -> None:

@@ -79,6 +79,16 @@ Datenbank,randread,4k,"15,539.0",63.65,16.4
     assert read(english)[0].values == pytest.approx(read(GERMAN)[0].values)
 
 
+def test_a_mean_above_the_maximum_is_a_contradiction_within_what_was_printed() -> None:
+    text = "rw;mean [ms];max [ms]\nread;5.26;5.3\nread;5.34;5.3\nread;5.5;5.3\n"
+    columns = {"rw": "rw", "latency_mean": "mean [ms]", "latency_max": "max [ms]"}
+    rows = read_columns("t.csv", text, ColumnMapping(columns))
+    assert [row.line for row in rows if row.contradiction()] == [4]
+    told = rows[2].contradiction() or {}
+    assert told["reasons"] == ["read: latency: mean 0.0055 is above max 0.0053"]
+    assert told["rules"] == ["latency"]
+
+
 @pytest.mark.parametrize("mark", ["\t", "|", ";", ","])
 def test_the_delimiter_is_found_out(mark: str) -> None:
     text = f"mode{mark}rate\nread{mark}100\n"
@@ -150,6 +160,8 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
             {"rw": "a", "bs": "b", "iops": "c"},
             "t.csv:2:6: '4 Kilo' is not a size",
         ),
+        ("a;b\nread;-1,5\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '-1,5' is below 0"),
+        ("a;b\nread;1e999\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '1e999' is no number"),
         ("", {"rw": "a", "iops": "b"}, "t.csv:1:1: the file is empty"),
         ("a\n1\n", {"colour": "a"}, "there is no field 'colour'; fields are: case, storage"),
         ("a\n1\n", {"iops": "a"}, "which way does iops go? Map direction or rw too, or read_iops"),

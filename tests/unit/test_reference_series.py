@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -152,12 +153,39 @@ def test_json_of_fio_is_a_series_of_its_jobs(tmp_path: Path) -> None:
     assert "x" in library.names()
 
 
+def test_fios_json_is_dated_by_itself_and_not_by_its_file(tmp_path: Path, capsys: Captured) -> None:
+    copied = tmp_path / "copied.json"
+    copied.write_text((GOLDEN / "randread.json").read_text("utf-8"), "utf-8")
+    os.utime(copied, (0, 0))
+    assert run_cli(["import", str(copied), "--state", str(tmp_path)]) == 0
+    assert ReferenceLibrary(tmp_path / "references").get("copied").date == "2026-11-21"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "stamp", ['"timestamp": 0, "timestamp_ms": 1e99,', "", '"timestamp": "x",']
+)
+def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
+    tmp_path: Path, capsys: Captured, stamp: str
+) -> None:
+    made = tmp_path / "made.json"
+    made.write_text(f'{{{stamp} "jobs": [{{}}]}}', "utf-8")
+    os.utime(made, (1_500_000_000, 1_500_000_000))
+    assert run_cli(["import", str(made), "--state", str(tmp_path)]) == 0
+    assert ReferenceLibrary(tmp_path / "references").get("made").date == "2017-07-14"
+    assert "does not say when it was measured; taken: 2017-07-14" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: no table that is known here"),
         ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: cannot be read"),
         ("a.json", "{", r"a.json:1:1: fio's JSON breaks off"),
+        ("a.csv", f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n", "2:1: .*'-5' cannot have been"),
+        ("a.csv", f"{HEADER}\n1,read,4096,,scsi,raw,none,1,nan\n", "2:1: .*'nan' cannot have been"),
+        ("a.csv", "test,metric,value,unit\nread 4k,iops,1,ells\n", "2:1: 'ells' is not known"),
+        ("a.json", '{"jobs":[{"read":{"iops":9,"total_ios":1,"runtime":1000}}]}', "counted 1"),
     ],
 )
 def test_a_file_of_no_known_form_is_told_with_its_place(

@@ -388,3 +388,56 @@ def test_an_ioping_summary_without_a_number_is_unreadable(name: str) -> None:
     del entries[-1]["stat"][name]
     with pytest.raises(OutputUnreadable, match=f"no usable number {name}"):
         ROOMS["ioping"].parse(resolve("ioping", count=101, interval=0), json.dumps(entries), {})
+
+
+# --- numbers that cannot be true ---
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "file", "old", "new", "what"),
+    [
+        ("ioping", {"count": 101}, "read.json", '"avg": 336036', '"avg": 9336036', "above max"),
+        ("ioping", {"count": 101}, "read.json", '"min": 40570', '"min": -1', "min is -1"),
+        ("ioping", {"count": 101}, "read.json", '"max": 6188110', '"max": 6188109', "not between"),
+        ("ioping", {"count": 101}, "read.json", '"count": 100,', '"count": 110,', "listed"),
+        ("ioping", {"count": 101}, "read.json", '"time": 33603594', '"time": 0', "not above 0"),
+        ("ioping", {"count": 101}, "read.json", '"iops": 2975', '"iops": 9975', "IOPS for"),
+        ("ioping", {"count": 101}, "read.json", '"bps": 12189172', '"bps": 22189172', "bytes/s"),
+        ("ioping", {"count": 101}, "read.json", '"mdev": 1012912', '"mdev": 9e9', "stddev"),
+        ("sysbench", {"mode": "rndrw"}, "rndrw.txt", " 0.18\n", "90.18\n", "above max"),
+        ("sysbench", {"mode": "rndrw"}, "rndrw.txt", " 0.05\n", "60.05\n", "above mean"),
+        ("sysbench", {"mode": "rndrw"}, "rndrw.txt", " 3.43\n", "93.43\n", "99 of"),
+        ("sysbench", {"mode": "rndrw"}, "rndrw.txt", "50.74", "90.74", "IOPS x 16384"),
+        ("sysbench", {"mode": "rndrw"}, "rndrw.txt", "6.0074s", "0.0000s", "total time is 0"),
+        ("sysbench", {"mode": "rndrw"}, "rndrw.txt", "3247.27", "3247.2.7", "is no number"),
+        ("bonnie++", {}, "guest.csv", "65712", "-65712", "read is -65712"),
+        ("bonnie++", {}, "guest.csv", "65712", "0", "read is 0"),
+        ("bonnie++", {}, "guest.csv", "65712", "nan", "is no number"),
+        ("bonnie++", {}, "guest.csv", "65712,91", "65712,-91", "read_cpu is -91"),
+        ("hdparm", {}, "buffered.txt", "0.27 seconds", "0.00 seconds", "time is 0"),
+        ("hdparm", {}, "buffered.txt", "236.79", "0.00", "rate is 0"),
+        ("hdparm", {}, "buffered.txt", "236.79", "2.3.6", "is no number"),
+        ("dd", {"rw": "read"}, "read.txt", "0.0597794", "1e999", "is no number"),
+        ("dd", {"rw": "read"}, "read.txt", "0.0597794", "1e", "is no number"),
+        ("dd", {"rw": "read"}, "read.txt", "64+0 records", "65+0 records", r"65\+0 records out"),
+        ("dd", {"rw": "read"}, "read.txt", "67108864", "9" * 5000, "is no number"),
+    ],
+)
+def test_numbers_that_cannot_be_true_are_unreadable(
+    tool: str, options: dict[str, Any], file: str, old: str, new: str, what: str
+) -> None:
+    given = {"sysbench": {"size": "256M"}, "bonnie++": {"size": "64M"}}.get(tool, {})
+    workload = resolve(tool, **given, **options)
+    text = (GOLDEN / tool.rstrip("+") / file).read_text("utf-8")
+    ROOMS[tool].parse(workload, text, {})
+    assert old in text
+    with pytest.raises(OutputUnreadable, match=what):
+        ROOMS[tool].parse(workload, text.replace(old, new), {})
+
+
+def test_sysbench_counts_its_percentile_in_bins_of_equal_ratio() -> None:
+    # sb_logger.c: 1024 bins from 0.001 to 100,000 ms, so that it may be 1 % above the maximum.
+    workload = resolve("sysbench", mode="rndrw", size="256M")
+    text = (GOLDEN / "sysbench" / "rndrw.txt").read_text("utf-8")
+    found = values(ROOMS["sysbench"].parse(workload, text.replace(" 3.43\n", "69.40\n"), {}))
+    assert found["clat_max", "", ""] < found["clat_percentile", "", "99"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ from pvebench.references.reference_series import ReferenceSeries
 @settings_options
 @click.argument("what", nargs=-1)
 @click.option("--name", help="Name of the series; default: the file's.")
-@click.option("--date", help="When it was measured; default: when the file was changed.")
+@click.option(
+    "--date",
+    help="When it was measured; default: as fio's JSON says, else when the file was changed.",
+)
 @click.option(
     "--column",
     "columns",
@@ -119,11 +123,15 @@ def _read(
     if not path.is_file():
         message = f"no such file, and no published table; these are: {', '.join(PUBLISHED)}"
         raise ConfigError([Problem(text, 0, 0, message)])
-    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
     known = PUBLISHED.get(path.stem)
     if known is not None and name is None and mapped is None:
         return read_file(path, name=path.stem, date=date or known[0])
-    series = read_file(path, name=name or path.stem, date=date or changed, mapped=mapped)
+    series = read_file(path, name=name or path.stem, date=date or "", mapped=mapped)
+    if not series.date:
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+        said = f"{path} does not say when it was measured; taken: {changed}, when it was changed"
+        click.echo(f"{said} (--date says another)", err=True)
+        series = replace(series, date=changed)
     library.keep(series)
     return series
 

@@ -1,13 +1,16 @@
 """Do the numbers of a result agree with each other? Each formula is in docs/measurement.md.
 
 The same rules judge our own runs and tables that others published, where a lost decimal point
-or a swapped row shows as a contradiction between the columns.
+or a swapped row shows as a contradiction between the columns. What cannot be true of any set of
+values, such as a mean above the largest, is `impossible`: a parser refuses such output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +27,7 @@ class Doubt(StrEnum):
 
     RATE = "rate"
     SIZE = "size"
+    LATENCY = "latency"
     CPU = "cpu"
     DEVICE_SHARE = "device_share"
     FLUSH_SHARE = "flush_share"
@@ -47,8 +51,8 @@ class Figures:
 
     Attributes:
         size: bytes moved in `seconds`.
-        iops_step, bandwidth_step, seconds_step: one unit of the last printed digit; 0: not
-            rounded.
+        iops_step, bandwidth_step, seconds_step, latency_step: one unit of the last printed digit;
+            0: not rounded.
         in_flight: operations that may be under way at the two ends of the window, and so be
             counted in one of the columns only.
     """
@@ -63,11 +67,14 @@ class Figures:
     bandwidth_step: float = 0.0
     seconds_step: float = 0.0
     in_flight: int = 0
+    latency_mean: float | None = None
+    latency_max: float | None = None
+    latency_step: float = 0.0
 
 
 def contradictions(figures: Figures) -> list[Suspicion]:
-    """Return where IOPS, block size, bandwidth, size and time do not agree."""
-    return [*_rate(figures), *_size(figures)]
+    """Return where IOPS, block size, bandwidth, size, time and latencies do not agree."""
+    return [*_rate(figures), *_size(figures), *_latency(figures)]
 
 
 def _rate(figures: Figures) -> list[Suspicion]:
@@ -105,6 +112,86 @@ def _size(figures: Figures) -> list[Suspicion]:
             f"are {product:.10g} bytes, not {figures.size:.10g}",
         )
     ]
+
+
+def _latency(figures: Figures) -> list[Suspicion]:
+    spread = Spread(
+        what=f"{figures.direction}: latency",
+        mean=figures.latency_mean,
+        maximum=figures.latency_max,
+        step=figures.latency_step,
+    )
+    return [Suspicion(Doubt.LATENCY, text) for text in impossible(spread)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What is said of one set of values, all in one unit; None: nothing.
+
+    Attributes:
+        what: they are, for messages: `read: clat_ns`.
+        percentiles: rank -> value.
+        step: one unit of the last printed digit.
+        bin_share: by which share of itself a percentile may be off, where it comes from bins.
+        bins_end: above it all values are in one bin.
+    """
+
+    what: str
+    minimum: float | None = None
+    mean: float | None = None
+    maximum: float | None = None
+    stddev: float | None = None
+    percentiles: Mapping[float, float] = field(default_factory=dict)
+    step: float = 0.0
+    bin_share: float = 0.0
+    bins_end: float = math.inf
+
+
+def impossible(spread: Spread) -> list[str]:
+    """Return, in words, what cannot be true of any set of values."""
+    return [f"{spread.what}: {text}" for text in (*_values(spread), *_ranks(spread))]
+
+
+def _values(spread: Spread) -> Iterator[str]:
+    """Yield what is wrong with min, mean, max and stddev."""
+    named = (("min", spread.minimum), ("mean", spread.mean), ("max", spread.maximum))
+    known = [(name, value) for name, value in named if value is not None]
+    for name, value in (*known, ("stddev", spread.stddev or 0.0)):
+        if not (math.isfinite(value) and value >= 0):
+            yield f"{name} is {value:.10g}"
+    for (below, low), (above, high) in itertools.pairwise(known):
+        if low > high + spread.step:
+            yield f"{below} {low:.10g} is above {above} {high:.10g}"
+    if spread.stddev is None or spread.minimum is None or spread.maximum is None:
+        return
+    # Popoviciu: none is wider than half of the values at each end. Tools divide by n - 1, which
+    # for two values makes it larger by the root of 2.
+    widest = (spread.maximum - spread.minimum + 2 * spread.step) * math.sqrt(0.5)
+    if spread.stddev > widest + spread.step:
+        yield f"stddev {spread.stddev:.10g} is too wide for min and max"
+
+
+def _ranks(spread: Spread) -> Iterator[str]:
+    """Yield what is wrong with the percentiles."""
+    ordered = sorted(spread.percentiles.items())
+    for rank, value in ordered:
+        if not 0 < rank <= 100:
+            yield f"there is no percentile {rank:.10g}"
+        if not (math.isfinite(value) and value >= 0):
+            yield f"percentile {rank:.10g} is {value:.10g}"
+    for (lower, low), (higher, high) in itertools.pairwise(ordered):
+        if low > high:
+            yield f"percentile {lower:.10g} of {low:.10g} is above {higher:.10g} of {high:.10g}"
+    if not ordered:
+        return
+    (lower, low), (higher, high) = ordered[0], ordered[-1]
+    most, least = spread.maximum, spread.minimum
+    if most is not None and high > (most + spread.step) * (1 + spread.bin_share):
+        yield f"percentile {higher:.10g} of {high:.10g} is above max {most:.10g}"
+    if least is None:
+        return
+    if low < (min(least, spread.bins_end) - spread.step) * (1 - spread.bin_share):
+        yield f"percentile {lower:.10g} of {low:.10g} is below min {least:.10g}"
 
 
 def cpu_out_of_range(

@@ -186,9 +186,12 @@ class _Reader:
 
     def _number(self, cell: TextCell) -> float | None:
         try:
-            return decimal_number(cell.text, self.decimal)
+            value = decimal_number(cell.text, self.decimal)
         except ValueError as error:
             raise complaint(self.file, cell, str(error)) from error
+        if value is not None and value < 0:
+            raise complaint(self.file, cell, f"{cell.text!r} is below 0; nobody measures that")
+        return value
 
     def _direction(self, name: str, known: Mapping[str, TextCell]) -> str:
         side = name.partition("_")[0]
@@ -221,6 +224,9 @@ def _figures(
         iops_step=steps.get(("iops", side), 0.0),
         bandwidth_step=steps.get(("bandwidth", side), 0.0),
         seconds_step=steps.get(("runtime", side), 0.0),
+        latency_mean=values.get(("clat_mean", side)),
+        latency_max=values.get(("clat_max", side)),
+        latency_step=max(steps.get((f"clat_{name}", side), 0.0) for name in ("mean", "max")),
     )
 
 

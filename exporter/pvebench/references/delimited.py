@@ -7,6 +7,7 @@ off its own numbers, never guessed: `1.234` alone may be either, and is asked ab
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,7 +164,10 @@ def decimal_number(text: str, decimal: Decimal) -> float | None:
     digits = digits.translate(_SWAP) if decimal is Decimal.COMMA else digits
     if not _POINT.match(digits):
         raise ValueError(f"{text!r} is no number with a decimal {decimal}")
-    return float(digits.replace(",", "")) * factor
+    value = float(digits.replace(",", "")) * factor
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:50]!r} is beyond all numbers")
+    return value
 
 
 def last_digit_step(text: str, decimal: Decimal) -> float:

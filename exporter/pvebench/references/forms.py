@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -17,11 +18,18 @@ _MB: Final = 1_000_000
 
 
 def number_or_none(text: str) -> float | None:
-    """Return a number; None for an empty field or one that is no single number (`100-400`)."""
+    """Return a number; None for an empty field or one that is no single number (`100-400`).
+
+    Raises:
+        ValueError: nobody can have measured it: it is below 0 or infinite.
+    """
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{text[:50]!r} cannot have been measured")
+    return value
 
 
 def printed_step(text: str) -> float:
@@ -220,7 +228,7 @@ _METRICS: Final = {
 def one_value(line: int, record: PublishedRow) -> ReferenceRow:
     """Read a row of one number: a medium or system, a test, a metric, a value, a unit."""
     test = record["test"]
-    words = test.split()
+    words = test.split() or [""]
     rw = words[0] if words[0] not in ("ioping", "dd", "hdparm") else ""
     factor = MIB if words[0] == "hdparm" else _UNITS[record["unit"]]
     direction = "write" if rw.endswith("write") or words[0] == "dd" else "read"

@@ -21,7 +21,7 @@ from pvebench.model.units import MIB, parse_size
 from pvebench.references.columns import ColumnMapping, read_columns
 from pvebench.references.forms import FORMS, columns_text
 from pvebench.references.reference_series import ReferenceRow, ReferenceSeries
-from pvebench.workloads.fio_json import number, read_report
+from pvebench.workloads.fio_json import Report, number, read_report
 
 PUBLISHED: Final[dict[str, tuple[str, str]]] = {
     "bus-format-2012": ("2012", "QEMU on Fedora 17, guest Ubuntu 12.04; bonnie++ 1.96 and dd"),
@@ -134,11 +134,12 @@ def published(name: str) -> ReferenceSeries:
 
 
 def read_file(
-    path: Path, *, name: str, date: str, mapped: ColumnMapping | None = None
+    path: Path, *, name: str, date: str = "", mapped: ColumnMapping | None = None
 ) -> ReferenceSeries:
     """Return the series in a file of the user's: fio's JSON, or a CSV table.
 
     Args:
+        date: of the measurements; empty: as the file itself says, or empty if it does not.
         mapped: what its columns mean; None: it is fio's JSON, or has one of the known forms.
 
     Raises:
@@ -159,7 +160,7 @@ def _read(
         rows = read_columns(str(path), text, mapped)
         return ReferenceSeries(name=name, date=date, source=str(path), rows=rows)
     if text.lstrip().startswith("{") or path.suffix == ".json":
-        return ReferenceSeries(name=name, date=date, source=str(path), rows=_fio_rows(path, text))
+        return _fio_series(path, text, name, date)
     return _known_form(name, date, str(path), str(path), text)
 
 
@@ -176,19 +177,28 @@ def _known_form(name: str, date: str, source: str, file: str, text: str) -> Refe
         line = reader.line_num
         try:
             rows.append(read_row(line, {key: value or "" for key, value in record.items()}))
-        except (ValueError, KeyError) as error:
+        except KeyError as error:
+            raise ConfigError([Problem(file, line, 1, f"{error} is not known here")]) from error
+        except ValueError as error:
             raise ConfigError([Problem(file, line, 1, f"cannot be read: {error}")]) from error
     return ReferenceSeries(name=name, date=date, source=source, rows=tuple(rows))
 
 
-def _fio_rows(path: Path, text: str) -> tuple[ReferenceRow, ...]:
+def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:
     try:
         report = read_report(text)
     except (OutputUnreadable, ToolFailed) as error:
         raise ConfigError([Problem(str(path), 1, 1, error.reason)]) from error
+    if not date and report.written:
+        date = report.written.date().isoformat()
+    return ReferenceSeries(name=name, date=date, source=str(path), rows=_fio_rows(report))
+
+
+def _fio_rows(report: Report) -> tuple[ReferenceRow, ...]:
     rows = []
     for place, job in enumerate(report.jobs, start=1):
-        options = job.get("job options") or {}
+        given = job.get("job options")
+        options = given if isinstance(given, dict) else {}
         name = str(job.get("jobname", ""))
         values: dict[tuple[str, str], float] = {}
         figures = []

@@ -6,15 +6,17 @@ raw output into samples.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, Field, StrictInt
 
+from pvebench.errors import OutputUnreadable
 from pvebench.fields import Strict, Text
 from pvebench.model.run import Sample
 from pvebench.model.workload import Workload
@@ -91,11 +93,54 @@ class Parsed:
         samples: the numbers.
         intervals: direction -> I/O per second of each whole interval within the window.
         notes: what the reader of the run should know (text before the JSON, missing parts).
+
+    Raises:
+        OutputUnreadable: a number is below 0, infinite or none.
     """
 
     samples: tuple[Sample, ...]
     intervals: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        numbers = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
+        numbers += [(name, value) for name, steps in self.intervals.items() for value in steps]
+        refuse([f"{n} is {v:.10g}" for n, v in numbers if not (math.isfinite(v) and v >= 0)])
+
+
+def refuse(faults: Iterable[str], *, evidence: str = "") -> None:
+    """Refuse a tool's output whose numbers cannot be true.
+
+    Raises:
+        OutputUnreadable: there are `faults`.
+    """
+    found = list(faults)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise OutputUnreadable(
+            f"the tool's numbers cannot be true: {found[0]}{more}",
+            cause="its output was damaged or changed on the way, or another program wrote it",
+            next_step="look at the run's raw output; if the tool did print that, it has a fault",
+            evidence=evidence,
+        )
+
+
+def number_in(text: str) -> float:
+    """Return the number that a tool printed, with a point or a comma.
+
+    Raises:
+        OutputUnreadable: it is none, or infinite.
+    """
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise OutputUnreadable(
+            f"{text[:50]!r} is no number",
+            cause="the tool's output was damaged on the way, or is of another version",
+        )
+    return value
 
 
 class PlayDisk(Protocol):

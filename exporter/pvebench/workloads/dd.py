@@ -29,7 +29,9 @@ from pvebench.workloads.base import (
     Room,
     Target,
     ToolOptions,
+    number_in,
     program,
+    refuse,
     written_to,
 )
 
@@ -150,21 +152,27 @@ class Dd(Room):
                 cause="it was stopped, or could not start",
                 evidence=output[-500:],
             )
-        moved, seconds = int(match["bytes"]), float(match["seconds"].replace(",", "."))
+        moved, seconds = number_in(match["bytes"]), number_in(match["seconds"])
         if not moved or seconds <= 0:
             raise ToolFailed(
                 "dd copied nothing", cause=output.splitlines()[0][:200], evidence=output[-500:]
             )
         direction, bs = workload.directions[0], int(workload.parameters["bs"])
-        partial = [int(found["partial"]) for found in _BLOCKS.finditer(output)]
-        notes = ("dd moved partial blocks",) if any(partial) else ()
+        blocks = list(_BLOCKS.finditer(output))
+        partial = any(number_in(found["partial"]) for found in blocks)
+        notes = ("dd moved partial blocks",) if partial else ()
         operations = moved / bs
+        refuse(
+            f"{found[0]} of {bs} bytes are not {moved:.0f} bytes"
+            for found in blocks[-1:]
+            if not partial and number_in(found["whole"]) * bs != moved
+        )
         return Parsed(
             samples=(
                 Sample("iops", direction, operations / seconds, Unit.IOPS),
                 Sample("bandwidth", direction, moved / seconds, Unit.BYTES_PER_SECOND),
                 Sample("operations", direction, operations, Unit.OPERATIONS),
-                Sample("bytes", direction, float(moved), Unit.BYTES),
+                Sample("bytes", direction, moved, Unit.BYTES),
                 Sample("runtime", direction, seconds, Unit.SECONDS),
                 # One block at a time: what each took on average is what dd "latency" tests mean.
                 Sample("clat_mean", direction, seconds / operations, Unit.SECONDS),

@@ -1,6 +1,9 @@
 """fio's JSON as it comes: found among other text, checked for errors, read without trust.
 
-Latency statistics are of one job, or of several taken together.
+Latency statistics are of one job, or of several taken together. What must hold between the
+numbers is read off fio's `stat.c`: IOPS are operations by run time; `min`, `mean`, `max`, `stddev`
+are of the same values; percentiles are the middles of bins, so that the highest may be a little
+above `max`, and that of a latency beyond the last bin far below `min`.
 """
 
 from __future__ import annotations
@@ -9,16 +12,26 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.model.plausibility import RATE_TOLERANCE, Spread, impossible
+from pvebench.workloads.base import refuse
 
 EVIDENCE_CHARACTERS: Final = 200
 NANOSECONDS: Final = 1e9
 """In a second. Dividing by it keeps 284672 ns at 0.000284672 s; multiplying does not."""
-_PERCENTILE: Final = re.compile(r"\d{1,3}(\.\d+)?\Z")
+BIN_SHARE: Final = 1 / 128
+"""Half of a bin, in what is counted in it: FIO_IO_U_PLAT_BITS is 6."""
+BINS_END: Final = 1 << 34
+"""Nanoseconds that the bins reach to: FIO_IO_U_PLAT_GROUP_NR is 29."""
+_SIDES: Final = ("read", "write", "trim", "sync")
+_KINDS: Final = ("slat_ns", "clat_ns", "lat_ns")
+_PERCENTILE: Final = re.compile(r"\d{1,3}(\.\d{1,20})?\Z", re.ASCII)
+_EARLIEST: Final = datetime(1980, 1, 1, tzinfo=UTC)
 _ERROR_TEXT: Final = re.compile(r"error=(?P<text>[^\n]+)")
 
 
@@ -29,17 +42,19 @@ class Report:
     Attributes:
         jobs: the entries of its `jobs`, one a job or a group.
         said: the text around the JSON; fio's warnings and errors stand there.
+        written: when fio wrote it, by the clock of its machine; None: it does not say.
     """
 
     jobs: tuple[Mapping[str, Any], ...]
     said: str
+    written: datetime | None = None
 
 
 def read_report(output: str) -> Report:
     """Return fio's report in `output`, whatever text stands before and after it.
 
     Raises:
-        OutputUnreadable: no JSON of fio, or not to its end.
+        OutputUnreadable: no JSON of fio, not to its end, or its numbers cannot be true.
         ToolFailed: a job of it ended with an error.
     """
     document, said = _find(output)
@@ -48,7 +63,8 @@ def read_report(output: str) -> Report:
         raise OutputUnreadable("fio's output lists no jobs", evidence=output[-EVIDENCE_CHARACTERS:])
     for job in jobs:
         _check_error(job, said)
-    return Report(tuple(jobs), said)
+        refuse(_faults(job), evidence=output[-EVIDENCE_CHARACTERS:])
+    return Report(tuple(jobs), said, _written(document))
 
 
 def number(container: Any, *path: str) -> float | None:
@@ -62,6 +78,80 @@ def number(container: Any, *path: str) -> float | None:
     except OverflowError:  # an integer beyond any float
         return None
     return value if math.isfinite(value) and value >= 0 else None
+
+
+def _written(document: Mapping[str, Any]) -> datetime | None:
+    seconds = number(document, "timestamp")
+    milliseconds = number(document, "timestamp_ms")
+    if milliseconds is not None:
+        seconds = milliseconds / 1000
+    try:
+        found = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond any calendar
+        return None
+    return found if found and found >= _EARLIEST else None  # a machine without a clock
+
+
+def _faults(job: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what cannot be true of a job's numbers."""
+    for side in _SIDES:
+        block = job.get(side)
+        yield from _rate_faults(side, block)
+        kinds = (
+            {kind: _block(block.get(kind)) for kind in _KINDS} if isinstance(block, dict) else {}
+        )
+        for kind, inner in kinds.items():
+            if inner is not None:
+                yield from _latency_faults(f"{side}: {kind}", inner)
+        clat, lat = kinds.get("clat_ns"), kinds.get("lat_ns")
+        # Both are taken at each completion; lat from an earlier moment.
+        if clat and lat and number(clat, "N") == number(lat, "N"):
+            inner_mean, mean = number(clat, "mean"), number(lat, "mean")
+            if inner_mean is not None and mean is not None and inner_mean > mean + 1:
+                yield f"{side}: clat_ns mean {inner_mean:.10g} is above lat_ns mean {mean:.10g}"
+
+
+def _rate_faults(side: str, block: Any) -> Iterator[str]:
+    iops, operations = number(block, "iops"), number(block, "total_ios")
+    milliseconds = number(block, "runtime")
+    if iops is None or operations is None or not milliseconds:
+        return
+    counted = operations * 1000 / milliseconds
+    if abs(counted - iops) > RATE_TOLERANCE * counted + 1e-6:
+        yield f"{side}: fio says {iops:.10g} IOPS but counted {counted:.10g}"
+
+
+def _block(found: Any) -> dict[str, Any] | None:
+    """Return one of fio's `…lat_ns` objects, unless nothing was counted in it."""
+    return found if isinstance(found, dict) and number(found, "N") else None
+
+
+def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
+    for key in ("min", "mean", "max", "stddev"):
+        if number(block, key) is None:
+            yield f"{what}: {key} is {block.get(key, 'not there')!r:.50}"
+    table = block.get("percentile", {})
+    if not isinstance(table, dict):
+        yield f"{what}: percentile is {table!r:.50}"
+        return
+    for key in table:
+        if not _PERCENTILE.match(key) or number(table, key) is None:
+            yield f"{what}: percentile {key[:50]!r} is {table[key]!r:.50}"
+    yield from impossible(
+        Spread(
+            what=what,
+            minimum=number(block, "min"),
+            mean=number(block, "mean"),
+            maximum=number(block, "max"),
+            stddev=number(block, "stddev"),
+            percentiles={
+                float(key): number(table, key) or 0.0 for key in table if _PERCENTILE.match(key)
+            },
+            step=1.0,  # whole nanoseconds
+            bin_share=BIN_SHARE,
+            bins_end=BINS_END,
+        )
+    )
 
 
 def last_words(said: str) -> str:
@@ -126,7 +216,7 @@ def _check_error(job: Mapping[str, Any], said: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Times in seconds; None where fio gave none.
+    """Times in seconds.
 
     Attributes:
         count: operations behind the figures, never 0.
@@ -135,10 +225,10 @@ class Latency:
     """
 
     count: float
-    mean: float | None
-    minimum: float | None
-    maximum: float | None
-    stddev: float | None
+    mean: float
+    minimum: float
+    maximum: float
+    stddev: float
     percentiles: Mapping[str, float]
     jobs: int
 
@@ -149,39 +239,29 @@ def read_latency(blocks: Iterable[Any]) -> Latency | None:
     Means are weighted by their counts and standard deviations pooled, both exactly.
     Percentiles of several jobs cannot be put together from percentiles: the largest is taken.
     """
-    counted = [block for block in blocks if number(block, "N")]
+    counted = [inner for block in blocks if (inner := _block(block))]
     if not counted:
         return None
-    counts = [number(block, "N") or 0.0 for block in counted]
+    counts, means = _all(counted, "N"), _all(counted, "mean")
     total = sum(counts)
-    means = _all(counted, "mean")
-    minima, maxima = _all(counted, "min"), _all(counted, "max")
-    mean = math.fsum(m * n / total for m, n in zip(means, counts, strict=True)) if means else None
+    mean = math.fsum(m * n / total for m, n in zip(means, counts, strict=True))
     return Latency(
         count=total,
-        mean=_seconds(mean),
-        minimum=_seconds(min(minima, default=None)),
-        maximum=_seconds(max(maxima, default=None)),
-        stddev=_seconds(_pooled(counts, means, _all(counted, "stddev"))),
+        mean=mean / NANOSECONDS,
+        minimum=min(_all(counted, "min")) / NANOSECONDS,
+        maximum=max(_all(counted, "max")) / NANOSECONDS,
+        stddev=_pooled(counts, means, _all(counted, "stddev")) / NANOSECONDS,
         percentiles=_worst(counted),
         jobs=len(counted),
     )
 
 
 def _all(blocks: list[Any], key: str) -> list[float]:
-    """Return the values of `key`, or nothing unless every block has it."""
-    values = [value for block in blocks if (value := number(block, key)) is not None]
-    return values if len(values) == len(blocks) else []
+    return [number(block, key) or 0.0 for block in blocks]
 
 
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / NANOSECONDS
-
-
-def _pooled(counts: list[float], means: list[float], deviations: list[float]) -> float | None:
+def _pooled(counts: list[float], means: list[float], deviations: list[float]) -> float:
     """Return the sample standard deviation of all operations, from those of the groups."""
-    if not means or not deviations:
-        return None
     if len(counts) == 1:
         return deviations[0]
     total = sum(counts)
@@ -190,17 +270,14 @@ def _pooled(counts: list[float], means: list[float], deviations: list[float]) ->
         (n - 1) * s * s + n * (m - mean) * (m - mean)
         for n, m, s in zip(counts, means, deviations, strict=True)
     )
-    return math.sqrt(squares / (total - 1)) if total > 1 and squares >= 0 else None
+    return math.sqrt(squares / (total - 1)) if total > 1 else 0.0
 
 
 def _worst(blocks: list[Any]) -> dict[str, float]:
     worst: dict[str, float] = {}
     for block in blocks:
-        table = block.get("percentile")
-        for key in table if isinstance(table, dict) else ():
-            value = number(table, key)
-            if value is None or not _PERCENTILE.match(key):
-                continue
+        for key in (table := block.get("percentile", {})):
             name = f"{float(key):g}"
-            worst[name] = max(worst.get(name, 0.0), value / NANOSECONDS)
+            value = (number(table, key) or 0.0) / NANOSECONDS
+            worst[name] = max(worst.get(name, 0.0), value)
     return worst

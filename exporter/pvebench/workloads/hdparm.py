@@ -25,7 +25,9 @@ from pvebench.workloads.base import (
     Room,
     Target,
     ToolOptions,
+    number_in,
     program,
+    refuse,
     written_to,
 )
 
@@ -102,8 +104,10 @@ class Hdparm(Room):
             if said:
                 raise ToolFailed(f"hdparm: {said[-1][:200]}", evidence=output[-500:])
             raise OutputUnreadable("hdparm printed no timing", evidence=output[-500:])
-        moved, seconds = _number(match["mib"]) * MIB, _number(match["seconds"])
-        rate = _number(match["rate"]) * (MIB if match["unit"] == "M" else 1024)
+        moved, seconds = number_in(match["mib"]) * MIB, number_in(match["seconds"])
+        rate = number_in(match["rate"]) * (MIB if match["unit"] == "M" else 1024)
+        named = {"size": moved, "time": seconds, "rate": rate}
+        refuse([f"{name} is 0" for name, value in named.items() if not value], evidence=match[0])
         return Parsed(
             samples=(
                 Sample("bandwidth", Direction.READ, rate, Unit.BYTES_PER_SECOND),
@@ -120,7 +124,3 @@ class Hdparm(Room):
         rate = disk.rate("read", bs=MIB, depth=8)
         text = f" Timing disk reads: {3 * rate:.0f} MB in  3.00 seconds = {rate:.2f} MB/sec\n"
         return Played(seconds=3.0, output=output, text=text)
-
-
-def _number(text: str) -> float:
-    return float(text.replace(",", "."))

@@ -11,13 +11,14 @@ import json
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, WithJsonSchema, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import Size
+from pvebench.model.plausibility import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
@@ -30,6 +31,7 @@ from pvebench.workloads.base import (
     Room,
     Target,
     ToolOptions,
+    refuse,
     written_to,
 )
 
@@ -154,8 +156,9 @@ class Ioping(Room):
         times = [
             _numbers(entry["io"], ("time",))["time"] / NANOSECONDS
             for entry in entries
-            if "io" in entry and not entry["io"].get("ignored")
+            if isinstance(entry.get("io"), dict) and not entry["io"].get("ignored")
         ]
+        refuse(_faults(stat, times), evidence=output[-200:])
         direction = workload.directions[0]
         return Parsed(samples=tuple(_samples(direction, stat, times)))
 
@@ -185,7 +188,7 @@ def _play(command: str, output: str, disk: PlayDisk) -> Played:
         "min": min(used),
         "avg": busy / len(used),
         "max": max(used),
-        "mdev": mean * 0.2,
+        "mdev": statistics.pstdev(used),
     }
     pauses = count * int(options["-i"].removesuffix("us")) / 1e6
     text = json.dumps([*entries, {"stat": stat}])
@@ -195,7 +198,7 @@ def _play(command: str, output: str, disk: PlayDisk) -> Played:
 def _entries(output: str) -> list[dict[str, Any]]:
     try:
         entries = json.loads(output)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # digits or brackets without end, too
         raise OutputUnreadable(
             "ioping's JSON breaks off or is damaged",
             cause="it was stopped while writing, or could not start",
@@ -222,6 +225,36 @@ def _numbers(container: Any, wanted: Iterable[str]) -> dict[str, float]:
     if missing:
         raise OutputUnreadable(f"ioping's output has no usable number {', '.join(sorted(missing))}")
     return found
+
+
+def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
+    """Yield what cannot be true: ioping's statistics are of its valid requests, `ioping.c`."""
+    seconds, iops = stat["time"] / NANOSECONDS, stat["iops"]
+    if not all(stat[key] > 0 for key in STATISTICS):
+        yield f"of {', '.join(STATISTICS)} one is not above 0"
+        return
+    if len(times) != stat["count"]:
+        yield f"count is {stat['count']:.10g}, of {len(times)} listed requests"
+    if abs(iops * seconds - stat["count"]) > RATE_TOLERANCE * stat["count"]:
+        yield f"{iops:.10g} IOPS for {seconds:.10g} s are not {stat['count']:.10g} requests"
+    size, bandwidth = stat["size"], stat["bps"]
+    figures = Figures(
+        direction="requests", size=size, bandwidth=bandwidth, bandwidth_step=1, seconds=seconds
+    )
+    yield from (suspicion.text for suspicion in contradictions(figures))
+    low, high = stat.get("min", 0.0), stat.get("max", math.inf)
+    yield from impossible(
+        Spread(
+            what="request time in ns",
+            minimum=stat.get("min"),
+            mean=stat.get("avg"),
+            maximum=stat.get("max"),
+            stddev=stat.get("mdev"),
+            step=1.0,
+        )
+    )
+    if not all(low <= round(time * NANOSECONDS) <= high for time in times):
+        yield f"a request's time is not between min {low:.10g} and max {high:.10g}"
 
 
 def _samples(direction: Direction, stat: dict[str, float], times: list[float]) -> list[Sample]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 import shlex
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import OneOf, Size
+from pvebench.model.plausibility import Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
@@ -31,7 +32,9 @@ from pvebench.workloads.base import (
     Room,
     Target,
     ToolOptions,
+    number_in,
     own_bytes,
+    refuse,
     written_to,
 )
 
@@ -51,6 +54,13 @@ _PREPARE_BYTES_PER_SECOND: Final = 50 * MIB
 MINIMUM_INTERVALS: Final = 3
 MILLISECONDS: Final = 1000
 """In a second."""
+STEP: Final = 0.01
+"""The last digit of rates and latencies."""
+PERCENTILE: Final = {99.0: "99th percentile"}
+BIN_SHARE: Final = 0.01
+"""Half a bin, in what is counted in it: 1024 of equal ratio, as `sb_logger.c` makes them …"""
+BINS_END: Final = 1e5
+"""… up to this many milliseconds."""
 _LINE: Final = re.compile(r"^\s+(?P<name>[\w/, ]+?):\s+(?P<value>[\d.]+)s?$", re.MULTILINE)
 _INTERVAL: Final = re.compile(
     r"^\[ \d+s \] reads: (?P<read>[\d.]+) MiB/s writes: (?P<write>[\d.]+) MiB/s", re.MULTILINE
@@ -222,8 +232,9 @@ def _parse(workload: Workload, output: str) -> Parsed:
         raise ToolFailed(
             f"sysbench: {complaints[0]}", cause=complaints[-1], evidence=output[-1000:]
         )
-    values = {found["name"].strip(): float(found["value"]) for found in _LINE.finditer(output)}
+    values = {found["name"].strip(): number_in(found["value"]) for found in _LINE.finditer(output)}
     seconds = _need(values, "total time", output)
+    refuse(_faults(workload, values, seconds), evidence=output[-500:])
     samples: list[Sample] = []
     intervals = _intervals(workload, output)
     for direction in workload.directions:
@@ -237,6 +248,34 @@ def _parse(workload: Workload, output: str) -> Parsed:
         samples=tuple(samples),
         intervals={str(key): value for key, value in intervals.items()},
         notes=tuple(f"sysbench said: {text}" for text in dict.fromkeys(complaints)),
+    )
+
+
+def _faults(workload: Workload, values: dict[str, float], seconds: float) -> Iterator[str]:
+    """Yield what cannot be true of a report."""
+    if seconds <= 0:
+        yield f"total time is {seconds:.10g} s"
+    for direction, moved in ((Direction.READ, "read, MiB/s"), (Direction.WRITE, "written, MiB/s")):
+        figures = Figures(
+            direction=direction,
+            iops=values.get(f"{direction}s/s"),
+            bandwidth=values[moved] * MIB if moved in values else None,
+            block_bytes=int(workload.parameters["bs"]),
+            iops_step=STEP,
+            bandwidth_step=STEP * MIB,
+        )
+        yield from (suspicion.text for suspicion in contradictions(figures))
+    yield from impossible(
+        Spread(
+            what="latency in ms",
+            minimum=values.get("min"),
+            mean=values.get("avg"),
+            maximum=values.get("max"),
+            percentiles={rank: values[key] for rank, key in PERCENTILE.items() if key in values},
+            step=STEP,
+            bin_share=BIN_SHARE,
+            bins_end=BINS_END,
+        )
     )
 
 
@@ -287,7 +326,7 @@ def _intervals(workload: Workload, output: str) -> dict[Direction, tuple[float, 
     bs = int(workload.parameters["bs"])
     found = list(_INTERVAL.finditer(output))
     return {
-        direction: tuple(float(match[str(direction)]) * MIB / bs for match in found)
+        direction: tuple(number_in(match[str(direction)]) * MIB / bs for match in found)
         for direction in workload.directions
         if found
     }
