@@ -7,6 +7,7 @@ allows; ruamel.yaml, which reads it, raises errors of six kinds over them.
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -190,3 +191,61 @@ def test_brackets_in_a_title_are_printed_as_they_are(
     pack.write_text(QUICK.replace("title: ", "title: '[/x] [bold]' #", 1), "utf-8")
     assert run_cli(["plan", "--pack", str(pack), "--driver", "simulated"]) == 0
     assert "[/x] [bold]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["judge", "import"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "large", "rows", "long"])
+def test_a_table_without_bound_is_one_complaint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, kind: str
+) -> None:
+    table = tmp_path / "table.csv"
+    if kind == "pipe":
+        os.mkfifo(table)
+    elif kind == "device":
+        table = Path("/dev/zero")
+    elif kind == "directory":
+        table.mkdir()
+    elif kind == "large":
+        with table.open("wb") as file:
+            file.truncate(1 << 40)  # a hole: reading it whole would end the machine
+    elif kind == "rows":
+        table.write_text("time,value\n" + "1,2\n" * 200_000)
+    else:
+        table.write_text(f"time,value\n1,{'1' * 200_000}\n")
+    columns = ["--state", str(tmp_path), "--column", "read_iops=value"]
+    assert run_cli([command, str(table), *(columns if command == "import" else [])]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"cannot be read|no such file|more than|larger|is no(t)? CSV", said), said
+    assert len(said) < 2000
+
+
+@pytest.mark.parametrize(
+    ("column", "most"), [("case", "500 cases"), ("environment", "300 environments")]
+)
+def test_a_history_of_too_many_things_is_refused_before_it_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, most: str
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"time,value,{column}\n" + "".join(f"{n},2,{n}\n" for n in range(2000)))
+    assert run_cli(["judge", str(table)]) == 2
+    assert f"has more than {most}" in capsys.readouterr().err
+
+
+def test_a_file_that_is_wrong_in_every_line_is_told_in_short(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("time,value\n" + f"{'x' * 1000},{'9' * 400}\n" * 40_000)
+    assert run_cli(["judge", str(table)]) == 2
+    assert len(capsys.readouterr().err) < 20_000
+
+
+@pytest.mark.parametrize("time", ["99999999999999", "0001-01-01T00:00:00+10:00", "9" * 5000])
+def test_a_time_beyond_the_calendar_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], time: str
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"time,value\n{time},1\n")
+    assert run_cli(["judge", str(table)]) == 2
+    assert "table.csv:2:1: " in (said := capsys.readouterr().err)
+    assert "is not a time" in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,9 +15,17 @@ from pvebench.analysis.case_history import CaseHistory, GoodRun
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.judge import Material
 from pvebench.errors import ConfigError, Problem
+from pvebench.files import read_text
+from pvebench.model.units import MIB
 
 COLUMNS: Final = ("time", "value", "environment", "case")
 """`time` and `value` must be there."""
+MOST_BYTES: Final = 16 * MIB
+MOST_RUNS: Final = 50_000
+MOST_CASES: Final = 500
+MOST_ENVIRONMENTS: Final = 300
+"""Of one file. More of each would take minutes; a run an hour are 8,766 a year."""
+MOST_PROBLEMS: Final = 50
 
 
 def read_csv(path: Path, figure: Figure) -> Material:
@@ -33,6 +43,9 @@ def read_csv(path: Path, figure: Figure) -> Material:
         point = _point(path, line, row, problems)
         if point is not None:
             cases.setdefault(row.get("case") or path.stem, []).append(point)
+        if len(problems) >= MOST_PROBLEMS:
+            break
+    problems += _too_many(path, cases)
     if not problems and not cases:
         problems.append(Problem(str(path), 2, 1, "there are no runs below the header"))
     if problems:
@@ -53,27 +66,38 @@ def read_csv(path: Path, figure: Figure) -> Material:
     return Material(node="", histories=histories, timeline=timeline, facts=facts)
 
 
+def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
+    found = {
+        "runs": (sum(len(points) for points in cases.values()), MOST_RUNS),
+        "cases": (len(cases), MOST_CASES),
+        "environments": (
+            len({point.environment for points in cases.values() for point in points}),
+            MOST_ENVIRONMENTS,
+        ),
+    }
+    for what, (count, most) in found.items():
+        if count > most:
+            message = f"has more than {most} {what}; split it, or leave out the oldest"
+            yield Problem(str(path), 0, 0, message)
+
+
 Row = dict[str, str]
 
 
 def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
     """Yield (line, column -> text); the header must be right."""
     line = 1
+    text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            problems += _header_problems(path, header)
-            if problems:
-                return
-            for cells in reader:
-                line = reader.line_num
-                if any(cell.strip() for cell in cells):
-                    yield line, _row(path, line, header, cells, problems)
-    except OSError as error:
-        problems.append(Problem(str(path), 0, 0, f"cannot be read: {error.strerror}"))
-    except UnicodeDecodeError:
-        problems.append(Problem(str(path), 0, 0, "is not UTF-8 text"))
+        header = [name.strip() for name in next(reader, [])]
+        problems += _header_problems(path, header)
+        if problems:
+            return
+        for cells in itertools.islice(reader, MOST_RUNS + 1):
+            line = reader.line_num
+            if any(cell.strip() for cell in cells):
+                yield line, _row(path, line, header, cells, problems)
     except csv.Error as error:
         problems.append(Problem(str(path), line + 1, 1, f"is not CSV: {error}"))
 
@@ -103,7 +127,7 @@ def _header_problems(path: Path, header: list[str]) -> list[Problem]:
     unknown = [name for name in header if name not in COLUMNS]
     missing = [name for name in COLUMNS[:2] if name not in header]
     known = ", ".join(COLUMNS)
-    found = [f"unknown column {name!r}; known: {known}" for name in unknown]
+    found = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MOST_PROBLEMS]]
     found += [f"missing column {name!r}" for name in missing]
     return [Problem(str(path), 1, 1, message) for message in found]
 
@@ -112,10 +136,10 @@ def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun 
     columns = [int(place) for place in row["\0columns"].split(",")]
     time, value = _time(row.get("time", "")), _value(row.get("value", ""))
     if time is None:
-        text = f"{row.get('time', '')!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
+        text = f"{row.get('time', '')[:50]!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
         problems.append(Problem(str(path), line, columns[0], text))
     if value is None:
-        text = f"{row.get('value', '')!r} is not a positive number"
+        text = f"{row.get('value', '')[:50]!r} is not a positive number"
         problems.append(Problem(str(path), line, columns[1], text))
     if time is None or value is None:
         return None
@@ -124,8 +148,9 @@ def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun 
 
 def _time(text: str) -> float | None:
     try:
-        return float(text) if text.replace(".", "", 1).isdigit() else _iso(text)
-    except ValueError:
+        seconds = float(text) if text.replace(".", "", 1).isdigit() else _iso(text)
+        return datetime.fromtimestamp(seconds, UTC).timestamp()  # beyond any calendar: refused
+    except (ValueError, OverflowError):
         return None
 
 

@@ -17,6 +17,12 @@ from typing import Final, TypeVar
 from pvebench.errors import ConfigError, Problem
 
 DELIMITERS: Final = ";\t,|"
+MOST_ROWS: Final = 10_000
+"""Of a table that people have published; more are somebody's raw log."""
+
+
+_Row = TypeVar("_Row")
+_Place = TypeVar("_Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class DelimitedText:
         reader = csv.reader(self._lines, delimiter=self._delimiter)
         next(reader)
         last = reader.line_num
-        for texts in reader:
+        for texts in bounded(self._file, reader):
             line, last = last + 1, reader.line_num
             if not any(text.strip() for text in texts):
                 continue
@@ -95,6 +101,19 @@ class DelimitedText:
                     for index, (name, text) in enumerate(zip(self._header, texts, strict=True))
                 },
             )
+
+
+def bounded(file: str, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Yield the rows of a table.
+
+    Raises:
+        ConfigError: there are more than MOST_ROWS.
+    """
+    for count, row in enumerate(rows):
+        if count == MOST_ROWS:
+            message = f"has more than {MOST_ROWS} rows; a reference series is a table, not a log"
+            raise ConfigError([Problem(file, 0, 0, message)])
+        yield row
 
 
 def _split(line: str, delimiter: str) -> list[str]:
@@ -120,9 +139,6 @@ def _offset(line: str, index: int, delimiter: str) -> int:
         elif character == delimiter and not quoted:
             index -= 1
     return len(line) + 1 if index == 0 and line else 1
-
-
-_Place = TypeVar("_Place")
 
 
 class Decimal(StrEnum):

@@ -19,6 +19,7 @@ from pvebench.files import read_text
 from pvebench.model.plausibility import Figures
 from pvebench.model.units import MIB, parse_size
 from pvebench.references.columns import ColumnMapping, read_columns
+from pvebench.references.delimited import bounded
 from pvebench.references.forms import FORMS, columns_text
 from pvebench.references.reference_series import ReferenceRow, ReferenceSeries
 from pvebench.workloads.fio_json import Report, number, read_report
@@ -173,7 +174,7 @@ def _known_form(name: str, date: str, source: str, file: str, text: str) -> Refe
         step = "or say what its columns mean: --column iops=HEADER --column rw=HEADER …"
         raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
     rows = []
-    for record in reader:
+    for record in bounded(file, reader):
         line = reader.line_num
         try:
             rows.append(read_row(line, {key: value or "" for key, value in record.items()}))
