@@ -21,7 +21,7 @@ FIRST = Finding(
     names=("a", "b", "c", "d"),
     of=4,
     moves=(MOVE,),
-    differences=(Difference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),
+    came_with=((Difference("kernel", "6.8.12-4-pve", "6.14.8-2-pve"),),),
 )
 SECOND = replace(
     FIRST,
@@ -31,7 +31,7 @@ SECOND = replace(
     names=("e", "f"),
     of=2,
     moves=(replace(MOVE, effect=-0.26, low=-0.3, high=-0.24, cases=2, runs=3),),
-    differences=(Difference("kernel", "6.11.11-2-pve", "6.14.8-2-pve"),),
+    came_with=((Difference("kernel", "6.11.11-2-pve", "6.14.8-2-pve"),),),
 )
 
 
@@ -49,7 +49,7 @@ def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
     other_kernel = (Difference("kernel", "6.8.12-4-pve", "6.17.1-1-pve"),)
     for other in (
         replace(SECOND, moves=further),
-        replace(SECOND, differences=other_kernel),
+        replace(SECOND, came_with=(other_kernel,)),
         replace(SECOND, group=(("bus", "scsi"),)),
         replace(SECOND, known=False),
         replace(SECOND, node="pve1"),

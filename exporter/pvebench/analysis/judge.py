@@ -108,6 +108,7 @@ class Judge:
                 shifts,
                 self._issues,
                 node=material.node,
+                environment_changes=changes,
                 accepted_until=material.accepted_until,
             ),
             levels=performance_index(speeds),

@@ -162,10 +162,29 @@ def change_text(effect: float, figure: Figure) -> str:
 
 
 def _since(finding: Finding) -> str:
-    if finding.differences:
-        return f" with {differences_text(finding.differences)}"
+    if finding.came_with:
+        return f" with {_came_with(finding)}"
     when = datetime.fromtimestamp(finding.time, UTC)
     return f" since {when:%Y-%m-%d %H:%M} UTC"
+
+
+def _came_with(finding: Finding) -> str:
+    """Return what a change came with; of events that no run tells apart, all of them."""
+    texts = [differences_text(event) for event in finding.came_with]
+    if len(texts) == 1:
+        return texts[0]
+    if len(texts) > LISTED:
+        texts[LISTED:] = [f"{len(texts) - LISTED} more"]
+    runs = finding.events_apart
+    count = f"{runs} run{'' if runs == 1 else 's'}"
+    apart = (
+        "with no run between them"
+        if not runs
+        else f"which came {count} apart"
+        if len(texts) == 2
+        else f"which came within {count}"
+    )
+    return f"{', '.join(texts[:-1])} or {texts[-1]}, {apart}"
 
 
 def differences_text(found: Sequence[Difference]) -> str:

@@ -59,6 +59,7 @@ def finding_data(finding: Finding) -> Data:
             {"fact": one.fact, "before": one.before, "after": one.after}
             for one in finding.differences
         ],
+        "separable": len(finding.came_with) < 2,
         "candidates": [
             {"kind": one.happening.kind, "text": one.happening.text, "runs": one.runs}
             for one in finding.candidates

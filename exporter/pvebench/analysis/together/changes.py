@@ -12,10 +12,17 @@ from pvebench.analysis.case_history import CaseStep
 from pvebench.analysis.causes import Candidate, Happening, Match, candidates, gaps, known_issues
 from pvebench.analysis.figures import FIGURES, Figure
 from pvebench.analysis.groups import Group
+from pvebench.analysis.known_times.came_with import CameWith, came_with
 from pvebench.analysis.known_times.event_shift import EventShift
 from pvebench.analysis.known_times.events import Event
 from pvebench.analysis.together.findings import ChangeKind, Finding, Move
-from pvebench.analysis.together.occasions import Changed, Occasion, occasions, together
+from pvebench.analysis.together.occasions import (
+    Changed,
+    Occasion,
+    first_figure,
+    occasions,
+    together,
+)
 from pvebench.analysis.verdict import Verdict, too_good
 from pvebench.model.known_issue import KnownIssue
 
@@ -33,6 +40,7 @@ def find_changes(
     issues: Sequence[KnownIssue],
     *,
     node: str,
+    environment_changes: Sequence[Event] = (),
     accepted_until: Mapping[str, float],
 ) -> tuple[Finding, ...]:
     """Return every confirmed change, the newest first.
@@ -40,6 +48,7 @@ def find_changes(
     Args:
         verdicts: of all cases and figures.
         shifts: what every event did to every figure.
+        environment_changes: of the node, oldest first, before those close together were made one.
         accepted_until: case -> time up to which its changes have been accepted.
     """
     events = {event.time: event for event, _, _ in shifts}
@@ -47,7 +56,15 @@ def find_changes(
     for occasion in occasions(verdicts):
         event = events.get(occasion.time) if occasion.known else None
         found += [
-            _finding(occasion, event, group, members, verdicts, shifts, issues)
+            _finding(
+                occasion,
+                _came_with(event, members, environment_changes),
+                group,
+                members,
+                verdicts,
+                shifts,
+                issues,
+            )
             for (group, _), members in together(occasion.changed, verdicts).items()
         ]
     accepted = [replace(_accepted(one, accepted_until), node=node) for one in found]
@@ -58,7 +75,7 @@ def find_changes(
 
 def _finding(
     occasion: Occasion,
-    event: Event | None,
+    came: CameWith | None,
     group: Group | None,
     members: list[Changed],
     verdicts: Sequence[Verdict],
@@ -66,24 +83,25 @@ def _finding(
     issues: Sequence[KnownIssue],
 ) -> Finding:
     # What events did to groups says nothing of a change that came at another time.
-    at = math.nan if event is None else occasion.time
+    at = math.nan if came is None else occasion.time
     moves = moves_of(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
     courses = [course(*one) for one in members if one[0].history.figure is moves[0].figure]
     suspicious = [one.reason for one in courses if one.reason]
     matches: tuple[Match, ...] = ()
-    if event is not None:
+    if came is not None:
         matches = known_issues(
             issues,
-            event.before,
-            event.after,
+            came.events[0].before,
+            came.events[-1].after,
             {move.figure.name: move.effect for move in moves},
             [history.labels for history in histories.values()],
         )
     return Finding(
-        time=occasion.time,
+        # What came with one event alone is told at its time.
+        time=came.events[0].time if came is not None and len(came.events) == 1 else occasion.time,
         node="",
-        known=event is not None,
+        known=came is not None,
         slow=occasion.slow,
         kind=_kind(moves, suspicious=bool(suspicious)),
         group=group,
@@ -92,14 +110,30 @@ def _finding(
         names=tuple(history.name for history in histories.values()),
         of=_sharing(group, verdicts, moves[0].figure),
         moves=moves,
-        differences=event.differences if event is not None else (),
-        candidates=() if event is not None or occasion.slow else _near(members[0], shifts),
+        came_with=tuple(event.differences for event in came.events) if came is not None else (),
+        events_apart=came.runs if came is not None else 0,
+        candidates=() if came is not None or occasion.slow else _near(members[0], shifts),
         issues=matches,
         reason=suspicious[0] if suspicious else "",
         over=most([one.over for one in courses]),
         until=max((one.until for one in courses), default=0.0),
         back=most([one.back for one in courses]),
     )
+
+
+def _came_with(
+    event: Event | None, members: Sequence[Changed], environment_changes: Sequence[Event]
+) -> CameWith | None:
+    """Return the events that may have brought a change; None: at its time nothing is known."""
+    if event is None:
+        return None
+    figure = FIGURES[first_figure(members)]
+    moved = [
+        (verdict.history, step, (*verdict.accepted, *verdict.steps))
+        for verdict, step in members
+        if verdict.history.figure is figure
+    ]
+    return came_with(moved, event, environment_changes)
 
 
 def _kind(moves: Sequence[Move], *, suspicious: bool) -> ChangeKind:

@@ -49,7 +49,9 @@ class Finding:
         names: of the cases, for people.
         of: how many judged cases share the group.
         moves: the figures that moved, the most telling first.
-        differences: between the environments, the likeliest to matter first.
+        came_with: what differs at each event that it may have come with, the oldest first, each
+            the likeliest to matter first; of more than one it cannot be told which.
+        events_apart: runs between the first and the last of those events.
         candidates: what happened near a change at an unknown time.
         issues: known ones that fit.
         reason: why a gain is suspicious.
@@ -69,7 +71,8 @@ class Finding:
     names: tuple[str, ...]
     of: int
     moves: tuple[Move, ...]
-    differences: tuple[Difference, ...]
+    came_with: tuple[tuple[Difference, ...], ...] = ()
+    events_apart: int = 0
     candidates: tuple[Candidate, ...] = ()
     issues: tuple[Match, ...] = ()
     reason: str = ""
@@ -78,6 +81,11 @@ class Finding:
     over: bool = False
     until: float = 0.0
     back: bool = False
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """All that differs at the events that it may have come with."""
+        return tuple(one for event in self.came_with for one in event)
 
     @property
     def regression(self) -> bool:
@@ -109,7 +117,10 @@ def _same(one: Finding, other: Finding) -> bool:
 
 def _marks(one: Finding) -> tuple[object, ...]:
     """Return what must be equal: which versions came, not from which they came."""
-    came = {(difference.fact, difference.after) for difference in one.differences}
+    came = tuple(
+        frozenset((difference.fact, difference.after) for difference in event)
+        for event in one.came_with
+    )
     return one.known, one.kind, one.group, one.all_but, came, one.over, one.back, one.accepted
 
 

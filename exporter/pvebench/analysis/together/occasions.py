@@ -100,18 +100,19 @@ def _join_everything(found: dict[Named, list[Changed]], *, worse: bool) -> None:
 
 
 def _as_far(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
-    name = _first_figure(others)
+    name = first_figure(others)
     effects = [
         statistics.median(
             [step.effect for verdict, step in pairs if verdict.history.figure.name == name]
         )
         for pairs in (some, others)
-        if _first_figure(pairs) == name
+        if first_figure(pairs) == name
     ]
     return len(effects) == 2 and abs(effects[0]) < FURTHER * abs(effects[1])
 
 
-def _first_figure(pairs: Sequence[Changed]) -> str:
+def first_figure(pairs: Sequence[Changed]) -> str:
+    """Return the name of the most telling figure that moved."""
     return min((verdict.history.figure.name for verdict, _ in pairs), key=list(FIGURES).index)
 
 
