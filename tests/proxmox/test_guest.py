@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from pve.site import MACHINE, QuickClock, Site
-from pvebench.drivers.proxmox.agent import AgentGuest
+from pvebench.drivers.proxmox.agent import LAUNCH, AgentGuest
 from pvebench.errors import GuestSilent, HypervisorGone, OutputUnreadable, ToolFailed
 from pvebench.model.ports import Completed
 
@@ -18,11 +21,12 @@ def guest(both: Site) -> AgentGuest:
 
 
 def wait(guest: AgentGuest, pid: int) -> Completed:
-    while True:
+    for _ in range(600):
         done = guest.poll(pid)
         if done is not None:
             return done
         QuickClock().sleep(1.0)
+    pytest.fail("the job does not tell its end")
 
 
 def test_a_program_gets_its_words_unchanged(guest: AgentGuest) -> None:
@@ -72,6 +76,16 @@ def test_a_long_program_can_be_ended_by_its_pid(guest: AgentGuest) -> None:
     pid = guest.start(["/bin/sleep", "60"])
     assert guest.run(["/bin/kill", str(pid)]).exit_code == 0
     assert wait(guest, pid).exit_code == 128 + 15
+
+
+def test_a_job_that_is_ended_before_its_program_runs_tells_its_end(tmp_path: Path) -> None:
+    early = tmp_path / "mkdir"
+    early.write_text('#!/bin/sh\nkill "$PPID"\nexec /bin/mkdir "$@"\n', "ascii")
+    early.chmod(0o755)
+    words = [str(tmp_path / "job"), "-", "--", "--", "/bin/sleep", "60"]
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["/bin/sh", "-c", LAUNCH, "sh", *words], env=path, check=True, timeout=30)
+    assert (tmp_path / "job/all").read_bytes().splitlines()[1] == b"143"
 
 
 def test_a_jobs_end_survives_lost_answers(both: Site, guest: AgentGuest) -> None:

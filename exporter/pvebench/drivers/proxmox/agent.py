@@ -41,8 +41,9 @@ _STARTED_SECONDS: Final = 10.0
 _FIRST_POLL, _LONGEST_POLL = 0.3, 3.0
 """Every agent call holds one of the node's three API workers: the longer a job takes, the rarer."""
 
-_LAUNCH: Final = """\
-d=$1 work=$2; shift 2
+LAUNCH: Final = """\
+d=$1 work=$2 tool= ended=; shift 2
+trap 'ended=yes; [ -z "$tool" ] || kill "$tool"' TERM
 [ "$work" = - ] && work=$d || rm -rf "$work"
 mkdir -p "$d" "$work" || exit 1
 echo $$ >"$d/pid.new"; mv "$d/pid.new" "$d/pid"
@@ -51,9 +52,9 @@ results=
 while [ "$1" != -- ]; do results="$results $1"; shift; done; shift
 exec >/dev/null 2>&1
 "$@" >"$d/out" 2>"$d/err" </dev/null & tool=$!
-trap 'kill "$tool"' TERM
+[ -n "$ended" ] || wait "$tool"
+while [ -n "$ended" ] && kill "$tool"; do sleep 0.2; done
 wait "$tool"; code=$?
-while kill -0 "$tool"; do wait "$tool"; code=$?; done
 echo "$code" >"$d/code"
 number=0
 for file in "$d/code" "$d/out" "$d/err" $results; do
@@ -65,7 +66,8 @@ mv "$d/all.new" "$d/all"
 """Script for /bin/sh: write files, run a program, put all that came of it into one file.
 
 Words: directory of the job, work directory to be emptied (or `-`), path and content of each
-file, `--`, paths of results (without blanks), `--`, the program. A TERM is passed on to it.
+file, `--`, paths of results (without blanks), `--`, the program. A TERM is passed on to it, also one
+that comes before it has started, and again: what was just forked has the shell's trap as yet.
 """
 
 
@@ -206,7 +208,7 @@ class AgentGuest:
         self._count += 1
         place = f"{JOBS}/job-{self._count}"
         words = [*_words(files or {}), "--", *results, "--", *argv]
-        command = ["/bin/sh", "-c", _LAUNCH, "sh", place, work or "-", *words]
+        command = ["/bin/sh", "-c", LAUNCH, "sh", place, work or "-", *words]
         try:
             pid = self._exec(command, "")
         except OutcomeUnknown:
@@ -332,7 +334,7 @@ def _words(files: Mapping[str, bytes]) -> list[str]:
 
 
 def _parts(text: bytes) -> dict[int, bytes]:
-    """Return the files, by their numbers, that `_LAUNCH` puts into one.
+    """Return the files, by their numbers, that `LAUNCH` puts into one.
 
     Raises:
         OutputUnreadable: it is not that.
