@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Judge, Material
 from pvebench.analysis.together.findings import Finding
@@ -80,7 +80,7 @@ def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
             noise = rng.normal(0, NOISE.get(name, 0.03), BEFORE + AFTER)
             values = 100.0 * np.exp(noise)
             values[BEFORE:] *= effect(issue, name, labels)
-            points = tuple(
+            points = GoodRuns(
                 GoodRun(86400.0 * run + place, "old" if run < BEFORE else "new", float(value))
                 for run, value in enumerate(values)
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.fleets import fleet, labels_1350
 from judging.series import KINDS
-from pvebench.analysis.case_history import CaseHistory, GoodRun
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.known_times.event_shift import judge_event
 from pvebench.analysis.unknown_times import LevelScan
@@ -42,7 +42,7 @@ def an_upgrade(rng: np.random.Generator, runs: int = 120, after: int = 3) -> flo
             name=str(row),
             figure=FIGURES["throughput"],
             labels=own,
-            points=tuple(
+            points=GoodRuns(
                 GoodRun(1e3 * run, "old" if run < runs - after else "new", float(value))
                 for run, value in enumerate(values[row])
             ),

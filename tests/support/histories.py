@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Material
 
@@ -55,7 +55,7 @@ def histories(
     for place, own in enumerate(labels if labels is not None else fleet_labels()):
         for name in figures:
             level = 10_000.0 if FIGURES[name].more_is_better else 0.001
-            points = tuple(
+            points = GoodRuns(
                 GoodRun(
                     time=DAY * (run + 1) + place,
                     environment="old" if run < changed_at else "new",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.analysis.case_history import CaseHistory
+from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.verdict import VerdictState, as_ratio
@@ -303,7 +303,7 @@ def test_a_step_is_no_creep_however_large() -> None:
 def test_what_creeps_within_a_day_may_be_the_day_and_is_not_told() -> None:
     slow = histories(creeping(0.001, **ONE), labels=[ONE], runs=240, changed_at=1000)
     hourly = [
-        replace(one, points=tuple(replace(p, time=p.time / 240) for p in one.points))
+        replace(one, points=GoodRuns(replace(p, time=p.time / 240) for p in one.points))
         for one in slow
     ]
     assert states(judge(hourly)) == {"same": 1}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, overload
 
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.groups import Group
+
+if TYPE_CHECKING:
+    from pvebench.analysis.levels.robust import Matrix
 
 LEAST_BASELINE: Final = 4
 """Runs that something can be compared with; of so few only large changes can be told."""
@@ -29,6 +32,54 @@ class GoodRun:
     time: float
     environment: str
     value: float
+
+
+class GoodRuns(Sequence[GoodRun]):
+    """Good runs of one case and figure in the order of time, cut and read again and again.
+
+    Their times and logarithms are taken once, and handed on to what is cut from them.
+
+    Raises:
+        ValueError: they are in another order.
+    """
+
+    __slots__ = ("_logs", "_runs", "times")
+
+    def __init__(self, runs: Iterable[GoodRun] = ()) -> None:
+        self._runs = tuple(runs)
+        self.times: tuple[float, ...] = tuple(run.time for run in self._runs)
+        """When they ended."""
+        self._logs: tuple[Figure, Matrix] | None = None
+        if any(one > other for one, other in pairwise(self.times)):
+            raise ValueError("the runs of a history are not in the order of time")
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[GoodRun]:
+        return iter(self._runs)
+
+    @overload
+    def __getitem__(self, place: int) -> GoodRun: ...
+    @overload
+    def __getitem__(self, place: slice) -> GoodRuns: ...
+    def __getitem__(self, place: int | slice) -> GoodRun | GoodRuns:
+        if isinstance(place, int):
+            return self._runs[place]
+        cut = GoodRuns.__new__(GoodRuns)
+        cut._runs, cut.times = self._runs[place], self.times[place]  # noqa: SLF001 # one of us
+        cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001
+        return cut
+
+    def logs(self, figure: Figure) -> Matrix:
+        """Return [runs] logarithms of the values, plus for better; not to be written to."""
+        import numpy as np
+
+        if self._logs is None or self._logs[0] is not figure:
+            values = np.array([run.value for run in self._runs], dtype=float)
+            logs = np.log(np.maximum(values, figure.floor))
+            self._logs = figure, logs if figure.more_is_better else -logs
+        return self._logs[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +105,25 @@ class CaseHistory:
     name: str
     figure: Figure
     labels: Mapping[str, str]
-    points: tuple[GoodRun, ...]
+    points: GoodRuns
     direction: str = ""
     ceiling: float | None = None
     levelled: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
-        times = [point.time for point in self.points]
-        if times != sorted(times):
-            raise ValueError(f"the runs of {self.case} are not in the order of time")
+        if not isinstance(self.labels, MappingProxyType):
+            object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
 
-    def logs(self) -> list[float]:
-        """Return the runs as logarithms, plus for better, with known steps levelled out."""
-        return [
-            oriented(point.value, self.figure)
-            + sum(effect for time, effect in self.levelled if point.time < time)
-            for point in self.points
-        ]
+    def logs(self) -> Matrix:
+        """Return [runs] logarithms, plus for better, with known steps levelled out."""
+        found = self.points.logs(self.figure).copy()
+        for time, effect in self.levelled:
+            found[: self.split(time)] += effect
+        return found
 
     def times(self) -> tuple[float, ...]:
         """Return when the runs ended."""
-        return tuple(point.time for point in self.points)
+        return self.points.times
 
     def since(self, start: float) -> CaseHistory:
         """Return the history without the runs before the time `start`."""
@@ -89,7 +137,7 @@ class CaseHistory:
 
     def split(self, at: float) -> int:
         """Return how many runs there are before the time `at`."""
-        return bisect_left(self.points, at, key=lambda point: point.time)
+        return bisect_left(self.points.times, at)
 
     def runs_between(self, one: float, other: float) -> int:
         """Return how many runs lie between two times, in either order."""
@@ -119,9 +167,3 @@ class CaseStep:
     group: Group | None = None
     slow: bool = False
     mode: bool = False
-
-
-def oriented(value: float, figure: Figure) -> float:
-    """Return the logarithm of `value`, with plus for better."""
-    sign = 1.0 if figure.more_is_better else -1.0
-    return sign * math.log(max(value, figure.floor))

@@ -111,7 +111,7 @@ class Judge:
                 environment_changes=changes,
                 accepted_until=material.accepted_until,
             ),
-            levels=performance_index(speeds),
+            levels=performance_index(speeds, self._memory.levels),
             judged_until=material.timeline[-1][0] if material.timeline else 0.0,
         )
 
@@ -236,20 +236,31 @@ class FigureSteps:
             strictness=self._strictness,
         )
         return [
-            conclude(
-                history,
-                self._told(history, creeps.get(history.case)),
-                self._last.get(history.case),
-                doubtful=self._doubtful.get(history.case),
-                creep=creeps.get(history.case),
-                accepted_until=accepted_until.get(history.of, -math.inf),
-                cut_reason=reason,
+            self._verdict(
+                history, creeps.get(history.case), accepted_until.get(history.of, -math.inf), reason
             )
             for history in self._histories
         ]
 
-    def _told(self, history: CaseHistory, creep: CaseStep | None) -> Sequence[CaseStep]:
-        return sized(history, without_explained(self._steps[history.case], creep))
+    def _verdict(
+        self, history: CaseHistory, creep: CaseStep | None, accepted: float, reason: str
+    ) -> Verdict:
+        case = history.case
+        steps = tuple(without_explained(self._steps[case], creep))
+        last, doubtful = self._last.get(case), self._doubtful.get(case)
+        return self._memory.verdict(
+            history,
+            (steps, last, doubtful, creep, accepted, reason),
+            lambda: conclude(
+                history,
+                sized(history, steps),
+                last,
+                doubtful=doubtful,
+                creep=creep,
+                accepted_until=accepted,
+                cut_reason=reason,
+            ),
+        )
 
 
 def _begun_before(

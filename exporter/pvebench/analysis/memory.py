@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
@@ -15,8 +15,10 @@ from pvebench.analysis.known_times.event_shift import (
     rungs_of,
     upheld,
 )
+from pvebench.analysis.levels.performance_index import Levels, levels_by_environment
 from pvebench.analysis.slow_change import Trend, slow_trend
 from pvebench.analysis.unknown_times import ChangePoint, LevelScan, Scanned
+from pvebench.analysis.verdict import Verdict
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class Memory:
         self._scans: dict[tuple[str, str], _Seen] = {}
         self._events: dict[tuple[str, float, int, str], tuple[object, EventShift]] = {}
         self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
+        self._levels: dict[str, tuple[object, Levels]] = {}
+        self._verdicts: dict[tuple[str, str], tuple[object, Verdict]] = {}
 
     def scan(self, history: CaseHistory) -> Moved:
         """Return the steps that are found without knowing of events.
@@ -52,7 +56,7 @@ class Memory:
         """
         key = (history.figure.name, history.case)
         seen = self._scans.get(key)
-        first = history.points[0].time if history.points else 0.0
+        first, _ = _extent(history)
         if (
             seen is None
             or (seen.first, seen.levelled) != (first, history.levelled)
@@ -69,13 +73,34 @@ class Memory:
 
     def trend(self, history: CaseHistory, least: int) -> Trend | None:
         """Return the slow trend of a history's newest runs, at least `least` of them."""
-        first = history.points[0].time if history.points else 0.0
         key = (history.figure.name, history.case, len(history.levelled))
-        state = (first, len(history.points), history.levelled)
+        state = (_extent(history), history.levelled)
         known = self._trends.get(key)
         if known is None or known[0] != state:
             known = self._trends[key] = (state, slow_trend(history.logs(), least=least))
         return known[1]
+
+    def levels(self, history: CaseHistory) -> Levels:
+        """Return what a case reached in each environment."""
+        state = _extent(history)
+        known = self._levels.get(history.case)
+        if known is None or known[0] != state:
+            known = self._levels[history.case] = (state, levels_by_environment(history))
+        return known[1]
+
+    def verdict(
+        self, history: CaseHistory, known: object, conclude: Callable[[], Verdict]
+    ) -> Verdict:
+        """Return the verdict on a history; that of last time while neither has changed.
+
+        Args:
+            known: all that it follows from beside the runs.
+        """
+        key, state = (history.figure.name, history.case), (_extent(history), known)
+        kept = self._verdicts.get(key)
+        if kept is None or kept[0] != state:
+            kept = self._verdicts[key] = (state, conclude())
+        return kept[1]
 
     def event(
         self,
@@ -110,6 +135,11 @@ class Memory:
             shift = judge_event(cut, at, until=math.inf, strictness=strictness)
             known = self._events[place] = (state, shift)
         return known[1]
+
+
+def _extent(history: CaseHistory) -> tuple[float, int]:
+    """Return what tells whether a history has changed: its first run, and how many there are."""
+    return history.points[0].time if history.points else 0.0, len(history.points)
 
 
 def _moved(found: Scanned, history: CaseHistory) -> Moved:

@@ -54,7 +54,7 @@ class Trend:
 TrendOf = Callable[[CaseHistory, int], Trend | None]
 
 
-def slow_trend(values: Sequence[float], *, least: int = WINDOWS[0]) -> Trend | None:
+def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> Trend | None:
     """Return the clearest creep of the newest runs; None if there are too few of them.
 
     A line through the medians of equal parts of a window, held against their scatter about

@@ -13,7 +13,7 @@ from pvebench.analysis.levels.cleaned import Cleaned, middles
 from pvebench.analysis.levels.robust import MAD_TO_SIGMA
 
 if TYPE_CHECKING:
-    from pvebench.analysis.levels.robust import Matrix, Places
+    from pvebench.analysis.levels.robust import Flags, Matrix, Places
 
 BLOCKS: Final = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 40, 48, 56, 64, 72)
 WINDOW: Final = 80
@@ -55,34 +55,54 @@ class Shifted:
     effect: Matrix
     apart: Matrix
 
+    def take(
+        self, own: tuple[Matrix, Matrix, Matrix], now: Places, size: int, better: Flags
+    ) -> None:
+        """Take over what blocks of one size, which end with the runs `now`, show better."""
+        place = now[better]
+        for mine, part in zip((self.score, self.effect, self.apart), own, strict=True):
+            mine[place] = part[better]
+        self.block[place] = size
 
-def shifted(clean: Cleaned, start: int, least: Places | int) -> Shifted:
-    """Return the clearest shifts within the stretch that begins at `start`.
+
+def _none(count: int) -> Shifted:
+    import numpy as np
+
+    score, effect, apart = np.zeros((3, count))
+    return Shifted(score, np.zeros(count, dtype=int), effect, apart)
+
+
+def shifted(clean: Cleaned, before: Before, start: int, least: Places) -> tuple[Shifted, Shifted]:
+    """Return the clearest shifts in the stretch from `start` on: by any block, by long ones only.
 
     Args:
-        least: [runs] or one number: newest runs that a block must have.
+        least: [runs]: newest runs that a long block has at least.
     """
     import numpy as np
 
     count = len(clean.runs)
-    before, scale = _before(clean, start)
-    sums = _Sums(clean, before, scale)
-    score, effect, apart = np.zeros(count), np.zeros(count), np.zeros(count)
-    block = np.zeros(count, dtype=int)
+    sums = _Sums(clean, before)
+    early, late = _none(count), _none(count)
     for size in BLOCKS:
         if start + LEAST + size > count:
             break
         now = np.arange(start + LEAST + size - 1, count)
         own = _of_block(sums, now, size, start)
-        better = (own[0] > score[now]) & (np.broadcast_to(least, count)[now] <= size)
-        place = now[better]
-        score[place], effect[place], apart[place] = (part[better] for part in own)
-        block[place] = size
-    return Shifted(score, block, effect, apart)
+        early.take(own, now, size, own[0] > early.score[now])
+        late.take(own, now, size, (own[0] > late.score[now]) & (least[now] <= size))
+    return early, late
 
 
-def _before(clean: Cleaned, start: int) -> tuple[Matrix, Matrix]:
-    """Return level and scale of the newest runs before each, within the stretch."""
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Level and scale of the newest runs before each, within a stretch; [runs]."""
+
+    level: Matrix
+    scale: Matrix
+
+
+def before_each(clean: Cleaned, start: int) -> Before:
+    """Return what the runs of the stretch that begins at `start` are held against."""
     import numpy as np
 
     runs = clean.runs[start:]
@@ -99,15 +119,16 @@ def _before(clean: Cleaned, start: int) -> tuple[Matrix, Matrix]:
         part[LEAST:] = part[LEAST - 1 : -1].copy()
     head = clean.runs[:start]
     scale = np.concatenate([np.ones_like(head), scale])
-    return np.concatenate([head, level]), np.maximum(scale, 0.3 * clean.scale)
+    return Before(np.concatenate([head, level]), np.maximum(scale, 0.3 * clean.scale))
 
 
 class _Sums:
     """Running sums over a history: of a level's runs, cut; of a block's, as they are."""
 
-    def __init__(self, clean: Cleaned, level: Matrix, scale: Matrix) -> None:
+    def __init__(self, clean: Cleaned, before: Before) -> None:
         import numpy as np
 
+        level, scale = before.level, before.scale
         zero = clean.runs[-1]
         away = np.clip(clean.runs - level, -CUT * scale, CUT * scale)
         self.scale = scale
@@ -162,7 +183,7 @@ def _of_block(sums: _Sums, now: Places, size: int, start: int) -> tuple[Matrix, 
     return score, effect, np.abs(effect) / np.sqrt(variance)
 
 
-def longest_strays(clean: Cleaned, start: int, recent: int) -> Places:
+def longest_strays(clean: Cleaned, before: Before, recent: int) -> Places:
     """Return for each run how long the level had been left, the longest of `recent` runs.
 
     Only what came back counts: whatever left the level for so long by itself is this case's
@@ -170,10 +191,9 @@ def longest_strays(clean: Cleaned, start: int, recent: int) -> Places:
     """
     import numpy as np
 
-    level, scale = _before(clean, start)
     side, length, inside = 0.0, 0, 0
     ended = np.zeros(len(clean.runs), dtype=int)
-    for run, away in enumerate(((clean.runs - level) / scale).tolist()):
+    for run, away in enumerate(((clean.runs - before.level) / before.scale).tolist()):
         if side:
             length += 1
             inside = 0 if away * side > BACK else inside + 1

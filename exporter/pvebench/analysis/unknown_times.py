@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pvebench.analysis.hours import first_days, without_hours
 from pvebench.analysis.levels.cleaned import Cleaned, cleaned
 from pvebench.analysis.levels.robust import two_sided
-from pvebench.analysis.stretch import LEAST, WINDOW, Shifted, longest_strays, shifted
+from pvebench.analysis.stretch import LEAST, WINDOW, Shifted, before_each, longest_strays, shifted
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -88,7 +88,7 @@ class LevelScan:
         times: when they ended, seconds; empty: hours do not count.
     """
 
-    def __init__(self, values: Sequence[float], times: Sequence[float] = ()) -> None:
+    def __init__(self, values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> None:
         self._values, self._times = values, times
 
     def detect(self) -> Scanned:
@@ -129,10 +129,10 @@ class LevelScan:
             return None
         clean = cleaned(self._levelled(steps))
         start = steps[-1].index if steps else 0
-        longest = longest_strays(clean, start, RECENT)
+        before = before_each(clean, start)
+        longest = longest_strays(clean, before, RECENT)
         after = np.clip(longest + 2, LEAST_AFTER, MOST_AFTER)
-        sure = shifted(clean, start, after)
-        early = shifted(clean, start, 0)
+        early, sure = shifted(clean, before, start, after)
         past, last = _Past(clean, start, steps), len(self._values) - 1
         worth = (sure.score >= SURE) | (early.score >= (SURE_BACK if steps else SURE))
         worth[last] = early.score[last] >= DOUBT

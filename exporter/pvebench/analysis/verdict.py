@@ -212,7 +212,7 @@ def _baseline(
     end = steps[0].time if steps else math.inf
     if creep is not None and not steps:
         return list(history.since(creep.time).points[: creep.runs // PARTS])
-    return [point for point in history.points if start <= point.time < end]
+    return list(history.points[history.split(start) : history.split(end)])
 
 
 def _without(history: CaseHistory, cut_reason: str) -> Verdict:
@@ -280,10 +280,9 @@ def alike(before: Sequence[float], after: Sequence[float]) -> list[int]:
 
 
 def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
-    import numpy as np
 
     known = [(history.split(step.time), step.effect) for step in steps]
-    return without_hours(np.array(history.logs()), history.times(), known)
+    return without_hours(history.logs(), history.times(), known)
 
 
 def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
@@ -354,7 +353,7 @@ def modes_text(history: CaseHistory, mode: CaseStep) -> str:
     """Return the two levels of a case and their shares: `two levels, 11 % apart: ...`."""
     import numpy as np
 
-    logs = np.array(history.logs()[-MODES:])
+    logs = history.logs()[-MODES:]
     at = history.split(mode.time) - len(history.points) + len(logs)
     now = float(np.median(logs[max(0, at) :]))
     other = now - mode.effect

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.judge import Material
 from pvebench.errors import ConfigError, Problem
@@ -57,7 +57,7 @@ def read_csv(path: Path, figure: Figure) -> Material:
             name=name,
             figure=figure,
             labels={},
-            points=tuple(sorted(points, key=lambda point: point.time)),
+            points=GoodRuns(sorted(points, key=lambda point: point.time)),
         )
         for name, points in cases.items()
     ]

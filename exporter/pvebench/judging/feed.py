@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeVar
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Material
 from pvebench.judging.figures import METRICS, figures_of, shared_labels
@@ -16,6 +17,8 @@ from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
 from pvebench.results import DefinitionChange, Results
 from pvebench.store import Decision, RunNumbers
+
+T = TypeVar("T")
 
 MOST_POINTS: Final = 1000
 """Newest runs of a case that are kept at least."""
@@ -31,10 +34,47 @@ class _Measured:
     ok: bool
 
 
+class _Series:
+    """One figure of a case, oldest first."""
+
+    def __init__(self) -> None:
+        self._measured: list[_Measured] = []
+        self._counting: tuple[float, GoodRuns] | None = None
+
+    def add(self, one: _Measured) -> None:
+        """Take over a run."""
+        self._counting = None
+        _put(self._measured, one, _by_time)
+        if len(self._measured) >= 2 * MOST_POINTS:
+            # Not at every run: a history that begins elsewhere is judged from its beginning.
+            del self._measured[:-MOST_POINTS]
+
+    def counting(self, since: float) -> GoodRuns:
+        """Return the runs that count, since a moment; the same ones until there are more.
+
+        Noisy runs and those that were not steady are never a baseline alone: they count beside
+        as many `ok` ones as make a baseline, and not before.
+        """
+        if self._counting is None or self._counting[0] != since:
+            present = [one for one in self._measured if one.point.time >= since]
+            enough = sum(one.ok for one in present) >= ENOUGH_OK
+            counting = GoodRuns(one.point for one in present if one.ok or enough)
+            self._counting = since, counting
+        return self._counting[1]
+
+
 @dataclass(slots=True)
 class _Case:
     definition: Definition
-    series: dict[tuple[str, str], list[_Measured]] = field(default_factory=dict)
+    series: dict[tuple[str, str], _Series] = field(default_factory=dict)
+
+
+def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
+    """Insert it in order; most come last, which a search would not know."""
+    if not ordered or key(ordered[-1]) <= key(one):
+        ordered.append(one)
+    else:
+        insort(ordered, one, key=key)
 
 
 def _by_time(one: _Measured) -> float:
@@ -84,9 +124,9 @@ class Feed:
         # A run is in the database before the results have been told of it: that one is next.
         known = self._results.now.version
         new = self._results.store.numbers(METRICS, after=self.newest_run)
-        return self.take([run for run in new if run.run <= known])
+        return self.take(run for run in new if run.run <= known)
 
-    def take(self, new: Sequence[RunNumbers], *, until: float = math.inf) -> bool:
+    def take(self, new: Iterable[RunNumbers], *, until: float = math.inf) -> bool:
         """Take over runs; tell whether there was anything, runs or decisions.
 
         Args:
@@ -96,12 +136,14 @@ class Feed:
         decided = decisions.count() != len(self._decisions)
         if decided:
             self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
-        # Nothing is read below: a database that fails must not cost the runs their judging.
+        # A database that fails in the middle costs no run its judging: the rest is read next time.
+        more = False
         for run in new:
+            more = True
             if self._environments is None or run.environment in self._environments:
                 self._add(run)
             self.newest_run = max(self.newest_run, run.run)
-        return bool(new) or decided
+        return more or decided
 
     def _add(self, run: RunNumbers) -> None:
         case = self._cases.get(run.case_key)
@@ -109,13 +151,13 @@ class Feed:
             definition = self._results.now.cases[run.case_key].definition
             case = self._cases[run.case_key] = _Case(definition)
         for name, direction, value in figures_of(run.values, case.definition.tool):
-            points = case.series.setdefault((name, direction), [])
+            series = case.series.get((name, direction))
+            if series is None:
+                series = case.series[name, direction] = _Series()
             good = GoodRun(run.finished, run.environment, value)
-            insort(points, _Measured(good, run.outcome is Outcome.OK), key=_by_time)
-            if len(points) >= 2 * MOST_POINTS:
-                # Not at every run: a history that begins elsewhere is judged from its beginning.
-                del points[:-MOST_POINTS]
-        insort(self._timeline.setdefault(run.node, []), (run.finished, run.environment))
+            series.add(_Measured(good, run.outcome is Outcome.OK))
+        timeline = self._timeline.setdefault(run.node, [])
+        _put(timeline, (run.finished, run.environment), itemgetter(0))
 
     def material(self, node: str) -> Material:
         """Return what is known of a node, with the decisions taken into account.
@@ -165,18 +207,7 @@ def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:
             figure=FIGURES[figure],
             labels=shared,
             direction=direction,
-            points=_counting(points, since),
+            points=series.counting(since),
         )
-        for (figure, direction), points in case.series.items()
+        for (figure, direction), series in case.series.items()
     ]
-
-
-def _counting(points: Sequence[_Measured], since: float) -> tuple[GoodRun, ...]:
-    """Return the points that count, since a moment.
-
-    Noisy runs and those that were not steady are never a baseline alone: they count beside as
-    many `ok` ones as make a baseline, and not before.
-    """
-    present = [one for one in points if one.point.time >= since]
-    enough = sum(one.ok for one in present) >= ENOUGH_OK
-    return tuple(one.point for one in present if one.ok or enough)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ from pvebench.store.tables import (
 )
 from pvebench.store.writing import month
 
+_ROWS: Final = 10_000
+"""Of a history that are in memory at once."""
 _DIRECTIONS: Final = frozenset(map(str, Direction))
 
 
@@ -132,8 +134,8 @@ class StoredResults:
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
 
-    def numbers(self, metrics: Collection[str], *, after: int = 0) -> list[RunNumbers]:
-        """Return the good runs with a number above `after`, in the order of their numbers.
+    def numbers(self, metrics: Collection[str], *, after: int = 0) -> Iterator[RunNumbers]:
+        """Yield the good runs with a number above `after`, in the order of their numbers.
 
         Args:
             metrics: which of their numbers; runs that have none of them are absent.
@@ -152,15 +154,17 @@ class StoredResults:
             .where(runs.c.id > after, runs.c.outcome.in_(GOOD), samples.c.metric.in_(metrics))
             .order_by(runs.c.id)
         )
-        found: list[RunNumbers] = []
+        run: RunNumbers | None = None
         with reading(self._engine) as connection:
-            for number, key, node, finished, digest, outcome, *sample in connection.execute(query):
-                if not found or found[-1].run != number:
+            rows = connection.execute(query, execution_options={"yield_per": _ROWS})
+            for number, key, node, finished, digest, outcome, *name, value in rows:
+                if run is None or run.run != number:
+                    if run is not None:
+                        yield run
                     run = RunNumbers(number, key, node, finished, digest, Outcome(outcome), {})
-                    found.append(run)
-                metric, direction, part, value = sample
-                found[-1].values[metric, direction, part] = value
-        return found
+                run.values[tuple(name)] = value
+        if run is not None:
+            yield run
 
     def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
         """Return the environments as mappings of the table's columns, oldest first."""

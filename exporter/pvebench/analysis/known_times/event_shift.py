@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, GoodRuns
 from pvebench.analysis.groups import Group
 from pvebench.analysis.hours import like_hours, spread_out, without_hours
 from pvebench.analysis.known_times.fleet import (
@@ -123,7 +123,8 @@ def like_with_like(history: CaseHistory, at: float) -> CaseHistory:
     kept = like_hours(known, after)
     if len(kept) == len(after):
         return history
-    points = (*history.points[:split], *(history.points[split + number] for number in kept))
+    kept_runs = (history.points[split + number] for number in kept)
+    points = GoodRuns((*history.points[:split], *kept_runs))
     return replace(history, points=points)
 
 
@@ -131,7 +132,7 @@ def _compared(history: CaseHistory, split: int) -> Matrix:
     """Return the runs as logarithms without what their hours do."""
     import numpy as np
 
-    logs = np.array(history.logs())
+    logs = history.logs()
     if not 0 < split < len(logs):
         return logs
     shift = float(np.median(logs[split:]) - np.median(logs[max(0, split - LEVEL) : split]))
@@ -280,7 +281,7 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
         return None
     clock = max(able, key=lambda index: splits[index])
     first = max(0, splits[clock] - MOST_BEFORE)
-    ticks = np.array([point.time for point in histories[clock].points[first : splits[clock]]])
+    ticks = np.array(histories[clock].times()[first : splits[clock]])
     rows, before = [], []
     logs = {index: _compared(histories[index], splits[index]) for index in able}
     for index in able:
@@ -298,11 +299,11 @@ def _by_round(history: CaseHistory, logs: Matrix, split: int, ticks: Matrix) -> 
     """Return one value a round, or None if too many rounds are without one."""
     import numpy as np
 
-    first = bisect_left(history.points, ticks[0], hi=split, key=lambda point: point.time)
+    first = bisect_left(history.times(), ticks[0], hi=split)
     values = logs[first:split]
     if len(values) == len(ticks):
         return values
-    times = np.array([point.time for point in history.points[first:split]])
+    times = np.array(history.times()[first:split])
     rounds = np.clip(np.searchsorted(ticks, times, side="right") - 1, 0, None)
     known = np.unique(rounds)
     if len(known) < (1 - MOST_MISSING) * len(ticks):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pvebench.analysis.case_history import CaseHistory
+
+Levels = Mapping[str, tuple[float, int, float]]
+"""Environment -> (median logarithm, runs, time of the first) of one case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +34,11 @@ class EnvironmentLevel:
     start: float
 
 
-def levels_by_environment(history: CaseHistory) -> dict[str, tuple[float, int, float]]:
-    """Return environment -> (median logarithm, runs, time of the first), in the order of time."""
+def levels_by_environment(history: CaseHistory) -> Levels:
+    """Return what a case reached in each environment, in the order of time."""
     values: dict[str, list[float]] = {}
     starts: dict[str, float] = {}
-    for point, value in zip(history.points, history.logs(), strict=True):
+    for point, value in zip(history.points, history.logs().tolist(), strict=True):
         values.setdefault(point.environment, []).append(value)
         starts.setdefault(point.environment, point.time)
     return {
@@ -43,23 +46,24 @@ def levels_by_environment(history: CaseHistory) -> dict[str, tuple[float, int, f
     }
 
 
-def performance_index(histories: Sequence[CaseHistory]) -> tuple[EnvironmentLevel, ...]:
+def performance_index(
+    histories: Sequence[CaseHistory],
+    levels_of: Callable[[CaseHistory], Levels] = levels_by_environment,
+) -> tuple[EnvironmentLevel, ...]:
     """Return the levels of every storage in every environment, oldest first.
 
     A case counts against its own first environment, as far as the index stood there: one that
     is measured only since the third environment does not pretend to know the first.
     """
-    storages: dict[str, list[Mapping[str, tuple[float, int, float]]]] = {}
+    storages: dict[str, list[Levels]] = {}
     for history in histories:
         storage = history.labels.get("storage", "")
-        storages.setdefault(storage, []).append(levels_by_environment(history))
+        storages.setdefault(storage, []).append(levels_of(history))
     found = [level for name, cases in storages.items() for level in _of_storage(name, cases)]
     return tuple(sorted(found, key=lambda level: (level.start, level.storage)))
 
 
-def _of_storage(
-    storage: str, cases: Sequence[Mapping[str, tuple[float, int, float]]]
-) -> list[EnvironmentLevel]:
+def _of_storage(storage: str, cases: Sequence[Levels]) -> list[EnvironmentLevel]:
     starts: dict[str, float] = {}
     for case in cases:
         for name, (_, _, start) in case.items():
@@ -82,9 +86,7 @@ def _of_storage(
     return found
 
 
-def _chained(
-    cases: Sequence[Mapping[str, tuple[float, int, float]]], name: str, logs: Mapping[str, float]
-) -> float:
+def _chained(cases: Sequence[Levels], name: str, logs: Mapping[str, float]) -> float:
     """Return the mean log index of the cases in one environment, given those before it."""
     shifts = []
     for case in cases:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
     Places = NDArray[np.int_]
+    Flags = NDArray[np.bool_]
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation of a normal distribution, inverted."""

@@ -66,8 +66,8 @@ mv "$d/all.new" "$d/all"
 """Script for /bin/sh: write files, run a program, put all that came of it into one file.
 
 Words: directory of the job, work directory to be emptied (or `-`), path and content of each
-file, `--`, paths of results (without blanks), `--`, the program. A TERM is passed on to it, also one
-that comes before it has started, and again: what was just forked has the shell's trap as yet.
+file, `--`, paths of results (without blanks), `--`, the program. A TERM is passed on to it, also
+one that comes before it has started, and again: what was just forked has the shell's trap as yet.
 """
 
 
