@@ -160,6 +160,47 @@ def test_a_selection_that_matches_nothing_is_told(tmp_path: Path, capsys: Captur
     assert "no case matches --only and --skip" in capsys.readouterr().err
 
 
+def scaled(command: click.Command, name: str) -> list[str]:
+    if isinstance(command, click.Group):
+        parts = [
+            (name, command.get_command(click.Context(command), name))
+            for name in command.list_commands(click.Context(command))
+        ]
+        return [found for part, one in parts if one for found in scaled(one, part)]
+    return [name] if any(one.name == "scale" for one in command.params) else []
+
+
+def test_only_what_plans_a_cycle_has_a_scale() -> None:
+    assert scaled(cli, "") == ["check", "openmetrics", "plan", "run", "serve"]
+
+
+@pytest.mark.parametrize("command", [["results"], ["results", "--csv", "-"], ["report"]])
+def test_a_pack_of_which_there_is_no_run_is_told(
+    tmp_path: Path, capsys: Captured, command: list[str]
+) -> None:
+    state = ["--state", str(tmp_path / "state")]
+    pack = write_pack(tmp_path, SMALL)
+    assert run_cli(["run", "--driver", "simulated", *state, "--pack", str(pack)]) == 0
+    assert run_cli([*command, *state, "--pack", "nonsense"]) == 5
+    assert "there is no run of a pack 'nonsense'" in capsys.readouterr().err
+
+
+def test_simulated_results_are_told_with_the_driver_that_goes_on_with_them(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    state = ["--state", str(tmp_path / "state")]
+    pack = write_pack(tmp_path, SMALL)
+    assert run_cli(["run", "--driver", "simulated", *state, "--pack", str(pack)]) == 0
+    assert run_cli(["undo", *state]) == 5
+    assert "--driver simulated" in capsys.readouterr().err
+    assert run_cli(["undo", *state, "--driver", "simulated"]) == 0
+
+
+def test_a_complaint_about_no_place_names_none(capsys: Captured) -> None:
+    assert run_cli(["plan", "--pack", str(QUICK), "--only", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("pvebench: command line: no case matches")
+
+
 def test_a_scale_that_is_none_is_refused(capsys: Captured) -> None:
     assert run_cli(["plan", "--pack", str(QUICK), "--scale", "0"]) == 2
     assert "--scale" in capsys.readouterr().err

@@ -21,9 +21,8 @@ _ABORT_SECONDS: Final = 180.0
 
 @click.command()
 @settings_options
-def abort(scale: float, **options: Any) -> None:
+def abort(**options: Any) -> None:
     """End the instance that uses the state directory now, in mid-run, and leave nothing behind."""
-    del scale
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
     who = state.holder()

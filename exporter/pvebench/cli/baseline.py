@@ -51,7 +51,7 @@ def reset(cases: str, reason: str, **options: Any) -> None:
 @settings_options
 def show(**options: Any) -> None:
     """List what was decided."""
-    with results_of(_settings(options)) as store:
+    with results_of(read_settings(**options)) as store:
         decisions = store.decisions.all()
     for one in decisions:
         click.echo(
@@ -62,18 +62,13 @@ def show(**options: Any) -> None:
         click.echo("nothing was decided")
 
 
-def _settings(options: dict[str, Any]) -> Any:
-    options.pop("scale")  # of the packs, which baselines do not depend on
-    return read_settings(**options)
-
-
 def _decide(kind: DecisionKind, cases: str, reason: str, options: dict[str, Any]) -> None:
     """Keep a decision about the runs so far.
 
     Raises:
         StoreError: no run, or no case, is concerned.
     """
-    with results_of(_settings(options)) as store:
+    with results_of(read_settings(**options)) as store:
         newest = store.runs(limit=1)
         if not newest:
             raise StoreError("there is no run yet", next_step="measure first: pvebench run")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pvebench.cli.options import json_option, read_settings, settings_options
+from pvebench.cli.options import json_option, read_settings, scale_option, settings_options
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import Finding, attempt
@@ -21,6 +21,7 @@ from pvebench.service.choice import assignments
 
 @click.command()
 @settings_options
+@scale_option
 @json_option
 def check(as_json: bool, scale: float, **options: Any) -> None:
     """Check settings, packs, tools, space and accelerator; change nothing."""

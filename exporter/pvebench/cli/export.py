@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 import click
 
 from pvebench.cli.looking import results_of
-from pvebench.cli.options import PATH, read_settings, settings_options
+from pvebench.cli.options import PATH, read_settings, scale_option, settings_options
 from pvebench.config import Settings
 from pvebench.metrics.history import STEP_SECONDS, Told, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
@@ -33,6 +33,7 @@ def export() -> None:
 
 @export.command()
 @settings_options
+@scale_option
 @click.option("--from", "start", type=MOMENT, help="First moment, UTC; default: the first run.")
 @click.option("--to", "end", type=MOMENT, help="Moment to stop before, UTC; default: now.")
 @click.option(

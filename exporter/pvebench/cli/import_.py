@@ -50,12 +50,7 @@ from pvebench.references.reference_series import ReferenceSeries
 )
 @json_option
 def import_(
-    what: tuple[str, ...],
-    name: str | None,
-    date: str | None,
-    as_json: bool,
-    scale: float,
-    **options: Any,
+    what: tuple[str, ...], name: str | None, date: str | None, as_json: bool, **options: Any
 ) -> None:
     """Bring tables of others as reference series, and print the rows that contradict themselves.
 
@@ -65,7 +60,6 @@ def import_(
     A CSV table of any form is read with --column, such as --column iops=IOPS --column rw=Pattern
     --column "bandwidth=Throughput (MB/s)".
     """
-    del scale  # an option of every command with settings
     mapped = _mapped(options.pop("columns"), options.pop("units"), options.pop("decimal"))
     if mapped is not None and not what:
         raise click.UsageError("--column says what the columns of a file mean; name the file")

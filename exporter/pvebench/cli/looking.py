@@ -14,7 +14,7 @@ from pvebench.config import Settings, load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.references.library import PUBLISHED, ReferenceLibrary
 from pvebench.references.reference_series import ReferenceSeries
-from pvebench.store import Store
+from pvebench.store import Store, StoredRun
 
 SCENARIOS: Final = Path("scenarios")
 PUBLISHED_WORD: Final = "published"
@@ -96,3 +96,18 @@ def results_of(settings: Settings) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def runs_of(store: Store, pack: Chosen) -> list[StoredRun]:
+    """Return the runs of the pack that is chosen, newest first; of all if none is.
+
+    Raises:
+        StoreError: it has none.
+    """
+    runs = store.runs(limit=ALL_RUNS, pack=pack.name or None)
+    if pack.name and not runs:
+        raise StoreError(
+            f"there is no run of a pack {pack.name!r}",
+            next_step="`pvebench packs` lists those that can be measured",
+        )
+    return runs

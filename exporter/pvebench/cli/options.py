@@ -19,12 +19,6 @@ DEFAULT_PACK = Path("scenarios/quick.yaml")
 
 _SETTINGS = (
     click.option(
-        "--scale",
-        type=click.FloatRange(0, 100, min_open=True),
-        default=1.0,
-        help="Multiply the packs' sizes and times.",
-    ),
-    click.option(
         "--pack",
         "packs",
         type=PATH,
@@ -44,10 +38,19 @@ _SETTINGS = (
 
 
 def settings_options(command: F) -> F:
-    """Add --config, --state, --node, --driver, --pack and --scale."""
+    """Add --config, --state, --node, --driver and --pack."""
     for option in _SETTINGS:
         command = option(command)
     return command
+
+
+scale_option = click.option(
+    "--scale",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=1.0,
+    help="Multiply the packs' sizes and times.",
+)
+"""For commands that plan, measure, or show what a measured plan meant."""
 
 
 def selection_options(command: F) -> F:

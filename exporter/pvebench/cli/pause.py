@@ -13,9 +13,8 @@ from pvebench.store import StateDirectory
 @click.command()
 @click.option("--reason", default="paused by hand", show_default=True, help="Shown while it lasts.")
 @settings_options
-def pause(reason: str, scale: float, **options: Any) -> None:
+def pause(reason: str, **options: Any) -> None:
     """Measure nothing more until `resume`; the present run is ended first."""
-    del scale
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
     state.pause(" ".join(reason.split()) or "paused by hand")

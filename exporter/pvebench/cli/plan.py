@@ -12,7 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from pvebench.cli.console import make_console
-from pvebench.cli.options import json_option, read_settings, selection_options, settings_options
+from pvebench.cli.options import (
+    json_option,
+    read_settings,
+    scale_option,
+    selection_options,
+    settings_options,
+)
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.plan import Assignment, LeftOut, Plan, make_plan
 from pvebench.service.choice import assignments
@@ -23,6 +29,7 @@ SHOWN_OF_A_REASON: Final = 5
 
 @click.command()
 @settings_options
+@scale_option
 @selection_options
 @json_option
 def plan(

@@ -16,13 +16,12 @@ from pvebench.store import Removal, StateDirectory
 @click.command()
 @settings_options
 @click.option("--apply", "write", is_flag=True, help="Remove it; else only say what would go.")
-def prune(write: bool, scale: float, **options: Any) -> None:
+def prune(write: bool, **options: Any) -> None:
     """Tell what is older than keep_evidence and keep_runs allow; remove it with --apply.
 
     A running instance does so by itself once a day, unless it would be a large part of the
     history at once.
     """
-    del scale  # an option of every command with settings; nothing is measured here
     settings = read_settings(**options)
     ages = {"evidence_seconds": settings.keep_evidence, "runs_seconds": settings.keep_runs}
     with ExitStack() as stack:

@@ -55,12 +55,11 @@ class Tally:
 @settings_options
 @click.option("--tool", type=click.Choice(sorted(ROOMS)), help="Only runs of this tool.")
 @click.option("--apply", "write", is_flag=True, help="Write it; else only say what would change.")
-def reparse(tool: str | None, write: bool, scale: float, **options: Any) -> None:
+def reparse(tool: str | None, write: bool, **options: Any) -> None:
     """Read the raw output of stored runs again, all or those of one --pack; mend their numbers.
 
     Only what comes from a tool's output changes, and what follows from it.
     """
-    del scale  # of the packs, which results do not depend on
     settings = read_settings(**options)
     pack = chosen_pack(options["packs"]).name or None
     tally = Tally()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pvebench.cli.looking import ALL_RUNS, chosen_pack, relative_option, results_of, series_beside
+from pvebench.cli.looking import chosen_pack, relative_option, results_of, runs_of, series_beside
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.errors import NotWritable
 from pvebench.report.html import Subject, report_html
@@ -29,16 +29,13 @@ from pvebench.report.html import Subject, report_html
     help="Show a reference series beside: 'published', or the name of an imported one.",
 )
 @relative_option
-def report(
-    output: Path, beside: str | None, relative_to: str | None, scale: float, **options: Any
-) -> None:
+def report(output: Path, beside: str | None, relative_to: str | None, **options: Any) -> None:
     """Write all results, or those of one --pack, as one self-contained HTML file."""
-    del scale  # of the packs, which results do not depend on
     settings = read_settings(**options)
     pack = chosen_pack(options["packs"])
     series = series_beside(settings, pack, beside)
     with results_of(settings) as store:
-        runs = store.runs(limit=ALL_RUNS, pack=pack.name or None)
+        runs = runs_of(store, pack)
         subject = Subject(
             title=pack.title or (f"Pack {pack.name}" if pack.name else "All results"),
             source=pack.source,

@@ -17,9 +17,8 @@ from pvebench.store import restore as put_back
 @click.command()
 @click.argument("copy", type=PATH, required=False)
 @settings_options
-def restore(copy: Path | None, scale: float, **options: Any) -> None:
+def restore(copy: Path | None, **options: Any) -> None:
     """List the copies of the database; put COPY in its place. What was there is kept."""
-    del scale  # an option of every command with settings; nothing is measured here
     settings = read_settings(**options)
     state = StateDirectory(settings.state.absolute(), exclusive=False)
     if copy is None:

@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from pvebench.cli.console import make_console
-from pvebench.cli.looking import ALL_RUNS, chosen_pack, relative_option, results_of, series_beside
+from pvebench.cli.looking import chosen_pack, relative_option, results_of, runs_of, series_beside
 from pvebench.cli.options import PATH, json_option, read_settings, settings_options
 from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
@@ -41,9 +41,8 @@ from pvebench.web.api import run_data
 )
 @relative_option
 @json_option
-def results(number: int | None, as_json: bool, scale: float, **options: Any) -> None:
+def results(number: int | None, as_json: bool, **options: Any) -> None:
     """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
-    del scale  # of the packs, which results do not depend on
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings = read_settings(**options)
     pack = chosen_pack(options["packs"])
@@ -53,12 +52,12 @@ def results(number: int | None, as_json: bool, scale: float, **options: Any) -> 
             return
         if view.as_table:
             series = series_beside(settings, pack, view.beside)
-            runs = view.chosen(store.runs(limit=ALL_RUNS, pack=pack.name or None))
+            runs = view.chosen(runs_of(store, pack))
             rows = result_rows(runs, series, view.relative_to or pack.relative_to)
             _show_table(rows, view, as_json=as_json)
             return
         if pack.name or view.pass_number:
-            runs = view.chosen(store.runs(limit=ALL_RUNS, pack=pack.name or None))
+            runs = view.chosen(runs_of(store, pack))
             found = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
             found = found[: view.limit]
         else:

@@ -12,8 +12,7 @@ from pvebench.store import StateDirectory
 
 @click.command()
 @settings_options
-def resume(scale: float, **options: Any) -> None:
+def resume(**options: Any) -> None:
     """End a pause."""
-    del scale
     state = StateDirectory(read_settings(**options).state, exclusive=False)
     click.echo("it goes on" if state.resume() else "there was no pause")

@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from pvebench.cli.measuring import measure_shown
-from pvebench.cli.options import selection_options, settings_options
+from pvebench.cli.options import scale_option, selection_options, settings_options
 
 
 @click.command()
 @settings_options
+@scale_option
 @selection_options
 @click.option(
     "--cycles", type=click.IntRange(min=1), default=1, show_default=True, help="How many cycles."

@@ -17,19 +17,19 @@ from pvebench.service.sites import opened_store
 @click.option("--remove", "vmids", type=int, multiple=True, help="VM to remove; may be repeated.")
 @json_option
 @settings_options
-def sweep(vmids: tuple[int, ...], as_json: bool, scale: float, **options: Any) -> None:
+def sweep(vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
     """List VMs on the cluster that some pvebench made and nobody looks after; remove those named.
 
     What a crash leaves is removed by the next start with the same state directory. This is for
     what is left when that directory is lost.
     """
-    del scale
     settings = read_settings(**options)
     sweeper = engine_of(settings.driver).sweeper(settings)
     if sweeper is None:
         raise MachineError(
-            "sweep looks at a cluster, and the driver is not proxmox",
-            next_step="in the lab, pvebench undo removes what a crash left",
+            f"sweep looks at a cluster, and driver {settings.driver} has none",
+            next_step="name the cluster's settings (--config); what a crash left here, pvebench "
+            "undo removes",
         )
     with opened_store(settings) as (_, store):
         found = sweeper.find(store.journal)

@@ -13,9 +13,8 @@ from pvebench.service.sites import opened_store
 
 @click.command()
 @settings_options
-def undo(scale: float, **options: Any) -> None:
+def undo(**options: Any) -> None:
     """Undo what a process left that was killed; nothing else. Every start does so by itself."""
-    del scale  # an option of every command with settings; nothing is measured here
     settings = read_settings(**options)
     with opened_store(settings) as (_, store):
         lines = engine_of(settings.driver).undo(settings, store.journal)

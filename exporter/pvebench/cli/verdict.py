@@ -41,7 +41,6 @@ def verdict(
     only_significant: bool,
     strict: bool,
     form: str,
-    scale: float,
     **options: Any,
 ) -> None:
     """Tell whether anything got slower, and what it comes from.
@@ -49,7 +48,6 @@ def verdict(
     Ends with 1 if something is confirmed slower or suspiciously faster and nobody has
     accepted it; with --strict with 10 where nothing did, but of some it cannot be told.
     """
-    del scale  # of the packs, which verdicts do not depend on
     settings = read_settings(**options)
     issues = load_known_issues(*settings.known_issues)
     with results_of(settings) as store:

@@ -82,9 +82,10 @@ class Store(StoredResults):
             held = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
         if held != kind:
             self.close()
+            other = "--driver simulated" if held == "simulated" else "a driver that measures"
             raise StoreMixed(
                 f"{self.path} holds {held} results; {kind} ones must not be mixed with them",
-                next_step="use another state directory (--state)",
+                next_step=f"use another state directory (--state), or {other} with this one",
             )
 
     def begin_cycle(self, uid: str, *, node: str, pack: str, tier: str, planned: int) -> None:
