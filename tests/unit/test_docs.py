@@ -9,6 +9,7 @@ import pytest
 
 from pvebench import errors
 from pvebench.cli.main import COMMANDS
+from pvebench.cli.verdict_text import CANNOT_TELL
 from pvebench.config import load_pack, load_settings
 from pvebench.config.options import Options
 from pvebench.workloads import ROOMS
@@ -55,7 +56,8 @@ def test_every_command_is_explained(command: str) -> None:
 
 def exit_codes() -> set[int]:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    return {kind.exit_code for kind in kinds if issubclass(kind, errors.PvebenchError)}
+    found = {kind.exit_code for kind in kinds if issubclass(kind, errors.PvebenchError)}
+    return found | {CANNOT_TELL}
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -68,8 +70,20 @@ def pages() -> list[Path]:
     return [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as GitHub makes anchors of them."""
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
-def test_every_link_leads_to_a_file_of_the_repository(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text("utf-8"))
-    missing = [link for link in links if not (page.parent / link).exists()]
+def test_every_link_leads_to_a_file_of_the_repository_and_a_heading_in_it(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|mailto:)([^)]+)", page.read_text("utf-8"))
+    missing = []
+    for link in links:
+        name, _, anchor = link.partition("#")
+        path = page.parent / name if name else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            missing.append(link)
     assert missing == []
