@@ -204,6 +204,17 @@ def test_a_volume_that_was_not_filled_to_its_end_is_freed(site: Site) -> None:
     assert site.cluster.volumes.owned(vm_of(site).vmid) == [first.volid]
 
 
+def test_a_volume_of_another_pvebench_in_a_kept_vm_is_not_freed(site: Site) -> None:
+    begin(site)
+    fill(site, scenario())
+    site.node.shutdown()
+    name = "vm-9000-pvebench-0123456789ab-raw-0"
+    disk = site.cluster.volumes.allocate("thin", 9000, name, MIB, "raw")
+    vm_of(site).config["unused7"] = disk  # as `qm disk rescan` does
+    begin(site).volume(scenario())
+    assert site.cluster.volumes.path(disk).exists()
+
+
 def test_after_a_crash_a_vm_that_still_runs_keeps_its_volumes(both: Site) -> None:
     begin(both)
     first = fill(both, scenario())
@@ -399,6 +410,19 @@ def test_abort_keeps_what_is_to_be_kept_and_says_so(
     assert "is kept, switched off" in out
     assert "pvebench sweep shows and removes it" in out
     assert not vm_of(site).running
+
+
+def test_check_takes_no_other_pvebenchs_volume_for_room_that_is_there(
+    site: Site, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for volid in site.cluster.volumes.owned(9000):
+        site.cluster.volumes.free(volid)
+    name = "vm-9000-pvebench-0123456789ab-raw-0.raw"
+    site.cluster.volumes.allocate("local", 9000, name, 64 * MIB, "raw")
+    site.cluster.storages["local"].avail = 257 * MIB
+    run_cli(["check", "--config", str(config), "--json"])
+    rows = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert "320.0 MiB needed" in rows["storage local"]["found"]
 
 
 def test_check_counts_what_is_kept_as_room_that_is_there(

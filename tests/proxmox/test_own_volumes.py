@@ -16,7 +16,8 @@ from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.leftovers import find_strays, remove_stray, undo_pending
 from pvebench.errors import NotOurs, VolumeError
-from pvebench.model.disk import Format
+from pvebench.model.disk import Bus, Format
+from pvebench.model.volume import Plug
 
 
 def neighbour(site: Site, tmp_path: Path) -> Cluster:
@@ -106,6 +107,51 @@ def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> No
         remove_stray(
             site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
         )
+
+
+HOLDS = {
+    "a slot": {"scsi5": "{}"},
+    "unused": {"unused7": "{}"},
+    "firmware's variables": {"efidisk0": "{},size=1M"},
+    "the state of a TPM": {"tpmstate0": "{},version=v2.0"},
+}
+
+
+@pytest.mark.parametrize("where", [*HOLDS, "pending"])
+@pytest.mark.parametrize("name", ["vm-9000-disk-0", "vm-9000-pvebench-0123456789ab-raw-0"])
+def test_whatever_it_holds_that_was_not_made_for_it_stays(
+    site: Site, where: str, name: str
+) -> None:
+    """As an admin's `qm disk rescan` does it: `update_disk_config` in qemu-server, same file.
+
+    On a storage that two clusters share it finds the volumes of the other one's pvebench.
+    """
+    site.node.volume(scenario())
+    vm = site.cluster.vms[site.node.vmid]
+    disk = site.cluster.volumes.allocate("thin", vm.vmid, name, 1 << 20, "raw")
+    if where == "pending":
+        vm.pending["sata3"] = disk
+    else:
+        vm.config |= {key: text.format(disk) for key, text in HOLDS[where].items()}
+    (line,) = undo_pending(site.store.journal, site.connect(), SystemClock(), node="pve1")
+    assert f"{disk} in it is not one of ours" in line
+    assert site.cluster.volumes.path(disk).exists()
+    assert vm.vmid in site.cluster.vms
+
+
+def test_another_pvebenchs_volume_is_neither_taken_out_nor_freed(site: Site) -> None:
+    wanted = scenario()
+    volume, _ = site.node.volume(wanted)
+    site.node.boot(MACHINE)
+    site.node.attach(volume, wanted.disk)
+    vm = site.cluster.vms[site.node.vmid]
+    name = f"vm-{vm.vmid}-pvebench-0123456789ab-raw-0"
+    disk = site.cluster.volumes.allocate("thin", vm.vmid, name, 1 << 20, "raw")
+    site.clock.sleep(6)
+    vm.config["scsi5"] = disk
+    with pytest.raises(NotOurs, match=f"{disk} in VM 9000 is left alone"):
+        site.node.boot(MACHINE, Plug(volume, scenario(bus=Bus.SATA).disk))
+    assert vm.config["scsi5"] == disk
 
 
 def test_proxmox_is_never_asked_to_free_by_number() -> None:

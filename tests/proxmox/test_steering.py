@@ -13,7 +13,6 @@ import pytest
 from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.holding import MARK
 from pvebench.store import StateDirectory, Store
 from support.packs import SMALL, write_pack
 from support.prometheus import free_port
@@ -37,7 +36,7 @@ def test_sweep_lists_before_it_removes_and_removes_only_what_is_named(
     assert run_cli(["sweep", "--config", str(config), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(entry["node"], entry["vmid"]) for entry in found] == [("pve1", 9000), ("pve2", 9001)]
-    assert all(MARK in volume for entry in found for volume in entry["volumes"])
+    assert all("-pvebench-" in volume for entry in found for volume in entry["volumes"])
     assert set(site.cluster.vms) == {9000, 9001}
     assert run_cli(["sweep", "--config", str(config), "--remove", "9001"]) == 0
     assert set(site.cluster.vms) == {9000}

@@ -291,7 +291,7 @@ class Vm:
         named = {
             parse(str(value))[0]
             for key, value in {**self.config, **self.pending}.items()
-            if SLOT.match(key) or UNUSED.match(key)
+            if SLOT.match(key) or UNUSED.match(key) or key in ("efidisk0", "tpmstate0")
         }
         for volid in self.volumes.owned(self.vmid):
             if unreferenced or volid in named:

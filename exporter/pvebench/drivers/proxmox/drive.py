@@ -14,6 +14,8 @@ from pvebench.model.disk import VOLUME_OPTIONS, Bus, Disk, ScsiHw, option_text
 
 SLOT: Final = re.compile(r"(?P<bus>scsi|virtio|sata|ide)(?P<index>\d+)\Z")
 UNUSED: Final = re.compile(r"unused\d+\Z")
+_OTHERS: Final = ("efidisk0", "tpmstate0")
+"""Keys of volumes that are no disks of the guest, and go with their VM as well."""
 ISO_SLOT: Final = "ide2"
 """Where the guest's image is; never a test disk."""
 LAST_INDEX: Final = {Bus.SCSI: 13, Bus.VIRTIO: 15, Bus.SATA: 5, Bus.IDE: 1}
@@ -81,6 +83,12 @@ def test_slots(config: Mapping[str, object]) -> dict[str, str]:
         for key, value in config.items()
         if SLOT.match(key) and "media=cdrom" not in str(value)
     }
+
+
+def held_volumes(config: Mapping[str, object]) -> set[str]:
+    """Return the volid of everything that goes with a VM of that configuration."""
+    others = {parse_drive(str(config[key]))[0] for key in _OTHERS if key in config}
+    return {*test_slots(config).values(), *unused_volumes(config), *others}
 
 
 def unused_volumes(config: Mapping[str, object]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.drive import test_slots, unused_volumes
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.leftovers import find_kept, fit, undo_pending
 from pvebench.drivers.proxmox.making import VmOptions, make_vm, upload_iso, vm_options
-from pvebench.drivers.proxmox.storage_types import MARK, STORAGE_TYPES, ClusterStorage, volume_name
+from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage, volume_name
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, Filled, VmPlace, filled_of
 from pvebench.errors import (
     DriverError,
@@ -160,7 +160,7 @@ class Volumes:
         self._known = {key: one for key, one in self._known.items() if one != volume}
         self._formats.pop(volume.volid, None)
         self.note(volume, "")
-        if MARK not in volume.volid:
+        if not self._vm.owns(volume.volid):
             raise NotOurs(f"volume {volume.volid} is left alone: its name is not one of ours")
         seen = self._vm.prove_ours()
         if volume.volid in test_slots(seen.values).values():
@@ -205,7 +205,7 @@ class Volumes:
         useless = [
             key
             for volid, key in unused_volumes(config).items()
-            if MARK in volid and volid not in self._filled
+            if self._vm.owns(volid) and volid not in self._filled
         ]
         if useless:
             self._vm.change("free what is not filled", delete=",".join(useless))
@@ -213,7 +213,9 @@ class Volumes:
     def _holds(self, one: Filled) -> bool:
         """Whether a volume is where and what it was when it was filled."""
         storage = self._storages.get(one.storage)
-        if storage is None or MARK not in one.volid or not one.volid.startswith(f"{storage.id}:"):
+        if storage is None or not one.volid.startswith(f"{storage.id}:"):
+            return False
+        if not self._vm.owns(one.volid):
             return False
         entry = self._listed(storage.id).get(one.volid, {})
         told = (str(entry.get("format")), entry.get("size"))

@@ -9,10 +9,11 @@ from pvebench.drivers.driver import Finding
 from pvebench.drivers.proxmox.access import VM_ROLE, excess_rights, missing_rights, sees_scrubs
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.holding import RESERVE_BYTES
+from pvebench.drivers.proxmox.leftovers import find_strays
 from pvebench.drivers.proxmox.making import is_free
 from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE
 from pvebench.drivers.proxmox.node_versions import version_number
-from pvebench.drivers.proxmox.storage_types import MARK, STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm import VmPlace
 from pvebench.errors import DriverError, PvebenchError
 from pvebench.model.units import show_bytes
@@ -106,6 +107,8 @@ def _storages(
 ) -> Iterator[Finding]:
     rows = _rows(api, place)
     add = f"pveum pool modify {place.pool} --storage"
+    strays = find_strays(api, pool=place.pool, known={})
+    marks = {one.vmid: one.mark for one in strays if one.node == place.node}
     for name, wanted in storages.items():
         row = rows.get(wanted.id)
         if row is None:
@@ -115,21 +118,23 @@ def _storages(
                 f"{wanted.id} is not on {place.node}, or not in the pool: {add} {wanted.id}",
             )
             continue
-        need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id))
+        need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id, marks))
         wrong = _wrong_storage(row, wanted) or _too_small(row, need)
         free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         yield f"storage {name}", not wrong, wrong or free
 
 
-def _held_already(api: Api, place: VmPlace, storage: str) -> int:
-    """Return the bytes of our volumes there: of an instance that runs, or kept from the last."""
-    members = api.get(f"/pools/{place.pool}")["members"]
-    here = {str(member.get("vmid")) for member in members if member.get("node") == place.node}
+def _held_already(api: Api, place: VmPlace, storage: str, marks: Mapping[int, str]) -> int:
+    """Return the bytes of our volumes there: of an instance that runs, or kept from the last.
+
+    Args:
+        marks: number -> mark of each VM that some pvebench has on the node.
+    """
     entries = api.get(f"/nodes/{place.node}/storage/{storage}/content", content="images")
     return sum(
         int(entry.get("size", 0))
         for entry in entries
-        if MARK in str(entry["volid"]) and str(entry.get("vmid")) in here
+        if any(belongs(str(entry["volid"]), vmid, mark) for vmid, mark in marks.items())
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 
 from pvebench.drivers.proxmox import switching
 from pvebench.drivers.proxmox.connection import Api
-from pvebench.drivers.proxmox.drive import ISO_SLOT, parse_drive, test_slots, unused_volumes
+from pvebench.drivers.proxmox.drive import ISO_SLOT, held_volumes, parse_drive
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.making import is_free
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, VmPlace, filled_of, mark_of, named_volumes
@@ -257,8 +257,7 @@ def find_strays(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Stray]
 
 
 def _volumes(api: Api, node: str, vmid: int, config: Mapping[str, Any]) -> tuple[str, ...]:
-    held = {*test_slots(config).values(), *unused_volumes(config)}
-    return tuple(sorted(held | named_volumes(api, node, vmid, mark_of(config))))
+    return tuple(sorted(held_volumes(config) | named_volumes(api, node, vmid, mark_of(config))))
 
 
 def remove_stray(api: Api, stray: Stray, *, pool: str, clock: Clock, journal: Journal) -> str:

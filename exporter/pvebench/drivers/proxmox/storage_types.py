@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,10 +103,13 @@ def volume_name(vmid: int, mark: str, kind: Format, number: int, *, extension: b
 
 def volume_prefix(vmid: int, mark: str) -> str:
     """Return how the names of the volumes begin that were made for the VM with this mark."""
-    return f"vm-{vmid}{MARK}{mark[:_DIGITS]}-"
+    return f"vm-{vmid}-pvebench-{mark[:_DIGITS]}-"
 
 
-MARK: Final = "-pvebench-"
-"""In the name of each volume that some pvebench made."""
+def belongs(volid: str, vmid: int, mark: str) -> bool:
+    """Return whether a volume's name says that it was made for the VM with this mark."""
+    return re.split("[:/]", volid)[-1].startswith(volume_prefix(vmid, mark))
+
+
 _DIGITS: Final = 12
 """Of a VM's mark, in the names of its volumes: 48 bits, as names have an end."""

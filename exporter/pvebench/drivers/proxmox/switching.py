@@ -13,7 +13,6 @@ from typing import Any, Final
 from pvebench.drivers.proxmox.agent import AgentGuest
 from pvebench.drivers.proxmox.drive import UNUSED, parse_drive, read_back, test_slots
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.storage_types import MARK
 from pvebench.drivers.proxmox.vm import BenchVm, Configuration
 from pvebench.errors import (
     GuestSilent,
@@ -73,7 +72,7 @@ def unplug(vm: BenchVm, slot: str) -> None:
     volid = test_slots(vm.prove_ours().values).get(slot)
     if volid is None:
         return
-    _refuse_foreign(volid)
+    _refuse_foreign(vm, volid)
     try:
         vm.change(f"unplug {slot}", delete=slot)
     except Rejected as error:
@@ -101,7 +100,7 @@ def clear(vm: BenchVm) -> None:
     _take_back(vm, list(vm.prove_ours().waiting))
     slots = test_slots(vm.lately().values)
     for volid in slots.values():
-        _refuse_foreign(volid)
+        _refuse_foreign(vm, volid)
     if slots:
         vm.change("take the test disk out", delete=",".join(slots))
     seen = vm.lately()
@@ -137,10 +136,10 @@ def _take_back(vm: BenchVm, keys: list[str]) -> None:
         vm.change("take back", revert=",".join(wanted))
 
 
-def _refuse_foreign(volid: str) -> None:
-    if MARK not in volid:
+def _refuse_foreign(vm: BenchVm, volid: str) -> None:
+    if not vm.owns(volid):
         raise NotOurs(
-            f"volume {volid} is left alone: its name is not one of ours",
+            f"volume {volid} in VM {vm.vmid} is left alone: its name is not one of ours",
             cause="somebody gave the benchmark VM a disk",
             next_step="take it out of that VM",
         )

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
-from pvebench.drivers.proxmox.drive import test_slots, unused_volumes
+from pvebench.drivers.proxmox.drive import held_volumes
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.storage_types import MARK, volume_prefix
+from pvebench.drivers.proxmox.storage_types import belongs
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock
@@ -83,6 +83,14 @@ class BenchVm:
         self._member_at: float | None = None
         self._seen: tuple[float, Configuration] | None = None
         self._may_ask = True
+
+    def owns(self, volid: str) -> bool:
+        """Return whether a volume's name says that it was made for this very VM.
+
+        Its number says nothing: `qm disk rescan` puts whatever is named after it into the
+        configuration, on a storage that two clusters share another pvebench's volumes too.
+        """
+        return belongs(volid, self.vmid, self.mark)
 
     def learn(self) -> None:
         """Note the tasks of VMs that had this number before. Call once, before any change."""
@@ -198,9 +206,12 @@ class BenchVm:
         They were made, but never plugged in. A storage frees a volume only for its administrators;
         the VM, which must be off, takes along what is plugged into it.
         """
-        config = self.prove_ours().values
-        held = {*test_slots(config).values(), *unused_volumes(config)}
-        if foreign := sorted(volid for volid in held if MARK not in volid):
+        seen = self.prove_ours()
+        # What only waits to be plugged in is freed as well (`destroy_vm` in PVE/QemuServer.pm).
+        waiting = {key: row["pending"] for key, row in seen.waiting.items() if "pending" in row}
+        config = seen.values
+        held = held_volumes(config) | held_volumes(waiting)
+        if foreign := sorted(volid for volid in held if not self.owns(volid)):
             raise NotOurs(
                 _stranger(self.vmid, f"{', '.join(foreign)} in it is not one of ours"),
                 cause="somebody gave the benchmark VM a disk",
@@ -246,8 +257,7 @@ def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
         path = f"/nodes/{node}/storage/{storage['storage']}/content"
         entries = api.get(path, content="images", vmid=vmid)
         found |= {str(entry["volid"]) for entry in entries}
-    prefix = volume_prefix(vmid, mark)
-    return {volid for volid in found if re.split("[:/]", volid)[-1].startswith(prefix)}
+    return {volid for volid in found if belongs(volid, vmid, mark)}
 
 
 def pool_members(api: Api, pool: str) -> set[int]:
