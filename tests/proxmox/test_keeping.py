@@ -255,6 +255,19 @@ def test_a_kept_vm_that_is_somebody_elses_by_now_is_left_alone(site: Site, what:
     assert kinds(site) == [KIND]
 
 
+def test_a_kept_vm_that_was_migrated_is_removed_where_it_is_now(site: Site) -> None:
+    begin(site)
+    fill(site, scenario(storage="share"))
+    site.node.shutdown()
+    vm_of(site).node = "pve2"
+    _, new = begin(site).volume(scenario(storage="share"))
+    assert new
+    assert sorted(vm.node for vm in site.cluster.vms.values()) == ["pve1", "pve2"]
+    crash(site)
+    assert site.cluster.vms == {}
+    assert kinds(site) == []
+
+
 def test_a_note_in_a_foreign_vm_is_no_reason_to_touch_it(site: Site) -> None:
     begin(site)
     fill(site, scenario())

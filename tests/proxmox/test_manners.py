@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pve.cluster import Cluster
-from pve.site import MACHINE, Site, scenario
+from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.neighbours import LOCKED_SECONDS, NodeGuard
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
@@ -177,3 +177,40 @@ def test_a_vm_that_stays_locked_is_waited_for_up_to_a_limit(site: Site) -> None:
     assert hold is not None
     assert hold.skip
     assert "qm unlock 9000" in hold.reason
+
+
+def _delete(site: Site) -> None:
+    vm = site.cluster.vms.pop(site.node.vmid)
+    vm.machine.stop()
+    vm.remove()
+    site.cluster.pools[POOL].discard(vm.vmid)
+
+
+TAKEN = {
+    "deleted": _delete,
+    "out of the pool": lambda site: site.cluster.pools[POOL].clear(),
+    "another mark": lambda site: site.cluster.vms[9000].config.update(description="mine"),
+    "on another node": lambda site: setattr(site.cluster.vms[9000], "node", "pve2"),
+    "a template": lambda site: site.cluster.vms[9000].config.update(template=1),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_a_vm_that_is_taken_from_us_between_two_runs_is_replaced_for_the_next(
+    site: Site, what: str
+) -> None:
+    """The guard asks before the run does: it must not hold what would make another one."""
+    one = guard(site)
+    wanted = scenario()
+    site.node.volume(wanted)
+    site.node.boot(MACHINE)
+    assert one.enter(case()) is None
+    TAKEN[what](site)
+    site.clock.sleep(61)  # no longer than this is believed that it is in the pool
+    assert one.enter(case()) is None
+    volume, new = site.node.volume(wanted)
+    site.node.boot(MACHINE)
+    site.node.attach(volume, wanted.disk)
+    assert new
+    assert volume.volid.startswith(f"local:{site.node.vmid}/vm-{site.node.vmid}-")
+    assert what == "deleted" or site.node.vmid == 9001

@@ -13,6 +13,7 @@ from pve.vms import Vm
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.leftovers import undo_pending
 from pvebench.errors import (
+    AccessDenied,
     Busy,
     DriverError,
     GuestImageError,
@@ -273,6 +274,37 @@ def test_a_vm_deleted_by_hand_is_made_again(site: Site) -> None:
     volume, new = site.node.volume(wanted)
     assert new
     site.node.attach(volume, wanted.disk)
+
+
+def test_a_vm_that_was_migrated_is_removed_where_it_is_now(site: Site) -> None:
+    site.node.volume(scenario(storage="share"))
+    site.cluster.vms[9000].node = "pve2"
+    assert undo(site) == ["removed VM 9000 with its volumes"]
+    assert site.cluster.vms == {}
+    assert site.cluster.volumes.owned(9000) == []
+    assert site.store.journal.pending() == []
+
+
+def test_a_token_that_is_revoked_is_no_vm_that_is_gone(site: Site) -> None:
+    site.node.boot(MACHINE)
+    site.cluster.access.users[site.token.user].tokens[site.token.name].secret = "another"
+    site.clock.sleep(6)
+    with pytest.raises(AccessDenied, match="credentials") as found:
+        site.node.boot(MACHINE)
+    assert "token" in found.value.cause
+    site.cluster.access.users[site.token.user].tokens[site.token.name].secret = site.token.secret
+    site.node.boot(MACHINE)
+    assert site.node.vmid == 9000
+
+
+def test_a_server_in_trouble_is_no_vm_that_is_gone(site: Site) -> None:
+    site.node.boot(MACHINE)
+    site.clock.sleep(6)
+    site.faults.add("status", "GET", "/pending", status=500, text="got timeout")
+    with pytest.raises(Rejected, match="got timeout"):
+        site.node.boot(MACHINE)
+    site.node.boot(MACHINE)
+    assert site.node.vmid == 9000
 
 
 def test_two_nodes_have_a_vm_each(site: Site) -> None:

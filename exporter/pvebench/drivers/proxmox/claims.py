@@ -6,14 +6,15 @@ in their pool. A claim ends by itself: an instance that was killed holds up nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.vm import CLAIM_SECONDS, TAG, BenchVm, claim_of, read_configuration
-from pvebench.errors import AccessDenied
+from pvebench.errors import AccessDenied, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock
 
 _RENEW_SECONDS: Final = 900.0
@@ -54,9 +55,14 @@ class Claims:
         if busy := self._busy(others):
             return busy
         vm = self._vm()
-        if vm is None:
-            self._alone = False
-            return ""  # it is made with a claim
+        if vm is not None:
+            # One that is gone, or somebody else's by now, must not hold the run that makes another.
+            with contextlib.suppress(HypervisorGone, NotOurs):
+                return self._claimed(vm, others)
+        self._alone = False
+        return ""  # it is made with a claim
+
+    def _claimed(self, vm: BenchVm, others: Collection[int]) -> str:
         now = self._clock.now().timestamp()
         self._until = claim_of(vm.lately().values)
         if self._until < now + _RENEW_SECONDS:

@@ -64,6 +64,10 @@ class Rejected(DriverError):
         )
 
 
+class Forbidden(AccessDenied):
+    """A right is missing, or there is no such object: the server makes no difference."""
+
+
 class LostReply(OutcomeUnknown):
     """As OutcomeUnknown; `text` is what the server or the connection said last."""
 
@@ -151,7 +155,7 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             next_step="look under Datacenter > Permissions > API Tokens; make a new one if need be",
         )
     if status == 403:
-        return AccessDenied(
+        return Forbidden(
             f"{what}: {text}",
             cause="the token or its user lacks this right, or the object does not exist",
             next_step="see what is missing: pvebench check",

@@ -8,6 +8,7 @@ other. Only what carries our mark is touched.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -72,7 +73,8 @@ def undo_pending(
 def _found(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None:
     """Return the VM of a journal entry, ours beyond doubt; None: it is gone."""
     vmid = int(details["vmid"])
-    place = VmPlace(node=details["node"], pool=details["pool"], vmids=(vmid, vmid))
+    node = _node_now(api, details)
+    place = VmPlace(node=node, pool=details["pool"], vmids=(vmid, vmid))
     vm = BenchVm(api, clock, place, vmid, details["mark"])
     deadline = clock.monotonic() + _BIRTH_SECONDS
     while not _is_born(vm):
@@ -83,6 +85,16 @@ def _found(api: Api, clock: Clock, details: Mapping[str, str]) -> BenchVm | None
         clock.sleep(2.0)
     vm.learn()
     return vm
+
+
+def _node_now(api: Api, details: Mapping[str, str]) -> str:
+    """Return where the VM is: an admin, or HA, may have migrated it from where it was made."""
+    vmid = int(details["vmid"])
+    with contextlib.suppress(AccessDenied, Rejected):  # not even the pool can be seen
+        for member in api.get(f"/pools/{details['pool']}")["members"]:
+            if member.get("vmid") == vmid and "node" in member:
+                return str(member["node"])
+    return details["node"]
 
 
 def _wait_for_lock(vm: BenchVm, clock: Clock) -> None:
@@ -163,6 +175,8 @@ def find_kept(
             vm.prove_ours()
         except (HypervisorGone, NotOurs) as error:
             log.warning("a VM that was kept cannot be used again", reason=error.reason)
+            if _node_now(api, details) != place.node:  # it is removed where it was moved to
+                journal.open(KIND, details)
             journal.close(number)
             continue
         vm.learn()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import held_volumes
-from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.storage_types import belongs
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
 from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs
@@ -28,6 +28,8 @@ CLAIM_SECONDS: Final = 1200.0
 """How long a claim of the node holds."""
 _POWER_SECONDS: Final = 120.0
 _SCSI_SLOTS: Final = 31
+_NO_CONFIGURATION: Final = "does not exist"
+"""In the answer to whoever has rights on a number, but no VM."""
 _MEMBER_SECONDS: Final = 60.0
 _LATELY_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 20
@@ -116,14 +118,18 @@ class BenchVm:
         """
         try:
             found = self.read()
-        except (Rejected, AccessDenied) as error:
+        except (Rejected, Forbidden) as error:
             # Of a VM that does not exist the server says that we may not see it.
+            if isinstance(error, Rejected) and _NO_CONFIGURATION not in error.text:
+                raise
             raise HypervisorGone(
                 f"VM {self.vmid} is not there: {error.reason}",
-                cause="somebody deleted it or moved it out of the pool",
+                cause="somebody deleted it, moved it out of the pool or to another node",
             ) from error
         if mark_of(found.values) != self.mark:
             raise NotOurs(_stranger(self.vmid, "it does not carry the mark of this pvebench"))
+        if str(found.values.get("template", "0")) == "1":
+            raise NotOurs(_stranger(self.vmid, "somebody has made a template of it"))
         now = self._clock.monotonic()
         if self._member_at is None or now - self._member_at > _MEMBER_SECONDS:
             if self.vmid not in pool_members(self._api, self._place.pool):
