@@ -17,6 +17,7 @@ MOST_NAME: Final = 100
 """Characters of a name: it becomes a part of labels, addresses and file names."""
 MOST_TEXT: Final = 300
 """Characters of a text for people: it becomes a label too."""
+_HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
 
 
@@ -55,6 +56,13 @@ def _listen(value: Any) -> str:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{value!r} is not an address to listen on: write it as 127.0.0.1:9620")
     return str(value)
+
+
+def _host_name(value: Any) -> str:
+    name = str(value).lower().rstrip(".")
+    if not _HOST_NAME.fullmatch(name):
+        raise ValueError(f"{str(value)[:60]!r} is not a host name: write it as bench.example.org")
+    return name
 
 
 def _window(value: Any) -> str:
@@ -107,6 +115,11 @@ Listen = Annotated[
     str,
     BeforeValidator(_listen),
     WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9620"]}),
+]
+HostName = Annotated[
+    str,
+    BeforeValidator(_host_name),
+    WithJsonSchema({"type": "string", "examples": ["bench.example.org"]}),
 ]
 TimeWindow = Annotated[
     str,

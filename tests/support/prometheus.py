@@ -52,18 +52,27 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    directory: Path, exporter: str, *options: str, seconds: int = 1, remote_write: str = ""
+    directory: Path,
+    exporter: str,
+    *options: str,
+    seconds: int = 1,
+    remote_write: str = "",
+    scrape: str = "",
 ) -> Iterator[Prometheus]:
     """Run Debian's Prometheus with the repository's configuration, scraping every few seconds.
 
     Args:
         remote_write: where everything is sent on to; empty: nowhere.
+        scrape: further YAML of the job pvebench.
     """
     config = directory / "config"
     shutil.copytree(ROOT / "prometheus" / "rules", config / "rules", dirs_exist_ok=True)
     text = (ROOT / "prometheus" / "prometheus.yml").read_text("utf-8")
     fast = text.replace("_interval: 15s", f"_interval: {seconds}s")
     assert fast != text
+    job = "  - job_name: pvebench\n"
+    assert job in fast
+    fast = fast.replace(job, job + scrape)
     if remote_write:
         fast += f"\nremote_write:\n  - url: {remote_write}\n"
     (config / "prometheus.yml").write_text(fast, "utf-8")

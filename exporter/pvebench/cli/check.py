@@ -17,6 +17,7 @@ from pvebench.drivers.storages.settings import existing
 from pvebench.errors import MachineError, NotWritable
 from pvebench.plan import make_plan
 from pvebench.service.choice import assignments
+from pvebench.service.instance import access_of
 
 
 @click.command()
@@ -49,6 +50,9 @@ def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
         made = make_plan(entry.matrix, seed=entry.pack.seed)
         yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases on {entry.node}"
     yield attempt("state", lambda: _state(settings))
+    if settings.web_config_file is not None:
+        access = access_of(settings)
+        yield "web configuration", True, f"{settings.web_config_file}: {access.scheme}"
     cases = [case for entry in given for case in entry.matrix.cases]
     yield from engine_of(settings.driver).check(settings, cases)
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from pvebench.cli.demo_past import DAY, TOLD_DAYS, told_in_the_past
 from pvebench.cli.export import first_moment, histories, write_past
-from pvebench.cli.options import PATH
+from pvebench.cli.options import PATH, web_options
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.config.settings import WallSettings
@@ -38,7 +38,7 @@ from pvebench.plan.expand import Matrix
 from pvebench.results import Results
 from pvebench.scheduler import Worker
 from pvebench.service.choice import wall_slots
-from pvebench.service.instance import planned_cases
+from pvebench.service.instance import access_of, planned_cases
 from pvebench.store import StateDirectory, Store
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
@@ -156,10 +156,12 @@ def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
 @demo.command()
 @click.option("--state", type=PATH, required=True, help="Directory of the simulated results.")
 @click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
+@web_options
 @click.option("--listen", default="127.0.0.1:9620", show_default=True)
-def show(state: Path, pack: Path, listen: str) -> None:
+def show(state: Path, pack: Path, **web: Any) -> None:
     """Serve the simulated results until Ctrl-C: the pages and /metrics, as `serve` would."""
-    listen = Settings().with_changes({"listen": listen}).listen
+    settings = Settings().with_changes(web)
+    access = access_of(settings)
     given = demo_assignments(load_pack(pack))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
@@ -170,8 +172,8 @@ def show(state: Path, pack: Path, listen: str) -> None:
             page=page, statuses=demo_statuses, results=results, verdicts=lambda: keeper.current
         )
         # Judging a year takes half a minute; everything else is there at once.
-        with WebServer(app, open_socket(listen)), keeper:
-            click.echo(f"simulated results on http://{listen}/")
+        with WebServer(app, open_socket(settings.listen), access), keeper:
+            click.echo(f"simulated results on {access.scheme}://{settings.listen}/")
             threading.Event().wait()
 
 

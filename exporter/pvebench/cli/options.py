@@ -53,6 +53,31 @@ scale_option = click.option(
 """For commands that plan, measure, or show what a measured plan meant."""
 
 
+_WEB = (
+    click.option(
+        "--host-name",
+        "host_names",
+        multiple=True,
+        metavar="NAME",
+        help="Name that clients may call it by, beside addresses, localhost and the machine's "
+        "own name; may be repeated.",
+    ),
+    click.option(
+        "--web.config.file",
+        "web_config_file",
+        type=PATH,
+        help="TLS, users and headers, in the form of Prometheus' exporter-toolkit.",
+    ),
+)
+
+
+def web_options(command: F) -> F:
+    """Add --web.config.file and --host-name."""
+    for option in _WEB:
+        command = option(command)
+    return command
+
+
 def selection_options(command: F) -> F:
     """Add --only and --skip."""
     command = click.option(
@@ -76,9 +101,12 @@ def read_settings(
     node: str | None,
     driver: str | None,
     packs: tuple[Path, ...],
-    listen: str | None = None,
+    **web: Any,
 ) -> Settings:
     """Return the settings file's settings with the options put over them.
+
+    Args:
+        web: --listen and the `web_options`, where the command has them.
 
     Raises:
         ConfigError: the file or an option is wrong.
@@ -87,8 +115,8 @@ def read_settings(
     given: dict[str, Any] = {
         "state": state.absolute() if state else None,
         "driver": driver,
-        "listen": listen,
         "packs": packs or None,
+        **{key: value or None for key, value in web.items()},
     }
     changes = {key: value for key, value in given.items() if value is not None}
     if node is not None:

@@ -26,7 +26,6 @@ POINT: Final = catalog.PAGE_TIMESTAMP.exposed
 DATASOURCE: Final = "pvebench-prometheus"
 """Uid of Grafana's data source, as grafana/provisioning sets it."""
 PAUSE_SECONDS: Final = 1.0
-_WHICH: Final = "name the file of Grafana's admin password"
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -34,6 +33,11 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 @click.option("--exporter", default="http://127.0.0.1:9620", show_default=True)
 @click.option("--prometheus", default="http://127.0.0.1:9690", show_default=True)
 @click.option("--grafana", default="http://127.0.0.1:9692", show_default=True)
+@click.option(
+    "--exporter-login-file",
+    type=PATH,
+    help="File with USER:PASSWORD, where its web configuration wants a login.",
+)
 @click.option(
     "--grafana-password-file",
     type=PATH,
@@ -51,6 +55,7 @@ def selftest(
     exporter: str,
     prometheus: str,
     grafana: str,
+    exporter_login_file: Path | None,
     grafana_password_file: Path | None,
     without_grafana: bool,
     timeout: float,
@@ -60,9 +65,10 @@ def selftest(
     The exporter puts the time into every page that it makes. A page made after this command
     began must be found at each place.
     """
-    login = _login(grafana_password_file)
+    exporter_login = _login(exporter_login_file, "", "name the file of the exporter's login")
+    login = _login(grafana_password_file, "admin:", "name the file of Grafana's admin password")
     begun = time.time()
-    made = _exported(exporter)
+    made = _exported(exporter, exporter_login)
     click.echo(f"exporter    ok: {exporter} made a page at {_clock(made)}")
     arrived = _wait(lambda: _in_prometheus(prometheus, begun), timeout)
     if arrived is None:
@@ -88,13 +94,14 @@ def _clock(moment: float) -> str:
     return time.strftime("%H:%M:%S UTC", time.gmtime(moment))
 
 
-def _exported(exporter: str) -> float:
+def _exported(exporter: str, login: Mapping[str, str]) -> float:
     """Return the time on a page of the exporter.
 
     Raises:
         ChainBroken: it does not answer, or is none.
     """
-    text = _fetch(f"{exporter}/metrics", "the exporter", "start it: pvebench serve")
+    next_step = "start it: pvebench serve; a login: --exporter-login-file"
+    text = _fetch(f"{exporter}/metrics", "the exporter", next_step, headers=login)
     match = re.search(rf"^{POINT} (\S+)$", text, flags=re.MULTILINE)
     if match is None:
         raise ChainBroken(
@@ -115,27 +122,19 @@ def _in_prometheus(server: str, begun: float) -> float | None:
         return float(found[0]["value"][1]) if found else None
 
 
-def _login(password: Path | None) -> Mapping[str, str]:
-    """Return the header that logs Grafana's admin in; none without a password.
+def _login(secret: Path | None, user: str, next_step: str) -> Mapping[str, str]:
+    """Return the header that logs `user` in with what the file has; none without a file.
 
     Raises:
         ConfigError: the file cannot be read, or others can read it.
     """
-    if password is None:
+    if secret is None:
         return NO_HEADERS
-    return _basic(f"admin:{_secret(password, _WHICH)}")
-
-
-def _secret(path: Path, next_step: str) -> str:
     try:
-        return read_secret(path)
+        login = user + read_secret(secret)
     except OSError as error:
-        problem = Problem(str(path), 0, 0, f"cannot be read: {error.strerror}")
+        problem = Problem(str(secret), 0, 0, f"cannot be read: {error.strerror}")
         raise ConfigError([problem], next_step=next_step) from error
-
-
-def _basic(login: str) -> Mapping[str, str]:
-    """Return the header of HTTP's basic authentication for `USER:PASSWORD`."""
     return {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
 
 

@@ -22,7 +22,17 @@ from pvebench.config.document import read_document, validate
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
-from pvebench.fields import Duration, FilePath, Listen, Size, Strict, Text, TimeWindow, Zone
+from pvebench.fields import (
+    Duration,
+    FilePath,
+    HostName,
+    Listen,
+    Size,
+    Strict,
+    Text,
+    TimeWindow,
+    Zone,
+)
 from pvebench.model.quiet import QuietHours, parse_window
 from pvebench.model.units import GIB
 
@@ -88,6 +98,9 @@ class Settings(_KeysOfDrivers):
             only the host's own rows; or a simulation.
         packs: pack files to run.
         listen: address of /metrics and the status page.
+        host_names: names that clients may call it by, beside addresses, `localhost` and the
+            machine's own.
+        web_config_file: TLS, users and headers, in the form of Prometheus' exporter-toolkit.
         known_issues: files of known issues beside those that pvebench knows.
         max_age: results older than this (seconds) leave /metrics.
         keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
@@ -102,6 +115,8 @@ class Settings(_KeysOfDrivers):
     driver: DriverName = "qemu"
     packs: tuple[FilePath, ...] = ()
     listen: Listen = "127.0.0.1:9620"
+    host_names: tuple[HostName, ...] = ()
+    web_config_file: FilePath | None = None
     known_issues: tuple[FilePath, ...] = ()
     max_age: Duration = 14 * 86400.0
     keep_evidence: Duration = 90 * 86400.0

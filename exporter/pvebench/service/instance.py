@@ -40,7 +40,7 @@ from pvebench.service.guarding import Manners
 from pvebench.service.signals import answering
 from pvebench.service.sites import make_sites, opened_store
 from pvebench.service.upkeep import Configuration, Reloader, Tidier
-from pvebench.web import Doorway, WebServer
+from pvebench.web import Access, Doorway, WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
 
@@ -89,6 +89,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
     with ExitStack() as stack:
         # The port first: a name that is taken must not cost a guest's boot.
         opened = open_socket(settings.listen) if request.web else None
+        access = access_of(settings) if request.web else Access()
         if opened is not None:
             stack.callback(opened.close)
         clock = engine_of(settings.driver).make_clock(endless=request.cycles is None)
@@ -107,17 +108,22 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
         state, store = stack.enter_context(opened_store(settings))
         if opened is not None:
             # Answers from now on: the first start builds the guest's image, for minutes.
-            stack.enter_context(WebServer(doorway, opened))
+            stack.enter_context(WebServer(doorway, opened, access))
         sites = make_sites(settings, state, store.journal, clock, say)
         manners = Manners(settings, state, store, clock, Turns(clock.monotonic))
         results = Results(store, planned_cases(first.given))
         instance = Instance(sites, results, clock, reloader, manners, cycles=request.cycles)
         if request.web:
             stack.enter_context(instance.opened_to(doorway))
-            say(f"results on http://{settings.listen}/")
-            say(f"metrics on http://{settings.listen}/metrics")
+            say(f"results on {access.scheme}://{settings.listen}/")
+            say(f"metrics on {access.scheme}://{settings.listen}/metrics")
         instance.run(screen)
     return instance.crew.outcomes()
+
+
+def access_of(settings: Settings) -> Access:
+    """Return by what names and under which rules clients come in. Raises ConfigError."""
+    return Access(settings.listen, names=settings.host_names, file=settings.web_config_file)
 
 
 def _nothing() -> None:

@@ -6,11 +6,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pvebench.web.render import render
 
@@ -31,30 +29,14 @@ class Refused(HTTPException):
         status: of HTTP.
         happened: what is wrong with it.
         next_step: what to do instead.
+        headers: further ones of the answer.
     """
 
-    def __init__(self, status: int, happened: str, next_step: str) -> None:
-        super().__init__(status, happened)
+    def __init__(
+        self, status: int, happened: str, next_step: str, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(status, happened, headers)
         self.next_step = next_step
-
-
-class SecureHeaders:
-    """ASGI middleware that puts HEADERS on every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, and add the headers to the answer's start."""
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await self._app(scope, receive, sending)
 
 
 class Memo:
@@ -75,11 +57,15 @@ class Memo:
 
 def refuse(request: Request, error: Exception) -> Response:
     """Answer a Refused, and what Starlette refuses by itself: unknown addresses and methods."""
-    if isinstance(error, Refused):
-        return _error(request, error.status_code, error.detail, error.next_step)
     status = error.status_code if isinstance(error, HTTPException) else 500
-    happened, step = f"there is nothing at {request.url.path}", "start at /, or at /api/v1/status"
-    if status == 405:
+    # Not request.url: that is put together with the Host header, which may be anything.
+    happened, step = (
+        f"there is nothing at {request.scope['path']}",
+        "start at /, or at /api/v1/status",
+    )
+    if isinstance(error, Refused):
+        happened, step = error.detail, error.next_step
+    elif status == 405:
         happened, step = f"{request.method} is not possible here", "read with GET or HEAD"
     answer = _error(request, status, happened, step)
     if isinstance(error, HTTPException):
@@ -90,15 +76,13 @@ def refuse(request: Request, error: Exception) -> Response:
 def our_fault(request: Request, error: Exception) -> Response:
     """Answer a fault of pvebench; what it was stands in the log only."""
     del error
-    answer = _error(
+    return _error(
         request, 500, "the page cannot be made", "look at pvebench's log; measuring goes on"
     )
-    answer.headers.update(HEADERS)  # this one is made outside of all middleware
-    return answer
 
 
 def _error(request: Request, status: int, happened: str, next_step: str) -> Response:
-    if request.url.path.startswith("/api/"):
+    if request.scope["path"].startswith("/api/"):
         error = {"happened": happened, "next_step": next_step}
         return JSONResponse({"error": error}, status_code=status)
     page = render(

@@ -17,7 +17,7 @@ from pvebench.judging import Verdicts
 from pvebench.metrics import Page
 from pvebench.model.status import WorkerStatus
 from pvebench.results import Results
-from pvebench.web.answers import SecureHeaders, our_fault, refuse
+from pvebench.web.answers import our_fault, refuse
 from pvebench.web.door import Encodings
 from pvebench.web.pages import Pages
 
@@ -68,7 +68,6 @@ def make_app(
             *Pages(results, statuses, now, verdicts).routes(),
         ],
         middleware=[
-            Middleware(SecureHeaders),
             Middleware(Encodings),
             # A large matrix is a megabyte of table; /metrics comes compressed already.
             Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4),

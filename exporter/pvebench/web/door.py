@@ -8,6 +8,7 @@ holds connections open.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any, Final
 
 from starlette.datastructures import MutableHeaders
@@ -25,12 +26,23 @@ HEAD_BYTES: Final = 16 * 1024
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP, with a limit on connections and on the time that each may take."""
+    """uvicorn's HTTP, with a limit on connections and on the time that each may take.
+
+    TLS begins here and not in asyncio's server, which neither counts connections before their
+    handshake is done nor takes another context while it runs.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._since = self.loop.time()
         self._limit: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._early = b""
+
+    @staticmethod
+    def tls() -> ssl.SSLContext | None:
+        """Return what to open the next connection with; None: plain HTTP."""
+        return None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """Take a connection; another one that is idle may have to go."""
@@ -38,6 +50,30 @@ class BoundedProtocol(H11Protocol):
         self._limit = self.loop.call_later(REQUEST_SECONDS, self._look)
         if len(self.connections) > CONNECTIONS:
             self._make_room()
+        context = self.tls()
+        if context is not None:
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._shake_hands(transport, context))
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was sent; a request right behind the handshake waits for its end."""
+        if self._handshake is None:
+            super().data_received(data)
+        else:
+            self._early += data
+
+    async def _shake_hands(self, plain: asyncio.Transport, context: ssl.SSLContext) -> None:
+        try:
+            secured = await self.loop.start_tls(plain, self, context, server_side=True)
+        except OSError:  # ssl.SSLError is one: whoever it was does not speak TLS, or is not let in
+            secured = None
+        if secured is None:
+            self.drop()
+            return
+        super().connection_made(secured)
+        self._handshake, early, self._early = None, self._early, b""
+        if early:
+            super().data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""

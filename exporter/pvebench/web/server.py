@@ -12,7 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from pvebench.errors import PortInUse
+from pvebench.web.access import Access
 from pvebench.web.door import HEAD_BYTES, BoundedProtocol
+from pvebench.web.gate import Gate
 
 
 def listen(address: str) -> socket.socket:
@@ -40,12 +42,21 @@ def listen(address: str) -> socket.socket:
 
 
 class WebServer:
-    """Serves an application on an open socket from its own thread, until closed."""
+    """Serves an application on an open socket from its own thread, until closed.
 
-    def __init__(self, app: ASGIApp, opened: socket.socket) -> None:
+    Args:
+        access: by what names and under which rules clients come in; None: the usual names.
+    """
+
+    def __init__(self, app: ASGIApp, opened: socket.socket, access: Access | None = None) -> None:
+        rules = access or Access()
+
+        class Protocol(BoundedProtocol):
+            tls = staticmethod(lambda: rules.now().tls)
+
         config = uvicorn.Config(
-            app,
-            http=BoundedProtocol,
+            Gate(app, rules),
+            http=Protocol,
             ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES,
             log_config=None,

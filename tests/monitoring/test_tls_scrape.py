@@ -1,0 +1,66 @@
+"""A real Prometheus scrapes over TLS with a login, configured as the documentation says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.web import Access, WebServer, listen
+from support.certificates import make_certificate
+from support.packs import ROOT, simulate
+from support.prometheus import free_port, prometheus
+from support.site import app_of
+from unit.test_page import page_of
+
+
+def documented(first: str) -> str:
+    """Return the YAML of docs/running.md that begins with this line."""
+    text = (ROOT / "docs" / "running.md").read_text("utf-8")
+    found = re.search(rf"```yaml\n( *{first}.*?)```", text, flags=re.DOTALL)
+    assert found
+    return found[1]
+
+
+def secret(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def test_prometheus_scrapes_over_tls_with_a_login_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    own = make_certificate(config, "pvebench")
+    hashed = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
+    web = documented("tls_server_config:").replace("$2y$10$…", hashed)
+    assert hashed in web
+    file = secret(config / "web.yml", web)
+    secret(config / "pvebench_password", "open sesame")
+    simulation = simulate(tmp_path)
+    simulation.worker.run()
+    where = f"127.0.0.1:{free_port()}"
+    app = app_of(simulation, page=page_of(simulation))
+    with (
+        WebServer(app, listen(where), Access(where, file=file)),
+        prometheus(tmp_path, where, scrape=documented("scheme: https")) as server,
+    ):
+        subprocess.run(["promtool", "check", "config", f"{config}/prometheus.yml"], check=True)
+        assert server.wait_for("up{job='pvebench'} == 1")
+        assert server.wait_for("pvebench_run_info or pvebench_build_info")
+        monkeypatch.setenv("SSL_CERT_FILE", str(own.certificate))
+        command = ["selftest", "--without-grafana", "--prometheus", server.address]
+        command += ["--exporter", f"https://{where}"]
+        login = secret(tmp_path / "login", "prometheus:open sesame\n")
+        assert run_cli([*command, "--exporter-login-file", str(login)]) == 0
+        assert run_cli(command) == 3
+        # The password changes on the exporter's side only: that is seen at the next scrape.
+        other = bcrypt.hashpw(b"another", bcrypt.gensalt(4)).decode()
+        secret(tmp_path / "new", web.replace(hashed, other)).rename(file)
+        assert server.wait_for("up{job='pvebench'} == 0")
