@@ -233,9 +233,8 @@ def settings_message(tmp_path: Path, text: str) -> str:
             "write it as 127.0.0.1:9620",
         ),
         (
-            "driver: kvm\n",
-            "pvebench.yaml:1:9: driver: 'kvm' is not one of 'qemu', "
-            "'proxmox', 'host' or 'simulated'",
+            "accelerator: xen\n",
+            "pvebench.yaml:1:14: accelerator: 'xen' is not one of 'auto', 'kvm' or 'tcg'",
         ),
         (
             "storages:\n  a: {kind: dir}\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def test_a_guest_is_compared_with_the_host_row_of_the_same_settings(tmp_path: Pa
 def test_check_misses_hdparm_only_where_a_pack_switches_a_drives_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name, **_: None if name == "hdparm" else "/there")
     settings = tmp_path / "pvebench.yaml"
     settings.write_text(
         "driver: host\npacks: [pack.yaml]\nstate: s\nstorages: {local: {kind: block, path: /x}}\n"
@@ -118,4 +119,4 @@ def test_check_misses_hdparm_only_where_a_pack_switches_a_drives_cache(
     assert run_cli(["check", "--config", str(settings)]) == 0
     write_pack(tmp_path, SMALL.replace("axes:", "fixed: {drive_cache: false}\naxes:"))
     assert run_cli(["check", "--config", str(settings)]) == 3
-    assert "FAIL  hdparm: not installed, but drive_cache needs it" in capsys.readouterr().out
+    assert "FAIL  hdparm: not installed, but needed on the host itself" in capsys.readouterr().out

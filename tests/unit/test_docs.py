@@ -12,6 +12,7 @@ from pvebench.cli.main import COMMANDS
 from pvebench.cli.verdict_text import CANNOT_TELL
 from pvebench.config import load_pack, load_settings
 from pvebench.config.options import Options
+from pvebench.drivers import DRIVERS
 from pvebench.workloads import ROOMS
 from support.packs import ROOT
 
@@ -33,6 +34,11 @@ def test_the_settings_in_the_documents_are_some(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(example("running.md"), "utf-8")
     assert load_settings(path).node == "lab"
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_every_driver_is_explained_beside_the_setting(driver: str) -> None:
+    assert re.search(rf"\b{driver}(: |\s+#)", example("running.md"))
 
 
 @pytest.mark.parametrize("option", list(Options.model_fields))

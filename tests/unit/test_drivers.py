@@ -55,7 +55,8 @@ def test_a_driver_that_nobody_registered_is_refused_with_those_there_are(
     config.write_text("driver: nothing\n", "utf-8")
     assert run_cli(["plan", "--config", str(config)]) == 2
     said = capsys.readouterr().err
-    assert "'nothing' is not one of 'qemu', 'proxmox', 'host' or 'simulated'" in said
+    known = [repr(name) for name in DRIVERS]
+    assert f"'nothing' is not one of {', '.join(known[:-1])} or {known[-1]}" in said
 
 
 def test_a_relative_path_of_any_driver_is_taken_from_the_settings_file(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.beside import Beside
@@ -197,3 +200,16 @@ def test_a_workload_measures_on_the_host_for_real(tmp_path: Path, host: HostDisk
     assert not any(metric.startswith("qemu_") for metric in found)
     # What the device moved before is not this run's: the wear of a month is counted from it.
     assert run.written_bytes < 1024 * MIB
+
+
+def test_check_names_the_tools_that_the_hosts_own_rows_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = write_pack(tmp_path, HOSTED + "  - ioping: {}\n  - idle: {}\n")
+    arguments = ["check", "--state", str(tmp_path / "state"), "--pack", str(pack), "--json"]
+    monkeypatch.setattr(shutil, "which", lambda name, **_: "/bin/fio" if name == "fio" else None)
+    assert run_cli([*arguments, "--driver", "host"]) == 3
+    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["fio"]["ok"]
+    assert "apt-get install ioping" in found["ioping"]["found"]
+    assert "idle" not in found

@@ -13,14 +13,23 @@ import pytest
 
 from pvebench.drivers.simulated.simulated_disk import SimulatedDisk
 from pvebench.errors import OutputUnreadable, ToolFailed, WorkloadError
+from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Outcome
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Place, Workload
 from pvebench.workloads import ROOMS, Job, Parsed, Target
+from pvebench.workloads.base import program
 from support.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+LEAST: dict[str, dict[str, Any]] = {
+    "fio": {"rw": "read", "bs": "4k"},
+    "dd": {"rw": "read"},
+    "bonnie++": {"size": "16M"},
+    "sysbench": {"mode": "seqrd", "size": "16M"},
+}
+"""Tool -> what must be said to it."""
 
 
 def resolve(tool: str, **options: Any) -> Workload:
@@ -367,18 +376,34 @@ def test_every_tool_runs_in_the_simulation_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tool", ROOMS)
 def test_a_tool_plays_its_own_jobs_and_no_others(tool: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "fio": {"rw": "read", "bs": "4k"},
-        "dd": {"rw": "read"},
-        "bonnie++": {"size": "16M"},
-        "sysbench": {"mode": "seqrd", "size": "16M"},
-    }
     disk = SimulatedDisk(
         name="d", disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE), rng=random.Random(1)
     )
-    job = ROOMS[tool].job(resolve(tool, **options.get(tool, {})), _target(tmp_path, 16 * MIB))
+    job = ROOMS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
     players = {name for name, room in ROOMS.items() if room.play(job.argv, job.files, disk)}
     assert players == ({"idle", "boot"} if tool in ("idle", "boot") else {tool})
+
+
+@pytest.mark.parametrize("tool", ROOMS)
+def test_the_guest_has_the_program_of_every_tool(tool: str, tmp_path: Path) -> None:
+    job = ROOMS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
+    needed = ROOMS[tool].program
+    assert needed in PROGRAMS if needed else job.argv[0] == "/bin/sleep"
+    assert any(needed in word for word in job.argv)
+
+
+@pytest.mark.parametrize("tool", [name for name, room in ROOMS.items() if room.program])
+def test_every_tool_has_real_outputs_and_says_where_they_come_from(tool: str) -> None:
+    folder = GOLDEN / tool.rstrip("+")
+    assert (folder / "README.md").is_file()
+    assert len(list(folder.iterdir())) > 1
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    command = ["/bin/sh", "-c", f"{program('no-such-tool')} -x"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 127
+    assert "/bin/no-such-tool" in said.stderr
 
 
 @pytest.mark.parametrize("name", ["count", "size", "time", "iops", "bps"])

@@ -189,12 +189,12 @@ def written_to(argv: list[str], name: str) -> str:
 
 
 def program(name: str) -> str:
-    """Return shell text that stands for a program's own file.
+    """Return shell text that stands for a program's own file; where there is none, for a path.
 
     The guest's shell is busybox, which prefers its own dd and hdparm to those on the PATH.
     """
     places = "/usr/sbin /usr/bin /sbin /bin"
-    return f'"$(for d in {places}; do [ -x $d/{name} ] && echo $d/{name} && break; done)"'
+    return f'"$(for d in {places}; do [ -x $d/{name} ] && break; done; echo $d/{name})"'
 
 
 def own_bytes(workload: Workload, target_bytes: int) -> int:
@@ -243,6 +243,8 @@ class Room(Protocol):
     Attributes:
         tool: its name in packs.
         options: what a pack may say to it.
+        program: what it is to a shell; the guest must have it, and the host for rows of its own.
+            Empty: it needs none.
         open_ended: whether the same load can go on for any time, so that one can wait until it
             is steady.
         fresh_boot: whether the VM must be powered on for each run.
@@ -251,6 +253,7 @@ class Room(Protocol):
 
     tool: str
     options: type[ToolOptions]
+    program: str = ""
     open_ended: bool = False
     fresh_boot: bool = False
     seconds_step: float = 0.0

@@ -85,6 +85,7 @@ class Bonnie(Room):
     """The room of bonnie++. It has no state."""
 
     tool = "bonnie++"
+    program = "bonnie++"
     options = BonnieOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:

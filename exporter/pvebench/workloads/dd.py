@@ -98,6 +98,7 @@ class Dd(Room):
     """The room of dd. It has no state."""
 
     tool = "dd"
+    program = "dd"
     options = DdOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:

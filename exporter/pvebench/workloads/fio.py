@@ -177,6 +177,7 @@ class Fio(Room):
     """The room of fio. It has no state."""
 
     tool = "fio"
+    program = "fio"
     options = FioOptions
     open_ended = True
 

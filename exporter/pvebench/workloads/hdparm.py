@@ -70,6 +70,7 @@ class Hdparm(Room):
     """The room of hdparm. It has no state."""
 
     tool = "hdparm"
+    program = "hdparm"
     options = HdparmOptions
     seconds_step = 0.01  # much, where the whole takes 70 ms
 

@@ -103,6 +103,7 @@ class Ioping(Room):
     """The room of ioping. It has no state."""
 
     tool = "ioping"
+    program = "ioping"
     options = IopingOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:

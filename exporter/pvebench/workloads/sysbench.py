@@ -131,6 +131,7 @@ class Sysbench(Room):
     """The room of sysbench fileio. It has no state."""
 
     tool = "sysbench"
+    program = "sysbench"
     options = SysbenchOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:

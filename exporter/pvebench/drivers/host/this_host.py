@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -17,8 +18,13 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
+from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.ports import Journal, Site
 from pvebench.model.workload import Case
+from pvebench.workloads import ROOMS
+
+_SBIN: Final = "/usr/sbin:/sbin"
+"""Not on everybody's PATH, but jobs look there too."""
 
 
 class HostEngine(Engine):
@@ -47,10 +53,14 @@ class HostEngine(Engine):
 def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
     """Yield what the host's own rows need, and VMs on the same storages."""
     yield from check_networks(settings)
+    own_rows = [case for case in cases if case.scenario.disk.on_host]
+    wanted = {ROOMS[case.workload.tool].program for case in own_rows} - {""}
     if any(case.scenario.disk.drive_cache is not None for case in cases):
-        where = shutil.which("hdparm")
-        missing = "not installed, but drive_cache needs it: apt-get install hdparm"
-        yield "hdparm", where is not None, where or missing
+        wanted.add("hdparm")
+    for name in sorted(wanted):
+        where = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
+        missing = f"not installed, but needed on the host itself: apt-get install {PROGRAMS[name]}"
+        yield name, where is not None, where or missing
 
 
 def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Storage]) -> HostDisk:
