@@ -20,7 +20,7 @@ from pvebench.cli.options import (
     settings_options,
 )
 from pvebench.model.units import show_bytes, show_seconds
-from pvebench.plan import Assignment, LeftOut, Plan, make_plan
+from pvebench.plan import Assignment, LeftOut, Plan, make_plan, wander_seconds
 from pvebench.service.choice import assignments
 
 SHOWN_OF_A_REASON: Final = 5
@@ -61,6 +61,8 @@ def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
         "restarts": made.restarts,
         "switches": made.switches,
         "fills": made.fills,
+        "every_seconds": entry.pack.every_seconds,
+        "wander_seconds": wander_seconds(entry.pack.every_seconds)[0],
         "seconds": round(made.seconds, 1),
         "bytes_written": made.bytes_written,
     }
@@ -76,6 +78,7 @@ def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
         f"{made.fills} fills; about {show_seconds(made.seconds)}, "
         f"at most {show_bytes(made.bytes_written)} written"
     )
+    console.print(_interval_text(pack.every_seconds))
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
     for number, case in enumerate(made.cases, start=1):
         table.add_row(str(number), case.scenario.slug, case.workload.slug)
@@ -86,6 +89,15 @@ def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
         for slug, reason in _grouped(made.left_out):
             reasons.add_row(slug, reason)
         console.print(reasons)
+
+
+def _interval_text(every_seconds: float) -> str:
+    """Return how often a case comes back, and at which hours."""
+    text = f"each case every {show_seconds(every_seconds)}"
+    later, _ = wander_seconds(every_seconds)
+    if not later:
+        return text
+    return f"{text}, up to {show_seconds(later)} later or earlier: it comes to all hours of the day"
 
 
 def _grouped(left_out: Sequence[LeftOut]) -> Iterator[tuple[str, str]]:

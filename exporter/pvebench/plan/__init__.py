@@ -2,8 +2,10 @@
 
 from pvebench.plan.expand import Assignment, LeftOut, Matrix, check_slugs, expand, select
 from pvebench.plan.order import Plan, make_plan
+from pvebench.plan.wander import LATER_SECONDS, wait_seconds, wander_seconds
 
 __all__ = [
+    "LATER_SECONDS",
     "Assignment",
     "LeftOut",
     "Matrix",
@@ -12,4 +14,6 @@ __all__ = [
     "expand",
     "make_plan",
     "select",
+    "wait_seconds",
+    "wander_seconds",
 ]

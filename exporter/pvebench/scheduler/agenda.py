@@ -7,13 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pvebench.model.quiet import QuietHours
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan, make_plan
 from pvebench.results import Results
 from pvebench.scheduler.due import BURST_SECONDS, NEVER_RUN_SECONDS, next_due
 
-ROUNDS: Final = 5
-"""Good runs of each core case at once after a change of the node's environment."""
+ROUNDS: Final = 3
+"""Good runs of each core case at once after a change of the node's environment: enough for a case
+to be judged alone."""
+SPREAD: Final = 4
+"""Further ones, one after another over the hours of a day: what they are compared with was
+measured at all of them."""
 CORE: Final = "core"
 """Tier of the packs that are run so."""
 
@@ -36,12 +41,19 @@ class Agenda:
 
     Args:
         counted: whether whole cycles were asked for, rather than what is due.
+        hours: in which nothing is measured.
     """
 
     def __init__(
-        self, results: Results, node: str, assignments: Sequence[Assignment], *, counted: bool
+        self,
+        results: Results,
+        node: str,
+        assignments: Sequence[Assignment],
+        *,
+        counted: bool,
+        hours: QuietHours | None = None,
     ) -> None:
-        self._results = results
+        self._results, self._hours = results, hours
         self._counted = counted
         self._node = node
         self.assignments = tuple(assignments)
@@ -92,22 +104,28 @@ class Agenda:
         }
 
     def _lateness(self, assignment: Assignment, now: datetime) -> dict[str, float]:
-        late = {}
+        late, pack = {}, assignment.pack
         for case in assignment.matrix.cases:
+            rounds = self._burst_rounds(pack.tier, case)
             due = next_due(
-                self._results.case(case.key), every_seconds=assignment.pack.every_seconds
+                self._results.case(case.key),
+                every_seconds=pack.every_seconds,
+                repeats=pack.conduct.repeats,
+                spread=rounds is not None and rounds < ROUNDS + SPREAD,
+                hours=self._hours,
             )
             late[case.key] = due.late_seconds(now)
-            if self._in_burst(assignment.pack.tier, case) and not self._has_failed(case):
+            if rounds is not None and rounds < ROUNDS and not self._has_failed(case):
                 late[case.key] = BURST_SECONDS
         return late
 
-    def _in_burst(self, tier: str, case: Case) -> bool:
-        """Whether the newest episode makes a case due; a restart forgets nothing of it."""
-        if tier != CORE:
-            return False
-        rounds = self._results.rounds(self._node)
-        return rounds is not None and rounds.get(case.key, 0) < ROUNDS
+    def _burst_rounds(self, tier: str, case: Case) -> int | None:
+        """Return the good runs of a case in the newest episode; None: it makes nothing due.
+
+        A restart forgets nothing of it.
+        """
+        rounds = self._results.rounds(self._node) if tier == CORE else None
+        return None if rounds is None else rounds.get(case.key, 0)
 
     def _has_failed(self, case: Case) -> bool:
         record = self._results.case(case.key)

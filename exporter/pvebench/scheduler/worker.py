@@ -23,6 +23,7 @@ from pvebench.results import Results
 from pvebench.runner import Observer, Observers, Runner
 from pvebench.scheduler.agenda import Agenda
 from pvebench.scheduler.gate import Gate
+from pvebench.scheduler.guards import QuietGuard
 from pvebench.scheduler.passes import Passes
 from pvebench.scheduler.present import Present
 
@@ -61,7 +62,10 @@ class Worker:
         self._observer = observer
         self._limit = cycles
         self._gate = Gate(guards)
-        self._agenda = Agenda(results, site.node, assignments, counted=cycles is not None)
+        quiet = next((guard.hours for guard in guards if isinstance(guard, QuietGuard)), None)
+        self._agenda = Agenda(
+            results, site.node, assignments, counted=cycles is not None, hours=quiet
+        )
         self._present = Present(site.node, site.clock.now)
         observers = Observers([self._present, observer])
         self._runner = Runner(
