@@ -145,6 +145,34 @@ def test_check_names_every_missing_thing_with_its_command(
     assert "pvesm set local --content images,iso" in found["image storage"][1]
 
 
+def test_a_pool_that_is_gone_is_told_once_with_its_command(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.pools.clear()
+    assert run_cli(["check", "--config", str(granted)]) == 3
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "FAIL  pool" in line]
+    assert "no pool bench that the token may see; make it: pvebench proxmox init, with" in told
+
+
+def test_a_server_that_refuses_the_token_is_asked_nothing_else(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.cluster.access.users["pvebench@pve"].tokens.clear()
+    capsys.readouterr()
+    assert run_cli(["check", "--config", str(granted)]) == 3
+    out = capsys.readouterr().out
+    assert out.count("refuses the credentials") == 1
+    assert "pvebench proxmox init --apply --new-token" in out
+
+
+@pytest.mark.parametrize("option", ["--clean", "--new-token"])
+def test_what_only_apply_does_is_not_passed_over_without_it(
+    config: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["proxmox", "init", "--config", str(config), option]) == 2
+    assert "want --apply beside them" in capsys.readouterr().err
+
+
 def test_check_tells_what_space_the_packs_need(
     api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

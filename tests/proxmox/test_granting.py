@@ -25,6 +25,7 @@ from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.drivers.proxmox.access import FULL_TOKEN, NODE_PRIVILEGES, vm_privileges
+from pvebench.drivers.proxmox.granting import Wanted, shell_script
 
 POOL = "bench"
 
@@ -317,6 +318,19 @@ def test_the_printed_commands_stop_at_the_first_error(
     assert "no quorum" in done.stderr
     assert api.cluster.access.acl == []
     assert "pvebench@pve" not in api.cluster.access.users
+
+
+def test_a_name_with_a_dot_is_not_taken_for_another_that_is_there() -> None:
+    (line,) = [
+        line
+        for line in shell_script(Wanted(major=9, pool="a.b", storages=("local",)))
+        if "pool add" in line
+    ]
+    found = '[{"poolid":"axb"}]'
+    command = line.replace("pveum pool list --output-format json", f"echo '{found}'")
+    command = command.replace("pveum pool add", "echo made")
+    done = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True)
+    assert done.stdout == "made a.b\n"
 
 
 def test_the_printed_commands_of_another_version_do_nothing(

@@ -17,7 +17,8 @@ from pvebench.cli.proxmox import CODE_VARIABLE, PASSWORD_VARIABLE
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.access import FULL_TOKEN
 from pvebench.drivers.proxmox.settings import section
-from pvebench.drivers.proxmox.survey import StorageFound, names_of
+from pvebench.drivers.proxmox.survey import StorageFound, certificate_fingerprint, names_of
+from pvebench.errors import ConfigError, ServerGone
 
 PAGE = b"""\
 # TYPE node_cpu_seconds_total counter
@@ -168,6 +169,42 @@ def test_what_is_not_there_is_refused_with_what_is(
     )
     assert setup("--node", "pve7") == 2
     assert "pve1, pve2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "host", ["https://pve1", "pve1/", "pve1:8006", "root@pve1", "https://[::1]"]
+)
+def test_an_address_is_nothing_more_than_that(
+    setup: Setup, tmp_path: Path, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert setup("--host", host) == 2
+    assert (
+        "no name or address alone: without https:// and without a port" in capsys.readouterr().err
+    )
+    assert setup() == 0
+    path = tmp_path / "bench.yaml"
+    path.write_text(path.read_text("utf-8").replace('"127.0.0.1"', f'"{host}"'), "utf-8")
+    with pytest.raises(ConfigError, match=r"host: .* is no name or address alone"):
+        load_settings(path)
+
+
+def test_a_name_that_nobody_knows_is_told_as_that(
+    setup: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert setup("--host", "no-such-host.invalid", "--fingerprint", "") in (2, 6)
+    with pytest.raises(ServerGone, match="no-such-host") as found:
+        certificate_fingerprint("no-such-host.invalid", 8006)
+    assert "knows that name" in found.value.cause
+
+
+def test_a_pack_is_found_from_any_directory(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert setup() == 0
+    (pack,) = load_settings(tmp_path / "bench.yaml").packs
+    assert pack.name == "quick.yaml"
+    assert pack.exists()
 
 
 def test_without_a_fingerprint_a_script_is_told_and_no_password_is_sent(

@@ -55,6 +55,8 @@ def init(
 
     Both can be done again: what is there stays, what differs is mended.
     """
+    if not apply_now and (clean or new_token):
+        raise click.UsageError("--clean and --new-token want --apply beside them")
     settings = load_settings(config)
     given = section(settings)
     wanted = wanted_of(given, given.version, scrub_guard=scrub_guard)

@@ -13,12 +13,14 @@ from typing import Any
 
 import click
 
+import pvebench
 from pvebench.cli.options import DEFAULT_PACK, PATH
 from pvebench.cli.proxmox import ask_password, grant
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.exporter import fetch, read_counters
 from pvebench.drivers.proxmox.connection import Connection, Server
 from pvebench.drivers.proxmox.granting import Wanted
+from pvebench.drivers.proxmox.settings import bare_host
 from pvebench.drivers.proxmox.survey import (
     ClusterChoice,
     ClusterFound,
@@ -97,6 +99,10 @@ class _Told:
 
 def _server(told: _Told, ask: _Questions) -> Server:
     host = told.host or ask.text("Address of any node of the cluster", "", "--host")
+    try:
+        bare_host(host)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     fingerprint = told.fingerprint
     if not (fingerprint or told.ca_file):
         fingerprint = _trusted(host, told.port, ask)
@@ -128,8 +134,17 @@ def _choice(told: _Told, ask: _Questions, server: Server, found: ClusterFound) -
         major=found.version[0],
         node_exporter=_exporter(told.node_exporter, nodes, server.host),
         token_file=told.token_file,
-        packs=[DEFAULT_PACK.absolute()] if DEFAULT_PACK.exists() else [],
+        packs=_packs(),
     )
+
+
+def _packs() -> list[Path]:
+    """Return the pack to begin with: of this directory, or beside the package's source."""
+    places = (Path.cwd(), Path(pvebench.__file__).parents[2])
+    found = [place / DEFAULT_PACK for place in places if (place / DEFAULT_PACK).exists()]
+    if not found:
+        click.echo(f"  {DEFAULT_PACK} is not here: name packs in the settings, or with --pack")
+    return found[:1]
 
 
 class _Questions:

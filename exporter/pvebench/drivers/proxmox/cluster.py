@@ -204,16 +204,20 @@ def _check_node(
     except PvebenchError as error:
         yield "token", False, str(error)
         return
-    yield from inspect(
-        api,
-        place=_place(given, node),
-        storages=storages_of(given, node),
-        iso_storage=given.iso_storage,
-        major=given.version,
-        needs=needs,
+    found = list(
+        inspect(
+            api,
+            place=_place(given, node),
+            storages=storages_of(given, node),
+            iso_storage=given.iso_storage,
+            major=given.version,
+            needs=needs,
+        )
     )
-    yield _image(settings, node, api, given.iso_storage)
-    yield attempt("benchmark VMs", lambda: _made_here(api, given.pool, node))
+    yield from found
+    if len(found) > 1:  # else the server does not even tell its version
+        yield _image(settings, node, api, given.iso_storage)
+        yield attempt("benchmark VMs", lambda: _made_here(api, given.pool, node))
     yield _exporter(_exporter_url(given, node))
 
 

@@ -152,7 +152,8 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
         return AccessDenied(
             f"{what}: the server refuses the credentials: {text}",
             cause="the token is wrong, expired or disabled, or its user is",
-            next_step="look under Datacenter > Permissions > API Tokens; make a new one if need be",
+            next_step="look under Datacenter > Permissions > API Tokens; a new one is made by: "
+            "pvebench proxmox init --apply --new-token",
         )
     if status == 403:
         return Forbidden(

@@ -212,7 +212,8 @@ def _acl(entry: Acl, *, remove: bool = False) -> GrantStep:
 
 def _listed(command: str, key: str, value: str) -> str:
     """Return a command of the shell that succeeds if a listing has that member."""
-    pattern = shlex.quote(f'"{key}" *: *"{value}"')
+    literal = value.replace(".", "[.]")
+    pattern = shlex.quote(f'"{key}" *: *"{literal}"')
     return f"{command} --output-format json | grep -q {pattern}"
 
 

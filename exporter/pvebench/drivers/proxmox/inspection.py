@@ -8,6 +8,7 @@ from typing import Any, Final
 from pvebench.drivers.driver import Finding
 from pvebench.drivers.proxmox.access import VM_ROLE, excess_rights, missing_rights, sees_scrubs
 from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import RESERVE_BYTES
 from pvebench.drivers.proxmox.leftovers import find_strays
 from pvebench.drivers.proxmox.making import is_free
@@ -15,7 +16,7 @@ from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE
 from pvebench.drivers.proxmox.node_versions import version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm import VmPlace
-from pvebench.errors import DriverError, PvebenchError
+from pvebench.errors import AccessDenied, DriverError, PvebenchError
 from pvebench.model.units import show_bytes
 
 _SCRUBS_SEEN: Final = "runs wait for scrubs of the node's ZFS pools"
@@ -97,8 +98,13 @@ def _node(api: Api, node: str) -> Iterator[Finding]:
 
 
 def _pool(api: Api, pool: str) -> Iterator[Finding]:
-    members = api.get(f"/pools/{pool}")["members"]
-    names = [str(member["id"]) for member in members]
+    try:
+        members = api.get(f"/pools/{pool}")["members"]
+    except (AccessDenied, Rejected):
+        make = "pvebench proxmox init, with --apply or its commands"
+        yield "pool", False, f"there is no pool {pool} that the token may see; make it: {make}"
+        return
+    names = [str(member.get("id")) for member in members]
     yield "pool", True, f"{pool} with {', '.join(names) or 'no members'}"
 
 
@@ -107,8 +113,7 @@ def _storages(
 ) -> Iterator[Finding]:
     rows = _rows(api, place)
     add = f"pveum pool modify {place.pool} --storage"
-    strays = find_strays(api, pool=place.pool, known={})
-    marks = {one.vmid: one.mark for one in strays if one.node == place.node}
+    marks = _marks(api, place)
     for name, wanted in storages.items():
         row = rows.get(wanted.id)
         if row is None:
@@ -122,6 +127,15 @@ def _storages(
         wrong = _wrong_storage(row, wanted) or _too_small(row, need)
         free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
         yield f"storage {name}", not wrong, wrong or free
+
+
+def _marks(api: Api, place: VmPlace) -> dict[int, str]:
+    """Return number -> mark of each VM that some pvebench has on the node; none if it is untold."""
+    try:
+        strays = find_strays(api, pool=place.pool, known={})
+    except (AccessDenied, Rejected):
+        return {}
+    return {one.vmid: one.mark for one in strays if one.node == place.node}
 
 
 def _held_already(api: Api, place: VmPlace, storage: str, marks: Mapping[int, str]) -> int:

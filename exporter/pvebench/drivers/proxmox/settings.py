@@ -41,6 +41,19 @@ def _pool(name: str) -> str:
     return name
 
 
+def bare_host(name: str) -> str:
+    """Return the name or address of a server if it is nothing more.
+
+    Raises:
+        ValueError: it is a URL, or has a port with it.
+    """
+    if re.search(r"[\s/@]", name) or name.count(":") == 1:
+        raise ValueError(
+            f"{name!r} is no name or address alone: without https:// and without a port"
+        )
+    return name
+
+
 def _range(pair: tuple[int, int]) -> tuple[int, int]:
     first, last = pair
     if not 100 <= first <= last <= 999_999_999:
@@ -139,7 +152,7 @@ class ProxmoxSettings(Strict):
         node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
     """
 
-    host: StrictStr
+    host: Annotated[StrictStr, AfterValidator(bare_host)]
     nodes: Annotated[tuple[Slug, ...], AfterValidator(_no_node_twice)] = ()
     port: StrictInt = Field(default=8006, ge=1, le=65535)
     token_file: FilePath | None = None

@@ -69,6 +69,12 @@ def certificate_fingerprint(host: str, port: int) -> str:
             context.wrap_socket(raw, server_hostname=host) as channel,
         ):
             digest = hashlib.sha256(channel.getpeercert(binary_form=True) or b"").hexdigest()
+    except socket.gaierror as error:
+        raise ServerGone(
+            f"{host}: {error.strerror}",
+            cause="no name server that this machine asks knows that name",
+            next_step="check it, or give the address",
+        ) from error
     except OSError as error:
         raise ServerGone(
             f"{host}:{port}: no certificate is shown: {error}",
