@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.analysis.case_history import CaseHistory
+from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.judge import Judge, Material
 from pvebench.analysis.together.findings import Finding
 from pvebench.analysis.words import sentence
@@ -27,7 +27,7 @@ def upgraded(effect: Effect, *places: int, runs: int = 48, noise: float = 0.02) 
 
 
 def in_environments(history: CaseHistory, places: Sequence[int]) -> CaseHistory:
-    points = tuple(
+    points = GoodRuns(
         replace(point, environment=str(sum(run >= place for place in places)))
         for run, point in enumerate(history.points)
     )
@@ -92,7 +92,7 @@ def test_upgrades_between_which_a_case_was_not_run_are_told_so() -> None:
     found = [
         one
         if one.labels["bus"] == "scsi"
-        else replace(one, points=(*one.points[:40], *one.points[41:]))
+        else replace(one, points=GoodRuns([*one.points[:40], *one.points[41:]]))
         for one in found
     ]
     text = sentence(told(material_of(found)))
