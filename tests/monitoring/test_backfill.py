@@ -79,7 +79,7 @@ def test_after_a_gap_a_backfill_has_every_run(tmp_path: Path) -> None:
 def test_the_text_is_what_openmetrics_asks_for(tmp_path: Path) -> None:
     store = filled_store(tmp_path, days=1)
     end = datetime.now(UTC).timestamp()
-    window = Window(start=end - 6 * HOUR, end=end, labels={"job": "pvebench", "instance": "x:1"})
+    window = Window(start=end - HOUR, end=end, labels={"job": "pvebench", "instance": "x:1"})
     text = exported(store, tmp_path / "past.om", window).read_text("utf-8")
     store.close()
     families = {family.name: family for family in text_string_to_metric_families(text)}

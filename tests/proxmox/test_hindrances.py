@@ -113,6 +113,7 @@ def config(site: Site, tmp_path: Path) -> Path:
     path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)])
     token = site.token
     (tmp_path / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
+    (tmp_path / "token").chmod(0o600)
     return path
 
 
