@@ -29,7 +29,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
-.PHONY: clean venv compose-test mutate
+.PHONY: clean venv compose-test mutate fuzz
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -94,6 +94,12 @@ sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--with
 
 mutate: venv ## break SAMPLE places in the rooms MODULES, in a copy, and tell where no test notices; SEED= ARGS= (needs Python only)
 	$(BIN)/python tests/mutation/mutate.py --rooms '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: venv ## feed readers of foreign bytes by coverage; ARGS='SECONDS TARGET…', of each (needs x86-64; the package index once)
+	@cmp -s requirements-fuzz.lock .venv/fuzz/lock || { \
+		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
+			--upgrade --target .venv/fuzz -r requirements-fuzz.lock && cp requirements-fuzz.lock .venv/fuzz/lock; }
+	@PYTHONPATH=tests:.venv/fuzz nice -n 19 $(BIN)/python -m fuzz $(ARGS)
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
 	@set -e; for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done

@@ -39,6 +39,10 @@ later without anybody changing anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+_LONGEST: Final = 1000
+"""Characters of a complaint."""
 
 
 class PvebenchError(Exception):
@@ -93,7 +97,9 @@ class Problem:
 
     def __str__(self) -> str:
         place = f":{self.line}:{self.column}" if self.line else ""
-        return f"{self.file}{place}: {self.message}"
+        # What stands in a file may have no end.
+        text = self.message if len(self.message) <= _LONGEST else f"{self.message[:_LONGEST]}…"
+        return f"{self.file}{place}: {text}"
 
 
 class ConfigError(PvebenchError):

@@ -224,3 +224,18 @@ def test_a_running_service_whose_state_is_removed_ends_and_says_why(tmp_path: Pa
     assert process.returncode == StoreLost.exit_code, said
     assert "no longer the database that was opened" in said
     assert "Traceback" not in said
+
+
+def test_a_value_that_a_damaged_page_made_is_told_as_damage(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    Store(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    # As a flipped bit leaves it: the page is still one, and SQLite finds nothing.
+    path.write_bytes(path.read_bytes().replace(b'{"', b"{*"))
+    store = Store(path)
+    store.check()
+    for ask in (store.episodes, store.environments, lambda: store.runs(limit=5), store.cases):
+        with pytest.raises(StoreLost, match="is damaged: a value is none of ours"):
+            ask()

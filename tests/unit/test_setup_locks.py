@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock")
 
 
 def normal(name: str) -> str:
@@ -55,6 +55,7 @@ def test_every_dependency_of_the_project_is_pinned() -> None:
     runtime = names(project["project"]["dependencies"])
     development = names(project["dependency-groups"]["dev"])
     assert runtime - entries("requirements.lock").keys() == set()
+    assert names(project["dependency-groups"]["fuzz"]) == entries("requirements-fuzz.lock").keys()
     assert (runtime | development) - entries("requirements-dev.lock").keys() == set()
 
 

@@ -16,13 +16,31 @@ from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.tokens import (
+    BlockEndToken,
+    BlockMappingStartToken,
+    BlockSequenceStartToken,
+    FlowMappingEndToken,
+    FlowMappingStartToken,
+    FlowSequenceEndToken,
+    FlowSequenceStartToken,
+)
 
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_text
 
 MOST_VALUES: Final = 50_000
+MOST_DEPTH: Final = 50
 SHOWN: Final = 300
 """Characters of a foreign value in a message."""
+
+_OPENING: Final = (
+    BlockMappingStartToken,
+    BlockSequenceStartToken,
+    FlowMappingStartToken,
+    FlowSequenceStartToken,
+)
+_CLOSING: Final = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
 
 Location = tuple[int | str, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -65,7 +83,12 @@ class Document:
         *above, key = location
         node: Any = self.root
         for part in above:
-            node = node[part]
+            if isinstance(node, CommentedMap):
+                node = node.get(part)
+            elif isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
+                node = node[part]
+            else:  # of what a file says in another place, such as a key that is no text
+                return False
         return isinstance(node, CommentedMap) and key in node
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
@@ -96,11 +119,14 @@ def read_document(path: Path) -> Document:
     """
     file, text = str(path), read_text(path)
     try:
+        _check_depth(file, text)
         root = YAML(typ="rt", pure=True).load(text)
     except MarkedYAMLError as error:
         raise ConfigError([_yaml_problem(file, error)]) from error
     except YAMLError as error:
         raise ConfigError([Problem(file, 0, 0, f"is not YAML: {error}")]) from error
+    except ConfigError:
+        raise
     except RecursionError as error:
         raise ConfigError([Problem(file, 0, 0, "is nested too deeply")]) from error
     except Exception as error:
@@ -111,6 +137,17 @@ def read_document(path: Path) -> Document:
         message = "is empty" if root is None else "wants keys and values at the top level"
         raise ConfigError([Problem(file, 1, 1, message)])
     return Document(file, root)
+
+
+def _check_depth(file: str, text: str) -> None:
+    """Refuse what is nested deeper than anybody writes: ruamel.yaml takes minutes over it."""
+    depth = 0
+    for token in YAML(typ="rt", pure=True).scan(text):
+        depth += isinstance(token, _OPENING)
+        depth -= isinstance(token, _CLOSING)
+        if depth > MOST_DEPTH:
+            place = token.start_mark.line + 1, token.start_mark.column + 1
+            raise ConfigError([Problem(file, *place, "is nested too deeply")])
 
 
 def _yaml_problem(file: str, error: MarkedYAMLError) -> Problem:

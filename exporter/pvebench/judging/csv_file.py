@@ -16,7 +16,7 @@ from pvebench.analysis.figures import Figure
 from pvebench.analysis.judge import Material
 from pvebench.errors import ConfigError, Problem
 from pvebench.files import read_text
-from pvebench.model.units import MIB
+from pvebench.model.units import MIB, plain_number
 
 COLUMNS: Final = ("time", "value", "environment", "case")
 """`time` and `value` must be there."""
@@ -147,11 +147,12 @@ def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun 
 
 
 def _time(text: str) -> float | None:
+    seconds = plain_number(text)
     try:
-        seconds = float(text) if text.replace(".", "", 1).isdigit() else _iso(text)
-        return datetime.fromtimestamp(seconds, UTC).timestamp()  # beyond any calendar: refused
-    except (ValueError, OverflowError):
+        found = datetime.fromtimestamp(_iso(text) if seconds is None else seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond any calendar
         return None
+    return found.timestamp()
 
 
 def _iso(text: str) -> float:
@@ -160,8 +161,5 @@ def _iso(text: str) -> float:
 
 
 def _value(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value > 0 else None
+    value = plain_number(text)
+    return value if value is not None and math.isfinite(value) and value > 0 else None

@@ -31,6 +31,7 @@ _SIZE_FACTORS: Final = {
 MOST_BYTES: Final = 1 << 63
 """What file systems and SQLite count to."""
 MOST_SECONDS: Final = 36525 * 86400.0
+_PLAIN: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z")
 _DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -59,6 +60,14 @@ def _counted(count: int, text: str | int) -> int:
     if not 0 <= count < MOST_BYTES:
         raise ValueError(f"{text!r} is not a size: write 0 or more, and less than 8 EiB")
     return count
+
+
+def plain_number(text: str) -> float | None:
+    """Return the number that a program writes so: `12`, `-0.5`, `1e-3`; else None.
+
+    `float` takes more: `1_0`, `nan`, digits of any script.
+    """
+    return float(text) if _PLAIN.fullmatch(text) else None
 
 
 def parse_duration(text: str | float) -> float:

@@ -55,7 +55,7 @@ class DelimitedText:
 
     def __init__(self, file: str, text: str, wanted: Sequence[str]) -> None:
         self._file = file
-        self._lines = text.splitlines()
+        self._lines = text.splitlines(keepends=True)
         if not self._lines:
             raise ConfigError([Problem(file, 1, 1, "the file is empty")])
         splits = {mark: _split(self._lines[0], mark) for mark in DELIMITERS}

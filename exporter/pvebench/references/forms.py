@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pvebench.model.plausibility import Figures
-from pvebench.model.units import KIB, MIB, parse_size
+from pvebench.model.units import KIB, MIB, parse_size, plain_number
 from pvebench.references.reference_series import ReferenceRow
 
 PublishedRow = Mapping[str, str]
@@ -23,9 +23,8 @@ def number_or_none(text: str) -> float | None:
     Raises:
         ValueError: nobody can have measured it: it is below 0 or infinite.
     """
-    try:
-        value = float(text)
-    except ValueError:
+    value = plain_number(text.strip())
+    if value is None:
         return None
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{text[:50]!r} cannot have been measured")
@@ -239,7 +238,8 @@ def one_value(line: int, record: PublishedRow) -> ReferenceRow:
         storage = {"lvm": "lvm", "passthrough": "passthrough", "raw file on ext4": "local"}
         where = {"storage": storage[variant]} if variant in storage else {}
         if record.get("medium", "").startswith("SSD") and variant in ("host", *storage):
-            match = {**bus, **where, "tool": "fio", "rw": rw, "bs": parse_size(words[1])}
+            size = parse_size(words[1] if len(words) > 1 else "")
+            match = {**bus, **where, "tool": "fio", "rw": rw, "bs": size}
     elif record.get("system") == "single disk":
         match = _raid_match(test)
     value = number_or_none(record["value"])

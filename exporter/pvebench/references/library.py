@@ -166,7 +166,7 @@ def _read(
 
 
 def _known_form(name: str, date: str, source: str, file: str, text: str) -> ReferenceSeries:
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(text.splitlines(keepends=True))
     columns = set(reader.fieldnames or ())
     read_row = next((read for wanted, read in FORMS if wanted <= columns), None)
     if read_row is None:

@@ -62,16 +62,16 @@ class Decisions:
         """Return all decisions, oldest first."""
         with reading(self._engine) as connection:
             rows = connection.execute(select(decisions).order_by(decisions.c.id)).all()
-        return [
-            Decision(
-                made=datetime.fromtimestamp(row.made, UTC),
-                kind=row.kind,
-                cases=row.cases,
-                until=datetime.fromtimestamp(row.until, UTC),
-                reason=row.reason,
-            )
-            for row in rows
-        ]
+            return [
+                Decision(
+                    made=datetime.fromtimestamp(row.made, UTC),
+                    kind=row.kind,
+                    cases=row.cases,
+                    until=datetime.fromtimestamp(row.until, UTC),
+                    reason=row.reason,
+                )
+                for row in rows
+            ]
 
     def count(self) -> int:
         """Return how many there are: it grows with every decision."""

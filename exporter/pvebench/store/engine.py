@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,11 +121,18 @@ def writing(engine: Engine) -> Iterator[Connection]:
 def reading(engine: Engine) -> Iterator[Connection]:
     """Yield a connection to read from; all its queries see the same moment.
 
+    Rows become values inside: a page that is damaged, but still a page, has values that are none.
+
     Raises:
-        StoreError: the database cannot be read now.
+        StoreError: the database cannot be read now, or is damaged.
     """
-    with _told(engine, "cannot be read"), engine.connect() as connection:
-        yield connection
+    try:
+        with _told(engine, "cannot be read"), engine.connect() as connection:
+            yield connection
+    except (ValueError, TypeError, LookupError, ArithmeticError, zlib.error) as error:
+        raise damaged(
+            engine, f"a value is none of ours ({type(error).__name__}: {error})"[:300]
+        ) from error
 
 
 @contextmanager

@@ -52,4 +52,4 @@ class StoredJournal:
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-        return [(int(row.id), str(row.kind), json.loads(row.details)) for row in rows]
+            return [(int(row.id), str(row.kind), json.loads(row.details)) for row in rows]

@@ -86,7 +86,7 @@ class StoredResults:
         query = select(evidence.c.name, evidence.c.content).where(evidence.c.run == number)
         with reading(self._engine) as connection:
             rows = connection.execute(query.order_by(evidence.c.name)).all()
-        return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
+            return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
 
     def cases(self) -> dict[str, CaseRecord]:
         """Return case key -> what is known of it, for all cases that were ever tried."""
@@ -97,16 +97,16 @@ class StoredResults:
                 counts.setdefault(key, {})[Outcome(outcome)] = count
             newest = _by_number(connection, select(cases.c.last_run))
             newest |= _by_number(connection, select(cases.c.good_run))
-        return {
-            row.key: CaseRecord(
-                last=newest[row.last_run],
-                good=None if row.good_run is None else newest[row.good_run],
-                outcomes=counts.get(row.key, {}),
-                failures_in_row=row.failures_in_row,
-                first_started=datetime.fromtimestamp(row.first_started, UTC),
-            )
-            for row in rows
-        }
+            return {
+                row.key: CaseRecord(
+                    last=newest[row.last_run],
+                    good=None if row.good_run is None else newest[row.good_run],
+                    outcomes=counts.get(row.key, {}),
+                    failures_in_row=row.failures_in_row,
+                    first_started=datetime.fromtimestamp(row.first_started, UTC),
+                )
+                for row in rows
+            }
 
     def trend(
         self, case_keys: Collection[str], metric: str, *, limit: int
@@ -173,7 +173,7 @@ class StoredResults:
             query = query.where(environments.c.node == node)
         with reading(self._engine) as connection:
             rows = connection.execute(query).mappings().all()
-        return [{**row, "facts": json.loads(row["facts"])} for row in rows]
+            return [{**row, "facts": json.loads(row["facts"])} for row in rows]
 
     def episodes(self) -> list[Episode]:
         """Return the episodes of all nodes, in the order in which they began."""
@@ -184,17 +184,17 @@ class StoredResults:
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-        return [
-            Episode(
-                node=row.node,
-                environment=row.environment,
-                slug=row.slug,
-                facts=json.loads(row.facts),
-                started=datetime.fromtimestamp(row.started, UTC),
-                finished=datetime.fromtimestamp(row.finished, UTC),
-            )
-            for row in rows
-        ]
+            return [
+                Episode(
+                    node=row.node,
+                    environment=row.environment,
+                    slug=row.slug,
+                    facts=json.loads(row.facts),
+                    started=datetime.fromtimestamp(row.started, UTC),
+                    finished=datetime.fromtimestamp(row.finished, UTC),
+                )
+                for row in rows
+            ]
 
     def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
         """Return case key -> number of good runs on a node that started at `moment` or later."""

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, StrictInt
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import Strict, Text
 from pvebench.model.run import Sample
+from pvebench.model.units import plain_number
 from pvebench.model.workload import Workload
 
 WORK_DIR = "/run/pvebench"
@@ -131,11 +132,8 @@ def number_in(text: str) -> float:
     Raises:
         OutputUnreadable: it is none, or infinite.
     """
-    try:
-        value = float(text.replace(",", "."))
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = plain_number(text.replace(",", "."))
+    if value is None or not math.isfinite(value):
         raise OutputUnreadable(
             f"{text[:50]!r} is no number",
             cause="the tool's output was damaged on the way, or is of another version",

@@ -159,7 +159,7 @@ class Bonnie(Room):
 
 
 def _row(output: str) -> list[str]:
-    for row in csv.reader(output.splitlines()):
+    for row in csv.reader(output.splitlines(keepends=True)):
         if row and row[0] == _VERSION and len(row) > max(_COLUMNS.values()):
             return row
     raise OutputUnreadable(

@@ -22,6 +22,8 @@ from pvebench.model.plausibility import RATE_TOLERANCE, Spread, impossible
 from pvebench.workloads.base import refuse
 
 EVIDENCE_CHARACTERS: Final = 200
+MOST_STARTS: Final = 100
+"""Places where the JSON may begin that are tried; each costs as much as reading to its end."""
 NANOSECONDS: Final = 1e9
 """In a second. Dividing by it keeps 284672 ns at 0.000284672 s; multiplying does not."""
 BIN_SHARE: Final = 1 / 128
@@ -163,7 +165,9 @@ def last_words(said: str) -> str:
 def _find(output: str) -> tuple[dict[str, Any], str]:
     decoder = json.JSONDecoder()
     position, broken_at = output.find("{"), -1
-    while position >= 0:
+    for _ in range(MOST_STARTS):
+        if position < 0:
+            break
         try:
             value, end = decoder.raw_decode(output, position)
         except json.JSONDecodeError as error:

@@ -231,7 +231,9 @@ def _parse(workload: Workload, output: str) -> Parsed:
     complaints = [found["text"].strip() for found in _COMPLAINT.finditer(output)]
     if "FATAL:" in output:
         raise ToolFailed(
-            f"sysbench: {complaints[0]}", cause=complaints[-1], evidence=output[-1000:]
+            f"sysbench: {complaints[0] if complaints else 'it gave up'}",
+            cause=complaints[-1] if complaints else "",
+            evidence=output[-1000:],
         )
     values = {found["name"].strip(): number_in(found["value"]) for found in _LINE.finditer(output)}
     seconds = _need(values, "total time", output)

@@ -187,10 +187,11 @@ class AgentGuest:
                 f"the output of {name} was cut off by the guest's agent",
                 next_step="have it write into a file: those are read in slices",
             )
+        code = status.get("exitcode")
         return Completed(
-            exit_code=int(status.get("exitcode", 128 + int(status.get("signal", 0)))),
-            stdout=_bytes(status.get("out-data", "")),
-            stderr=_bytes(status.get("err-data", "")),
+            exit_code=int(128 + int(status.get("signal") or 0) if code is None else code),
+            stdout=_bytes(status.get("out-data") or ""),
+            stderr=_bytes(status.get("err-data") or ""),
         )
 
     def start(self, argv: list[str]) -> int:
@@ -243,7 +244,7 @@ class AgentGuest:
             return None
         del self._asked[pid]
         parts = _parts(whole)
-        if not parts.get(0, b"").strip().isdigit():
+        if not re.fullmatch(rb"[0-9]{1,9}\s*", parts.get(0, b"")):
             raise OutputUnreadable(
                 f"how a job in the guest ended is not told: {parts.get(0)!r:.80}"
             )

@@ -7,95 +7,35 @@ recorded schema, and their server refuses what the driver sends and this list do
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-Shape = Callable[[Any], str]
-"""Returns what is wrong with a value, empty if nothing is."""
+from pvebench.drivers.shapes import (
+    Shape,
+    anything,
+    fields,
+    kind_of,
+    number,
+    rows,
+    table,
+    text,
+    whole,
+)
 
-_NUMBER: Final = re.compile(r"[+-]?\d{1,20}(\.\d{1,20})?\Z")
 _UPID: Final = re.compile(r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[^:/]*:[^\s:/]+:\Z")
-
-
-def anything(_: Any) -> str:
-    """Take any value: nobody looks at it."""
-    return ""
-
-
-def text(value: Any) -> str:
-    """Take a string."""
-    return "" if isinstance(value, str) else f"{_kind(value)}, no text"
-
-
-def number(value: Any) -> str:
-    """Take what `float` turns into a finite number, a string of digits as well."""
-    if isinstance(value, int | float) and math.isfinite(value):
-        return ""
-    return "" if isinstance(value, str) and _NUMBER.match(value) else f"{_kind(value)}, no number"
 
 
 def task(value: Any) -> str:
     """Take the name of a task."""
     good = isinstance(value, str) and _UPID.match(value)
-    return "" if good else f"{_kind(value)}, no task"
+    return "" if good else f"{kind_of(value)}, no task"
 
 
 def ended_task(value: Any) -> str:
     """Take the name of a task, or nothing where it has ended well already."""
     return "" if value is None else task(value)
-
-
-def fields(**wanted: Shape) -> Shape:
-    """Take an object with these members; a name that ends in `_` may be missing or null."""
-    members = {
-        name.rstrip("_").replace("__", "-"): (shape, name.endswith("_"))
-        for name, shape in wanted.items()
-    }
-
-    def check(value: Any) -> str:
-        if not isinstance(value, dict):
-            return f"{_kind(value)}, no object"
-        for name, (shape, optional) in members.items():
-            if value.get(name) is None:
-                if not optional:
-                    return f"no member {name!r}"
-            elif wrong := shape(value[name]):
-                return f"{name!r} is {wrong}"
-        return ""
-
-    return check
-
-
-def rows(shape: Shape) -> Shape:
-    """Take a list of such values."""
-
-    def check(value: Any) -> str:
-        if not isinstance(value, list):
-            return f"{_kind(value)}, no list"
-        wrong = ((at, shape(one)) for at, one in enumerate(value))
-        return next((f"row {at} is {why}" for at, why in wrong if why), "")
-
-    return check
-
-
-def table(shape: Shape) -> Shape:
-    """Take an object of such values, whatever their names."""
-
-    def check(value: Any) -> str:
-        if not isinstance(value, dict):
-            return f"{_kind(value)}, no object"
-        wrong = ((name, shape(one)) for name, one in value.items())
-        return next((f"{name[:80]!r} is {why}" for name, why in wrong if why), "")
-
-    return check
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", type(None): "nothing"}
-    return kinds.get(type(value), "a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +176,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
                 storage=text,
                 type=text,
                 content_=text,
-                active_=number,
-                enabled_=number,
-                avail_=number,
-                total_=number,
+                active_=whole,
+                enabled_=whole,
+                avail_=whole,
+                total_=whole,
+                shared_=whole,
             )
         ),
         "content enabled format",
@@ -300,11 +241,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _told("POST", f"{_VM}/monitor", text, "command"),
     # its guest
     _told("POST", f"{_VM}/agent/ping", anything),
-    _told("POST", f"{_VM}/agent/exec", fields(pid=number), "command input-data"),
+    _told("POST", f"{_VM}/agent/exec", fields(pid=whole), "command input-data"),
     _told(
         "GET",
         f"{_VM}/agent/exec-status",
-        fields(exited=number, exitcode_=number, signal_=number, out__data_=text, err__data_=text),
+        fields(exited=whole, exitcode_=whole, signal_=whole, out__data_=text, err__data_=text),
         "pid",
     ),
     _told(

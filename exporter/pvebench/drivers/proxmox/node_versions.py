@@ -28,7 +28,7 @@ _KERNEL: Final = re.compile(r"(?:proxmox|pve)-kernel-(?P<release>\d+\.\d+\.\d+-\
 
 def version_number(api: Api) -> tuple[int, ...]:
     """Return the version of pve-manager as numbers: (9, 2, 11)."""
-    return tuple(int(part) for part in re.findall(r"\d+", str(api.get("/version")["version"])))
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", str(api.get("/version")["version"])))
 
 
 def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -42,11 +42,11 @@ def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
         packages = api.get(f"/nodes/{node}/apt/versions")
     except DriverError:
         return facts, {}  # without Sys.Audit on the node; `check` tells how to give it
-    cpu = status.get("cpuinfo", {})
+    cpu, kernel = status.get("cpuinfo") or {}, status.get("current-kernel") or {}
     facts |= {
-        "kernel": str(status.get("current-kernel", {}).get("release", "")),
-        "cpu_model": str(cpu.get("model", "")),
-        "cpus": str(cpu.get("cpus", "")),
+        "kernel": str(kernel.get("release") or ""),
+        "cpu_model": str(cpu.get("model") or ""),
+        "cpus": str(cpu.get("cpus") or ""),
     }
     installed, pending = package_facts(packages, running_kernel=facts["kernel"])
     facts |= installed

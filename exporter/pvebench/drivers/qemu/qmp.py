@@ -12,12 +12,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
 
+from pvebench.drivers.shapes import Shape, anything, fields, text, whole
 from pvebench.errors import (
     DriverError,
     GuestSilent,
@@ -173,7 +174,18 @@ class Channel:
             _LOOP.submit(self._client.disconnect()).result(timeout=2.0)
 
 
-_SLICE_BYTES = 1024 * 1024
+_SLICE_BYTES: Final = 1024 * 1024
+_MOST_SLICES: Final = 128
+"""Of a file that is read; results of the longest runs are a tenth of it."""
+_ANSWERS: Final[Mapping[str, Shape]] = {
+    "guest-exec": fields(pid=whole),
+    "guest-exec-status": fields(
+        exited=whole, exitcode_=whole, signal_=whole, out__data_=text, err__data_=text
+    ),
+    "guest-file-open": whole,
+    "guest-file-read": fields(count=whole, buf__b64=text, eof=whole),
+}
+"""Of which shape the agent's answers are; the guest may say anything."""
 
 
 class QemuGuest:
@@ -211,10 +223,11 @@ class QemuGuest:
         status = self._call("guest-exec-status", {"pid": pid})
         if not status["exited"]:
             return None
+        code = status.get("exitcode")
         return Completed(
-            exit_code=int(status.get("exitcode", 128 + int(status.get("signal", 0)))),
-            stdout=base64.b64decode(status.get("out-data", "")),
-            stderr=base64.b64decode(status.get("err-data", "")),
+            exit_code=int(128 + int(status.get("signal") or 0) if code is None else code),
+            stdout=_decoded(status.get("out-data") or ""),
+            stderr=_decoded(status.get("err-data") or ""),
         )
 
     def read_file(self, path: str) -> bytes:
@@ -223,17 +236,21 @@ class QemuGuest:
         except CommandRefused as error:
             raise OutputUnreadable(f"{path} cannot be read in the guest: {error.text}") from error
         try:
-            return self._read_slices(handle)
+            return self._read_slices(path, handle)
         finally:
             self._call("guest-file-close", {"handle": handle})
 
-    def _read_slices(self, handle: int) -> bytes:
-        pieces = []
-        while True:
+    def _read_slices(self, path: str, handle: int) -> bytes:
+        pieces: list[bytes] = []
+        while len(pieces) < _MOST_SLICES:
             got = self._call("guest-file-read", {"handle": handle, "count": _SLICE_BYTES})
-            pieces.append(base64.b64decode(got["buf-b64"]))
+            pieces.append(_decoded(got["buf-b64"]))
             if got["eof"] or not got["count"]:
                 return b"".join(pieces)
+        raise OutputUnreadable(
+            f"{path} in the guest is longer than {_MOST_SLICES} slices of a MiB",
+            cause="it grows faster than it is read, or the guest is not ours any more",
+        )
 
     def write_file(self, path: str, content: bytes) -> None:
         handle = self._call("guest-file-open", {"path": path, "mode": "w"})
@@ -260,9 +277,27 @@ class QemuGuest:
         self, command: str, arguments: dict[str, Any], *, timeout: float = REPLY_SECONDS
     ) -> Any:
         try:
-            return self._channel.execute(command, arguments or None, timeout=timeout)
+            answer = self._channel.execute(command, arguments or None, timeout=timeout)
         except OutcomeUnknown as error:
             raise GuestSilent(
                 f"the guest agent did not answer {command} within {timeout:.0f} s",
                 cause="the guest hangs or is starved of CPU",
             ) from error
+        if wrong := _ANSWERS.get(command, anything)(answer):
+            raise _other(f"{command}: {wrong}")
+        return answer
+
+
+def _decoded(coded: str) -> bytes:
+    try:
+        return base64.b64decode(coded)
+    except ValueError as error:
+        raise _other(str(error)) from error
+
+
+def _other(wrong: str) -> GuestSilent:
+    return GuestSilent(
+        f"what the guest agent says is not understood: {wrong}",
+        cause="something else than QEMU's agent answers in the guest",
+        next_step="boot it anew; if it stays so: pvebench guest build --force",
+    )

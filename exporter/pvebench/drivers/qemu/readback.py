@@ -142,7 +142,7 @@ def find_in_guest(
         done = guest.run(["/usr/bin/pvebench-disk", names.serial], timeout=seconds)
         if done.exit_code == 0:
             words = done.stdout.decode("utf-8", "replace").split()
-            return dict(word.split("=", 1) for word in words)
+            return dict(word.split("=", 1) for word in words if "=" in word)
         if clock.monotonic() > deadline:
             raise GuestSilent(f"the guest does not see the disk within {seconds:.0f} s")
         clock.sleep(0.1)

@@ -1,0 +1,271 @@
+"""Targets that need something around them: the agent, Proxmox's API, the door, the store."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import json
+import re
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from requests import RequestException, Response
+
+from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.drivers.proxmox.agent import AgentGuest
+from pvebench.drivers.proxmox.answers import data_of
+from pvebench.drivers.proxmox.bounds import AnswerRefused
+from pvebench.drivers.proxmox.endpoints import endpoint_of
+from pvebench.drivers.proxmox.faults import translate
+from pvebench.drivers.proxmox.node_versions import node_facts, version_number
+from pvebench.drivers.proxmox.survey import survey
+from pvebench.drivers.qemu.block_graph import Names
+from pvebench.drivers.qemu.qmp import QemuGuest
+from pvebench.drivers.qemu.readback import find_in_guest
+from pvebench.errors import GuestSilent, PvebenchError
+from pvebench.results import Results
+from pvebench.store import Store
+from support.packs import simulate
+from support.site import app_of
+
+PVE = Path(__file__).resolve().parents[1] / "pve"
+
+
+def any_of(asks: Iterable[Callable[[], object]]) -> None:
+    """Make all calls; raise one of our own errors only if every call does."""
+    refused: PvebenchError | None = None
+    understood = False
+    for ask in asks:
+        try:
+            ask()
+            understood = True
+        except PvebenchError as error:
+            refused = error
+    if refused and not understood:
+        raise refused
+
+
+class _Replies:
+    """A guest that says what is in a list, and then nothing any more."""
+
+    def __init__(self, replies: list[Any]) -> None:
+        self._replies = iter(replies)
+
+    def execute(self, command: str, arguments: Any = None, *, timeout: float = 1.0) -> Any:
+        for reply in self._replies:
+            return reply
+        raise GuestSilent(f"no answer to {command}")
+
+
+def agent(content: bytes) -> None:
+    """Ask the agent of a lab VM, which says anything: the guest is not trusted."""
+    try:
+        replies = json.loads(content.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return  # qemu.qmp reads the lines
+    if not isinstance(replies, list):
+        return
+    clock = SimulatedClock(START)
+
+    def fresh() -> QemuGuest:
+        return QemuGuest(_Replies(replies), clock)  # type: ignore[arg-type] # a stand-in
+
+    any_of(
+        (
+            lambda: fresh().run(["x"]),
+            lambda: fresh().poll(7),
+            lambda: fresh().read_file("/x"),
+            lambda: fresh().write_file("/x", b"y"),
+            lambda: find_in_guest(fresh(), Names(1), clock, seconds=5.0),
+        )
+    )
+
+
+def agent_seeds() -> list[bytes]:
+    """Return answers of QEMU's agent, one after the other."""
+    disk = base64.b64encode(b"device=/dev/sda size_bytes=5").decode()
+    read = {"count": 3, "buf-b64": "YWJj", "eof": False}
+    told = (
+        [{"pid": 7}, {"exited": True, "exitcode": 0, "out-data": disk}],
+        [{"pid": 7}, {"exited": False}, {"exited": True, "signal": 9, "err-data": ""}],
+        [{"exited": True, "exitcode": 0}],
+        [5, read, read | {"eof": True}, {}],
+        [5, {"count": 1}, {}],
+    )
+    return [json.dumps(replies).encode() for replies in told]
+
+
+class _Server:
+    """An API of Proxmox that answers what is in a list, checked as `Connection` does."""
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        self._bodies = iter(bodies)
+
+    def get(self, path: str, /, **_: Any) -> Any:
+        return self._answer("GET", path)
+
+    def once(self, path: str, /, **_: Any) -> Any:
+        return self._answer("GET", path)
+
+    def post(self, path: str, /, **_: Any) -> Any:
+        return self._answer("POST", path)
+
+    def _answer(self, method: str, path: str) -> Any:
+        response = Response()
+        response.status_code = 200
+        response._content = next(self._bodies, b"")
+        try:
+            data = data_of(response)
+            if wrong := endpoint_of(method, path).answer(data):
+                raise AnswerRefused(wrong)
+        except RequestException as error:
+            raise translate(f"{method} {path}", error, reads=method == "GET") from error
+        return data
+
+
+def proxmox(content: bytes) -> None:
+    """Ask a server that says anything: one body a line."""
+    bodies = content.split(b"\n")[:20]
+    asks: tuple[Callable[[Any], object], ...] = (
+        version_number,
+        survey,
+        lambda api: node_facts(api, "n"),
+        lambda api: _agent_guest(api).run(["x"]),
+        lambda api: _agent_guest(api).read_file("/x"),
+        lambda api: (guest := _agent_guest(api)).poll(guest.launch(["x"])),
+    )
+    any_of(functools.partial(ask, _Server(bodies)) for ask in asks)
+
+
+def _agent_guest(api: Any) -> AgentGuest:
+    return AgentGuest(api, "/nodes/n/qemu/1", SimulatedClock(START), offsets=True)
+
+
+def proxmox_seeds() -> list[bytes]:
+    """Return what real servers answered, in the order in which the asks above want it."""
+    lines = (PVE / "recordings-8.jsonl").read_text("utf-8").splitlines()
+    good: dict[str, bytes] = {}
+    for line in lines:
+        told = json.loads(line)
+        kind = re.sub(r"^/nodes/[^/]+", "/nodes/n", told["path"])
+        if told["method"] == "GET" and told["status"] == 200 and isinstance(told["body"], dict):
+            good[kind] = max(good.get(kind, b""), json.dumps(told["body"]).encode(), key=len)
+    wanted = (
+        ("/version",),
+        ("/nodes", "/nodes/n/storage", "/version"),
+        ("/nodes/n/version", "/nodes/n/status", "/nodes/n/apt/versions"),
+    )
+    recorded = [b"\n".join(good[path] for path in paths if path in good) for paths in wanted]
+    ended = b'{"data":{"pid":7}}\n{"data":{"exited":1,"exitcode":0,"out-data":"hello"}}'
+    results = b'{"data":{"pid":7}}\n{"data":{"content":"0 2\\n0\\n1 5\\nhello"}}'
+    return [*recorded, ended, results]
+
+
+# --- the door ---
+
+
+@functools.cache
+def _app() -> tuple[Any, asyncio.AbstractEventLoop]:
+    directory = tempfile.mkdtemp()
+    app = app_of(simulate(Path(directory), cycles=1))
+    return app, asyncio.new_event_loop()
+
+
+def http(content: bytes) -> None:
+    """Send a request: a line `METHOD PATH?QUERY`, lines of headers, an empty line, a body."""
+    head, _, body = content.partition(b"\n\n")
+    first, *lines = head.split(b"\n")
+    method, _, target = first.partition(b" ")
+    path, _, query = target.partition(b"?")
+    # What is none of these the server's HTTP parser has refused already.
+    if not (method.isalpha() and path.startswith(b"/") and target.isascii() and b" " not in target):
+        return
+    if path.startswith(b"/metrics"):
+        return  # text from memory, whatever is asked
+    headers = [
+        (name.lower(), value)
+        for name, mark, value in (line.partition(b": ") for line in lines)
+        if mark
+    ]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method.decode().upper(),
+        "scheme": "http",
+        "path": unquote(path.decode("ascii")),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 9620),
+    }
+    app, loop = _app()
+    status, sent = loop.run_until_complete(_asked(app, scope, body))
+    assert status in {200, 204, 301, 302, 303, 304, 307, 308} or 400 <= status < 500, status
+    assert sent < 4 << 20, "an answer without bound"
+
+
+async def _asked(app: Any, scope: dict[str, Any], body: bytes) -> tuple[int, int]:
+    status, sent = 0, 0
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal status, sent
+        status = message.get("status", status)
+        sent += len(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return status, sent
+
+
+def http_seeds() -> list[bytes]:
+    """Return requests for every route, as a browser sends them."""
+    app, _ = _app()
+    headers = b"Host: 127.0.0.1:9620\nAccept: text/html\nAccept-Encoding: gzip;q=0.5, br"
+    paths = [route.path for route in app.routes if hasattr(route, "path")]
+    filled = [re.sub(r"\{[^}]*\}", "1", path) for path in paths]
+    queries = ("", "?limit=5&outcome=failed", "?metric=iops&from=1700000000&to=1800000000&case=1")
+    return [
+        f"GET {path}{query}\n".encode() + headers + b"\n\n" for path in filled for query in queries
+    ]
+
+
+# --- the store ---
+
+
+def database(content: bytes) -> None:
+    """Open a database whose pages are anything, and read it as a start does."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "pvebench.db"
+        path.write_bytes(content)
+        store = Store(path)
+        try:
+            store.check()
+            store.runs(limit=100)
+            Results(store)
+        finally:
+            store.close()
+
+
+def database_seeds() -> list[bytes]:
+    """Return a database with runs, of today's layout."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "pvebench.db"
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.executescript(
+                (PVE.parent / "golden" / "store" / "0003.sql").read_text("utf-8")
+            )
+        Store(path).close()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return [path.read_bytes()]

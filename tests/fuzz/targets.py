@@ -1,0 +1,252 @@
+"""What is read of others: one function each, from bytes to nothing or one of our own errors.
+
+A target returns if the bytes were understood, and raises PvebenchError if they were refused. All
+else that it raises is a fault of ours: a traceback, an error without bound, a published number
+that is not in the input.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.numbers_in import NumbersIn, check_traced
+from fuzz.outside import (
+    agent,
+    agent_seeds,
+    any_of,
+    database,
+    database_seeds,
+    http,
+    http_seeds,
+    proxmox,
+    proxmox_seeds,
+)
+from pvebench.analysis.figures import FIGURES
+from pvebench.config import load_pack, load_settings
+from pvebench.errors import PvebenchError
+from pvebench.judging.csv_file import read_csv
+from pvebench.model.workload import Workload
+from pvebench.references.columns import ColumnMapping
+from pvebench.references.library import read_file
+from pvebench.workloads import ROOMS
+from support.packs import tool_workload
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+FOUND = Path(__file__).parent / "found"
+LONGEST_ERROR = 20_000
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One reader.
+
+    Attributes:
+        seeds: real input.
+        runs: how many inputs it gets in every run of the tests.
+    """
+
+    read: Callable[[bytes], None]
+    seeds: Callable[[], list[bytes]]
+    runs: int
+
+    def __call__(self, content: bytes) -> bool:
+        """Return whether the input was understood; anything but our own errors comes through."""
+        try:
+            self.read(content)
+        except PvebenchError as error:
+            said = str(error)
+        else:
+            return True
+        assert len(said) < LONGEST_ERROR, "the error has no bound"
+        assert said.strip(), "the error says nothing"
+        return False
+
+
+def files(*patterns: str, under: Path = GOLDEN) -> list[bytes]:
+    """Return what the files have, smallest first."""
+    found = sorted({path for pattern in patterns for path in under.glob(pattern)})
+    assert found, patterns
+    return sorted((path.read_bytes() for path in found), key=len)
+
+
+@functools.cache
+def _directory() -> Path:
+    """Return a directory in RAM, gone with the process."""
+    kept = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    _KEPT.append(kept)
+    return Path(kept.name)
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _file(name: str, content: bytes) -> Path:
+    path = _directory() / name
+    path.write_bytes(content)
+    return path
+
+
+# --- what tools print ---
+
+_TOOLS: dict[str, list[Workload]] = {
+    "fio": [
+        tool_workload("fio", {"bs": "4k", **options}, ramp_seconds=0.5, runtime_seconds=2)
+        for options in (
+            {"rw": "randread", "iodepth": 32},
+            {"rw": "randrw", "iodepth": 4, "rwmixread": 75},
+            {"rw": "randwrite", "fsync": 1},
+        )
+    ],
+    "ioping": [tool_workload("ioping", {"count": 10})],
+    "sysbench": [tool_workload("sysbench", {"mode": "rndrw", "size": "256M"})],
+    "bonnie++": [tool_workload("bonnie++", {"size": "64M"})],
+    "hdparm": [tool_workload("hdparm", {})],
+    "dd": [tool_workload("dd", {"rw": "read"})],
+}
+
+
+def _tool(name: str) -> Callable[[bytes], None]:
+    def read(content: bytes) -> None:
+        output = content.decode("utf-8", "replace")
+
+        def parse(workload: Workload) -> None:
+            parsed = ROOMS[name].parse(workload, output, {})
+            check_traced(workload, output, parsed)
+
+        any_of(functools.partial(parse, workload) for workload in _TOOLS[name])
+
+    return read
+
+
+def _fio_log(content: bytes) -> None:
+    log = content.decode("utf-8", "replace")
+    room, workload = ROOMS["fio"], _TOOLS["fio"][1]
+    parsed = room.parse(workload, _mixed(), {"fio_iops.log": log})
+    there = sum(
+        int(number)
+        for line in log.splitlines()
+        for number in line.split(", ")[1:2]
+        if number.isdecimal() and len(number) < 16
+    )
+    for steps in parsed.intervals.values():
+        assert len(steps) < 100, "more intervals than the window has"
+        assert sum(steps) <= there * (1 + 1e-9), "more I/O than was logged"
+
+
+@functools.cache
+def _mixed() -> str:
+    return (GOLDEN / "fio" / "mixed.json").read_text("utf-8")
+
+
+# --- files of people ---
+
+
+def _pack(content: bytes) -> None:
+    load_pack(_file("pack.yaml", content))
+
+
+def _settings(content: bytes) -> None:
+    load_settings(_file("settings.yaml", content))
+
+
+_COLUMNS = ColumnMapping(
+    {"rw": "rw", "iops": "iops", "bs": "bs", "latency_mean": "ms"}, {"latency_mean": "ms"}
+)
+
+
+def _imported(content: bytes) -> None:
+    series = read_file(_file("table.csv", content), name="x", date="2026", mapped=_COLUMNS)
+    _check_rows(content, series.contradictions(), [row.values for row in series.rows])
+
+
+def _known_form(content: bytes) -> None:
+    series = read_file(_file("known.csv", content), name="x", date="2026")
+    _check_rows(content, series.contradictions(), [])
+    values = [value for row in series.rows for value in row.values.values()]
+    assert all(math.isfinite(value) and value >= 0 for value in values)
+
+
+def _check_rows(content: bytes, told: object, rows: list[dict[tuple[str, str], float]]) -> None:
+    assert len(repr(told)) < 1000 * (len(content) + 1)
+    plain = content.decode("utf-8-sig")
+    for character in " \u00a0\u202f'\u2019":
+        plain = plain.replace(character, "")
+    # Grouped either way, in thousands (k) or not: one of them must be it.
+    texts = (plain, plain.replace(",", ""), plain.replace(".", ""))
+    there = [NumbersIn(text) for text in texts]
+    for (metric, _), value in ((key, value) for row in rows for key, value in row.items()):
+        scaled = value * 1e3 if metric == "clat_mean" else value
+        shown = (scaled, scaled / 1e3, scaled / 1e6)
+        assert any(one in numbers for one in shown for numbers in there), f"{value} is not there"
+
+
+def _judged(content: bytes) -> None:
+    path = _file("history.csv", content)
+    material = read_csv(path, FIGURES["throughput"])
+    there = NumbersIn(content.decode("utf-8-sig"))
+    for history in material.histories:
+        assert all(point.value in there for point in history.points), "a value is not there"
+
+
+def _histories() -> list[bytes]:
+    lines = [f"{3600 * n},{100 + n % 7}.5,e{n // 8},c{n % 2}\n" for n in range(24)]
+    return [
+        ("time,value,environment,case\n" + "".join(lines)).encode(),
+        b"value,time\n5,2026-03-01T12:00:00Z\n6e3,2026-03-01T13:00:00+02:00\n",
+    ]
+
+
+def _tables() -> list[bytes]:
+    return [
+        b'rw,bs,iops,ms\nread,4k,1000,0.5\nwrite,64k,"1,234.5",2\n',
+        b"rw;bs;iops;ms\nrandread;4k;15,5k;0,25\nrandwrite;4k;1.234,5;3\n",
+        b"rw\tbs\tiops\tms\nread\t4k\t1 234\t0.5\nread\t4k\t-\t0.5\n",
+    ]
+
+
+def _published() -> list[bytes]:
+    under = ROOT / "exporter" / "pvebench" / "references" / "published"
+    return [b"".join(text.splitlines(keepends=True)[:12]) for text in files("*.csv", under=under)]
+
+
+SETTINGS = b"""\
+node: lab
+driver: simulated
+state: /tmp/x
+packs: [quick.yaml]
+storages:
+  local: {kind: dir, path: /srv}
+quiet_hours: ["22:00-06:00"]
+keep_runs: 30d
+"""
+
+TARGETS: dict[str, Target] = {
+    "packs": Target(_pack, lambda: files("scenarios/quick.yaml", under=ROOT), 30),
+    "settings": Target(_settings, lambda: [SETTINGS], 80),
+    "fio": Target(_tool("fio"), lambda: files("fio/*.json"), 300),
+    "fio_log": Target(_fio_log, lambda: files("fio/*.log"), 100),
+    "ioping": Target(_tool("ioping"), lambda: files("ioping/*"), 200),
+    "sysbench": Target(_tool("sysbench"), lambda: files("sysbench/*.txt"), 300),
+    "bonnie": Target(_tool("bonnie++"), lambda: files("bonnie/*.csv"), 300),
+    "hdparm": Target(_tool("hdparm"), lambda: files("hdparm/*.txt"), 300),
+    "dd": Target(_tool("dd"), lambda: files("dd/*.txt"), 300),
+    "import": Target(_imported, _tables, 300),
+    "import_known": Target(_known_form, _published, 200),
+    "judge": Target(_judged, _histories, 200),
+    "agent": Target(agent, agent_seeds, 200),
+    "proxmox": Target(proxmox, proxmox_seeds, 200),
+    "http": Target(http, http_seeds, 60),
+    "database": Target(database, database_seeds, 6),
+}
+
+
+def found(name: str) -> Iterator[Path]:
+    """Yield the inputs that once broke a target."""
+    yield from sorted((FOUND / name).glob("*"))
