@@ -115,8 +115,15 @@ def containers_are_kept_small(project: Project) -> Iterator[str]:
         if not one["HostConfig"]["ReadonlyRootfs"]
         or one["HostConfig"]["CapDrop"] != ["ALL"]
         or one["HostConfig"]["Privileged"]
+        or "seccomp=unconfined" in one["HostConfig"]["SecurityOpt"]
     ]
     yield said("every root file system is read-only, every capability dropped", open_ones)
+    unbounded = [
+        name
+        for name, one in found.items()
+        if not one["HostConfig"]["Memory"] or not one["HostConfig"]["PidsLimit"]
+    ]
+    yield said("every container's memory and processes are bounded", unbounded)
     told = [
         (name, secret)
         for name, one in found.items()

@@ -19,7 +19,7 @@ from pvebench.errors import ToolFailed
 from support.packs import ROOT
 from support.prometheus import free_port
 
-MOUNTED: Final = ("compose.yaml", "compose.kvm.yaml", "prometheus", "grafana")
+MOUNTED: Final = ("compose.yaml", "compose.kvm.yaml", "seccomp.json", "prometheus", "grafana")
 PORTS: Final = (
     "EXPORTER_PORT",
     "PROMETHEUS_PORT",

@@ -39,7 +39,7 @@ def resolved(directory: Path, **env: str) -> dict[str, Any]:
     program = next((one for one in PROGRAMS if shutil.which(one[0]) and works(one)), None)
     if program is None:
         pytest.skip("neither docker compose nor docker-compose is installed")
-    for file in ROOT.glob("compose*.yaml"):
+    for file in (*ROOT.glob("compose*.yaml"), ROOT / "seccomp.json"):
         shutil.copy(file, directory)
     text = "".join(f"{name}={value}\n" for name, value in env.items())
     (directory / ".env").write_text(text, "utf-8")
@@ -102,6 +102,22 @@ def test_every_image_is_pinned_and_every_container_is_kept_small(name: str) -> N
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_memory_and_processes_of_every_container_are_bounded(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"\d+g|\$\{EXPORTER_MEMORY:-8g\}", str(service["mem_limit"]))
+    assert 100 <= service["pids_limit"] <= 1000
+
+
+def test_compose_itself_understands_the_bounds(tmp_path: Path) -> None:
+    services = resolved(tmp_path, EXPORTER_MEMORY="3g", COMPOSE_PROFILES="demo,node,alerting")
+    assert len(services) >= 5
+    # 1.29 keeps the words, v2 counts bytes.
+    assert str(services["exporter"]["mem_limit"]) in {"3g", str(3 << 30)}
+    assert {service["pids_limit"] for service in services.values()} == {512}
+    assert any("seccomp.json" in one for one in services["exporter"]["security_opt"])
 
 
 def test_it_keeps_to_what_docker_compose_1_29_understands() -> None:
