@@ -167,6 +167,46 @@ def test_every_metric_in_panels_and_rules_is_in_the_catalogue() -> None:
     assert used <= known
 
 
+FOREIGN_LABELS = {"job", "instance", "device", "alertname", "severity"}
+"""Of Prometheus itself and of node_exporter."""
+
+
+def named_labels(text: str) -> set[str]:
+    """The labels that a query groups or matches by, and those that a legend or a text shows."""
+    groups = re.findall(r"\b(?:by|on|without|ignoring|group_left|group_right) ?\(([^)]*)\)", text)
+    shown = re.findall(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}", text)
+    return {name for group in groups for name in re.findall(r"\w+", group)} | set(shown)
+
+
+def made_labels(text: str) -> set[str]:
+    made = re.findall(r'\blabel_replace\(.*?, ?"(\w+)", ?"', text)
+    return set(made) | set(re.findall(r'\blabel_join\(.*?, ?"(\w+)", ?"', text))
+
+
+def label_texts() -> list[tuple[str, str]]:
+    """(where, text) of every query with its legend, and of every file of rules."""
+    asked = [
+        (f"{board['uid']}: {panel['title']}", f"{one['expr']} {one.get('legendFormat', '')}")
+        for board in dashboards()
+        for panel in panels(board)
+        for one in panel.get("targets", [])
+    ]
+    rules = sorted((ROOT / "prometheus/rules").glob("*.yml"))
+    return asked + [(path.name, path.read_text("utf-8")) for path in rules]
+
+
+def test_every_label_that_queries_legends_and_rules_name_is_there() -> None:
+    known = {label for metric in CATALOG.values() for label in metric.labels} | FOREIGN_LABELS
+    texts = label_texts()
+    assert {"case", "scenario"} <= {name for _, text in texts for name in named_labels(text)}
+    unknown = {
+        (where, name)
+        for where, text in texts
+        for name in named_labels(text) - made_labels(text) - known
+    }
+    assert unknown == set()
+
+
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
 def test_a_dashboard_keeps_to_what_grafana_9_4_to_13_can_show(board: dict[str, Any]) -> None:
     assert board["schemaVersion"] == 37

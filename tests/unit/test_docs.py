@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -58,6 +59,15 @@ def test_every_command_is_explained(command: str) -> None:
     text = (DOCS / "running.md").read_text("utf-8")
     names = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `pvebench ")]
     assert any(f"`pvebench {command}" in name or f"`{command}`" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    "board", sorted((ROOT / "grafana/dashboards").glob("*.json")), ids=lambda path: path.stem
+)
+def test_every_dashboard_is_explained(board: Path) -> None:
+    title = json.loads(board.read_text("utf-8"))["title"].removeprefix("Storage benchmark / ")
+    rows = re.findall(r"^\| ([^|]+) \|", (DOCS / "dashboards.md").read_text("utf-8"), re.MULTILINE)
+    assert title in [name for row in rows for name in row.split(", ")]
 
 
 def exit_codes() -> set[int]:
