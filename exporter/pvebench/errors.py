@@ -6,7 +6,8 @@
     │   ├── ToolsMissing                 programs that are not installed
     │   ├── NoSpace                      a file system is too full for the volume
     │   ├── NotWritable                  a directory cannot be written
-    │   └── PortInUse                    somebody else listens there
+    │   ├── PortInUse                    somebody else listens there
+    │   └── ChainBroken                  a result does not reach where people look
     ├── AlreadyRunning               4   another instance holds the state directory
     ├── StoreError                   5   the results database cannot be used
     │   ├── StoreLost                    damaged, or removed while in use

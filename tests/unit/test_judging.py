@@ -17,7 +17,7 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
 from pvebench.judging.data import verdicts_data
 from pvebench.judging.figures import figures_of, shared_labels
-from pvebench.judging.headline import headline
+from pvebench.judging.headline import calm, headline
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
@@ -87,6 +87,15 @@ def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
         if one.state is VerdictState.SLOWER and one.history.figure.name == "throughput"
     }
     assert slower == {"virtio"}
+
+
+def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    verdicts = Keeper(Feed(Results(store)), ()).judge().since(4e9)
+    assert verdicts.regressions == ()
+    said = r"Nothing further (is known to have )?got slower\D*: \d+ slower"
+    assert re.match(said, calm(verdicts))
+    assert "no change above" not in calm(verdicts)
 
 
 def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> None:

@@ -23,8 +23,9 @@ from pvebench.results import Results
 from pvebench.store import Store
 from pvebench.web.present import worker_view
 from pvebench.web.render import render
+from pvebench.web.tables import STALE_INTERVALS
 from pvebench.web.views import index_view
-from support.packs import QUICK, SMALL, Simulation, quick, simulate, write_pack
+from support.packs import QUICK, ROOT, SMALL, Simulation, quick, simulate, write_pack
 from support.site import app_of, results_of, served
 
 EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""
@@ -147,10 +148,19 @@ def test_large_blocks_are_shown_as_bandwidth_and_mixed_ones_in_both_directions(
     }
 
 
-def test_results_older_than_two_intervals_are_called_stale(measured: Simulation) -> None:
+@pytest.mark.parametrize(
+    "name", ["prometheus/rules/alerts.yml", "grafana/dashboards/operations.json"]
+)
+def test_stale_is_the_same_on_the_page_in_alerts_and_on_dashboards(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    limits = re.findall(r"overdue_ratio:current\S* > ([\d.]+)", text)
+    assert set(map(float, limits)) == {STALE_INTERVALS}
+
+
+def test_results_older_than_two_and_a_half_intervals_are_called_stale(measured: Simulation) -> None:
     content = results_of(measured).now
     soon = measured.world.clock.now() + timedelta(minutes=4)
-    late = measured.world.clock.now() + timedelta(minutes=11)
+    late = measured.world.clock.now() + timedelta(minutes=13)
     assert "stale" not in str(index_view(content, [], soon).tables)
     view = index_view(content, [], late)
     assert (12, "stale") in view.counts

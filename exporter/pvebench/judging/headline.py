@@ -20,6 +20,7 @@ WORDS: Final = {
     VerdictState.CANNOT_TELL: "cannot tell",
 }
 """State -> how it is said."""
+WORSE: Final = {VerdictState.SUSPICIOUS, VerdictState.SLOWER, VerdictState.SLOWLY_SLOWER}
 
 
 def headline(verdicts: Verdicts) -> str:
@@ -32,19 +33,23 @@ def headline(verdicts: Verdicts) -> str:
 
 
 def calm(verdicts: Verdicts) -> str:
-    """Return what can be said where nothing is known to have got slower: no more than is known."""
+    """Return what can be said where no change wants a look: no more than is known.
+
+    Figures may be slower all the same: what they come from is over, or before the days asked for.
+    """
     counts = verdicts.counts()
+    further = " further" if WORSE & counts.keys() else ""
     if not counts:
         return "Nothing has been judged yet."
     unknown = [one for one in verdicts.verdicts if one.state is VerdictState.CANNOT_TELL]
     if not unknown:
         widest = max((one.excluded for one in verdicts.verdicts if one.state.code == 0), default=0)
-        claim = f", and no change above {size_text(widest)}" if widest else ""
-        return f"Nothing got slower{claim}: {counts_text(verdicts)}."
+        claim = f", and no change above {size_text(widest)}" if widest and not further else ""
+        return f"Nothing{further} got slower{claim}: {counts_text(verdicts)}."
     first = min(unknown, key=lambda one: (not one.more_runs, one.more_runs))
     begin = "Cannot tell yet whether anything got slower"
     if len(unknown) < sum(counts.values()):
-        begin = "Nothing is known to have got slower, but not all can be told"
+        begin = f"Nothing{further} is known to have got slower, but not all can be told"
     return f"{begin}: {counts_text(verdicts)}. {first.history.name}: {first.reason}."
 
 

@@ -20,7 +20,8 @@ from pvebench.web.numbers import Number, figure_of, numbers_of
 from pvebench.web.present import case_url
 from pvebench.web.texts import iso, outcome_text, show_age
 
-STALE_INTERVALS: Final = 2
+STALE_INTERVALS: Final = 2.5
+"""As in the alerts and dashboards: of two runs neither came."""
 CACHES: Final = tuple(map(str, Cache))
 """From the safest to the least safe; others follow by name."""
 
@@ -80,7 +81,7 @@ def shown_cases(content: View) -> dict[str, Definition]:
 
 
 def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> bool:
-    """Return whether a case's last good run is older than two of its intervals."""
+    """Return whether a case's last good run is older than two and a half of its intervals."""
     if planned is None or state.good is None:
         return False
     age = (now - state.good.finished).total_seconds()
