@@ -210,6 +210,22 @@ def test_own_and_published_values_are_printed_side_by_side(
     assert "25,264 IOPS" in capsys.readouterr().out
 
 
+def test_values_beside_an_imported_series_stand_under_its_name(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulate(tmp_path).worker.run()
+    table, state = tmp_path / "mine.csv", ["--state", str(tmp_path)]
+    table.write_text("Pattern;IOPS\nrandread;1234\nrandwrite;1234\n", "utf-8")
+    mapped = ["--column", "rw=Pattern", "--column", "iops=IOPS"]
+    assert run_cli(["import", str(table), *state, *mapped]) == 0
+    capsys.readouterr()
+    assert run_cli(["results", *state, "--beside", "mine"]) == 0
+    out = capsys.readouterr().out
+    assert "1,234 IOPS" in out
+    assert "own ÷ mine" in out
+    assert "published" not in out
+
+
 def test_the_commands_write_their_files(tmp_path: Path, capsys: Captured) -> None:
     options = published_state(tmp_path)
     files = {name: tmp_path / f"out.{name}" for name in ("csv", "xlsx", "html")}

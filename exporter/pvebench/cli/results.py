@@ -102,7 +102,7 @@ def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([dict(row.cells) for row in rows], indent=2))
     else:
-        _print_beside([row for row in rows if row.current])
+        _print_beside([row for row in rows if row.current], view.beside or "")
 
 
 def _write_csv(rows: list[ResultRow], path: Path) -> None:
@@ -130,13 +130,13 @@ def _print_results(found: list[StoredRun]) -> None:
     make_console().print(table)
 
 
-def _print_beside(rows: list[ResultRow]) -> None:
+def _print_beside(rows: list[ResultRow], series: str) -> None:
     """Print own values, and those that they are to be seen beside or over; a dash: there is none.
 
     A column of which no row has anything is left out.
     """
     further = [
-        (title, [show(row) for row in rows])
+        (title.format(series=series), [show(row) for row in rows])
         for title, column, show in _FURTHER
         if any(row[column] is not None for row in rows)
     ]
@@ -177,13 +177,13 @@ def _trip(row: ResultRow) -> str:
 
 
 _FURTHER: Final = (
-    ("published", "published", _published),
-    ("own ÷ published", "ratio_to_published", _ratio("ratio_to_published")),
+    ("{series}", "published", _published),
+    ("own ÷ {series}", "ratio_to_published", _ratio("ratio_to_published")),
     ("relative", "ratio_to_relative", _ratio("ratio_to_relative")),
     ("÷ link", "network_share_ratio", _ratio("network_share_ratio")),
     ("round trip", "network_round_trip_seconds", _trip),
 )
-"""Title, column that must have something, what is printed of a row."""
+"""Title with the name after --beside, column that must have something, what is printed of a row."""
 
 
 def _show(value: str | float | None, metric: str) -> str:
