@@ -84,7 +84,7 @@ def _path(value: Any) -> Path:
     try:
         return Path(value).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{value!r} names the home of nobody") from error
+        raise ValueError(f"{str(value)!r} names the home of nobody") from error
 
 
 Slug = Annotated[

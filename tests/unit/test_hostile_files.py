@@ -193,6 +193,14 @@ def test_brackets_in_a_title_are_printed_as_they_are(
     assert "[/x] [bold]" in capsys.readouterr().out
 
 
+def test_a_home_of_nobody_on_the_command_line_is_told_as_it_was_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_cli(["plan", "--pack", "~nosuchuser/x.yaml"]) == 2
+    assert "'~nosuchuser/x.yaml' names the home of nobody" in (said := capsys.readouterr().err)
+    assert "PosixPath" not in said
+
+
 @pytest.mark.parametrize("command", ["judge", "import"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "large", "rows", "long"])
 def test_a_table_without_bound_is_one_complaint(

@@ -163,7 +163,7 @@ def test_fios_json_is_dated_by_itself_and_not_by_its_file(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    "stamp", ['"timestamp": 0, "timestamp_ms": 1e99,', "", '"timestamp": "x",']
+    "stamp", ['"timestamp": 1e99,', '"timestamp": 0,', "", '"timestamp": "x",']
 )
 def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
     tmp_path: Path, capsys: Captured, stamp: str

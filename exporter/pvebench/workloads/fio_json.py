@@ -84,9 +84,6 @@ def number(container: Any, *path: str) -> float | None:
 
 def _written(document: Mapping[str, Any]) -> datetime | None:
     seconds = number(document, "timestamp")
-    milliseconds = number(document, "timestamp_ms")
-    if milliseconds is not None:
-        seconds = milliseconds / 1000
     try:
         found = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):  # beyond any calendar
