@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -28,10 +28,13 @@ from pve.server import fingerprint, make_certificate
 from pve.site import MACHINE, QuickClock, Site, scenario
 from pvebench.drivers.proxmox import agent, connection
 from pvebench.drivers.proxmox.agent import AgentGuest
-from pvebench.drivers.proxmox.connection import Connection, Password, Server, Token
+from pvebench.drivers.proxmox.claims import Claims
+from pvebench.drivers.proxmox.connection import Api, Connection, Password, Server, Token
 from pvebench.drivers.proxmox.endpoints import ENDPOINTS, Endpoint, endpoint_of
-from pvebench.drivers.proxmox.faults import AnswerUnreadable, LostReply
-from pvebench.drivers.proxmox.leftovers import undo_pending
+from pvebench.drivers.proxmox.faults import AnswerUnreadable, LostReply, Rejected
+from pvebench.drivers.proxmox.leftovers import Stray, find_strays, undo_pending
+from pvebench.drivers.proxmox.node_versions import version_number
+from pvebench.drivers.proxmox.vm import filled_of, pool_members
 from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
 from pvebench.model.ports import Completed
 
@@ -296,6 +299,68 @@ def test_every_answer_is_of_its_shape_or_refused(entry: Endpoint) -> None:
     assert endpoint_of(entry.method, entry.path.replace("{", "").replace("}", "")) is entry
 
 
+def test_a_member_that_is_null_is_one_that_is_not_there(hostile: Hostile) -> None:
+    hostile.reply = data([{"node": "pve1", "status": None, "more": [{"a": None, "b": 1}]}])
+    assert hostile.connect().get("/nodes") == [{"node": "pve1", "more": [{"b": 1}]}]
+    hostile.reply = data([{"node": None}])
+    with pytest.raises(AnswerUnreadable, match="no member 'node'"):
+        hostile.connect().get("/nodes")
+
+
+@pytest.mark.parametrize("version", ["", "x", "9", "9" * 5000, "\u0669.\u0662", "v9.2"])
+def test_a_version_that_is_none_is_one_clear_error(hostile: Hostile, version: str) -> None:
+    hostile.reply = data({"version": version})
+    with pytest.raises(AnswerUnreadable, match="is no version"):
+        version_number(hostile.connect())
+
+
+NOTES = (
+    '{"a": ' + "[" * 7000,
+    "{}",
+    '{"key": [], "storage": "s", "volid": "v", "format": "raw", "content": "x", '
+    '"size_bytes": 1, "listed_bytes": 1}',
+    '{"key": "k", "storage": "s", "volid": "v", "format": "raw", "content": "x", '
+    '"size_bytes": true, "listed_bytes": 1}',
+)
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_a_note_that_is_none_says_nothing(note: str) -> None:
+    close = "]" * 7000 + "}" if note.endswith("[") else ""
+    assert filled_of({"description": f"pvebench-filled: {note}{close}"}) == []
+
+
+def test_rows_without_a_number_or_a_node_are_nobodys(site: Site) -> None:
+    class Rows:
+        """An API whose rows lack what they are wanted for."""
+
+        def get(self, path: str, /, **_: Any) -> Any:
+            row = {"type": "qemu", "node": "pve1", "status": "running", "tags": "pvebench"}
+            return {"members": [row]} if path.startswith("/pools") else [row]
+
+    api = cast("Api", Rows())
+    claims = Claims(api, "pve1", lambda: None, site.clock)
+    assert claims.take(api.get("/cluster/resources")) == claims.disturbed() == ""
+    assert find_strays(api, pool="bench", known={}) == []
+    assert pool_members(api, "bench") == set()
+
+
+def test_a_task_whose_log_is_no_use_still_tells_how_it_ended(site: Site) -> None:
+    """A log of 100 MB is one line of 100 MB: more than is read."""
+    site.node.boot(MACHINE)
+    site.cluster.tasks.doomed["qmstop"] = "storage 'thin' is on fire"
+    site.faults.add("mangle", "GET", "/log", text='{"data": [{"t": "' + "x" * (9 << 20) + '"}]}')
+    with pytest.raises(Rejected, match="on fire") as found:
+        site.node.power_off()
+    assert "its log cannot be read" in found.value.evidence
+    assert "longer than 8 MiB" in found.value.evidence
+
+
+def test_words_of_a_server_do_not_steer_the_terminal_that_shows_what_is_left() -> None:
+    stray = Stray(node="pve1", vmid=9, status="\x1b[2J", mark="", volumes=("a\x07b",))
+    assert stray.text == "VM 9 on pve1,  [2J, with a b"
+
+
 MANGLED = ("<html>", '{"data": 7}', '{"data": [{}]}', '{"data": {"a": [1]}}')
 
 
@@ -304,12 +369,12 @@ def test_whatever_one_answer_is_turned_into_costs_only_what_asked_for_it(site: S
     a_case(site)
     calls = sorted({_any_number(call) for call in site.api.calls})
     assert len(calls) > 15
-    for number, call in enumerate(calls):
+    for count, call in enumerate(calls):
         method, _, path = call.partition(" ")
-        site.faults.add("mangle", method, path, text=MANGLED[number % len(MANGLED)])
+        site.faults.add("mangle", method, path, text=MANGLED[count % len(MANGLED)])
         with suppress(PvebenchError):
             a_case(site)
-        assert len(site.faults.hits) == number + 1, call
+        assert len(site.faults.hits) == count + 1, call
     a_case(site)
     assert site.cluster.vms == {}
     assert site.store.journal.pending() == []
@@ -362,7 +427,16 @@ def test_a_guest_that_talks_nonsense_of_its_disk_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"0 1\n", b"0 2\nx\n", b"0 9999999999999\n", b"1 0\n", b"\xff"]
+    "said",
+    [
+        b"",
+        b"0 1\n",
+        b"0 2\nx\n",
+        b"0 9999999999999\n",
+        b"1 0\n",
+        b"\xff",
+        b"0 5000\n" + b"7" * 5000,
+    ],
 )
 def test_a_guest_that_talks_nonsense_of_a_job_is_one_clear_error(
     site: Site, said: bytes, monkeypatch: pytest.MonkeyPatch

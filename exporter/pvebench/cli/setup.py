@@ -19,6 +19,7 @@ from pvebench.cli.proxmox import ask_password, grant
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.exporter import fetch, read_counters
 from pvebench.drivers.proxmox.connection import Connection, Server
+from pvebench.drivers.proxmox.faults import spoken
 from pvebench.drivers.proxmox.granting import Wanted
 from pvebench.drivers.proxmox.settings import bare_host
 from pvebench.drivers.proxmox.survey import (
@@ -185,10 +186,12 @@ def _trusted(host: str, port: int, ask: _Questions) -> str:
 def _show(found: ClusterFound) -> None:
     click.echo(f"Proxmox VE {'.'.join(map(str, found.version))}")
     for name, online in sorted(found.nodes.items()):
-        click.echo(f"  node     {name:16} {'online' if online else 'not online: left out'}")
+        line = f"node     {name:16} {'online' if online else 'not online: left out'}"
+        click.echo(f"  {spoken(line)}")
     for one in found.storages:
         space = f"{show_bytes(one.free_bytes)} of {show_bytes(one.total_bytes)} free"
-        click.echo(f"  storage  {one.id:16} {one.type:10} {space:28} {_use(one)}")
+        line = f"storage  {one.id:16} {one.type:10} {space:28} {_use(one)}"
+        click.echo(f"  {spoken(line)}")
 
 
 def _use(one: StorageFound) -> str:

@@ -43,13 +43,15 @@ class Secrets:
         return self._all.sub(_HIDDEN, text)
 
     def without(self, value: Any) -> Any:
-        """Return an answer without those that no answer has by chance."""
+        """Return an answer without those that no answer has by chance, and without nulls."""
         if isinstance(value, str):
             return self._long.sub(_HIDDEN, value)
         if isinstance(value, list):
             return [self.without(one) for one in value]
         if isinstance(value, dict):
-            return {self.without(key): self.without(one) for key, one in value.items()}
+            # A member that is null is one that is not there, to all who look at it.
+            told = ((key, one) for key, one in value.items() if one is not None)
+            return {self.without(key): self.without(one) for key, one in told}
         return value
 
     def cleaned(self, fault: F) -> F:

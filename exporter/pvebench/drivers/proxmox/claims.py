@@ -84,14 +84,14 @@ class Claims:
         return busy
 
     def _others(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
-        return [
-            int(row["vmid"])
+        numbers = [
+            int(row.get("vmid", 0))
             for row in rows
             if row.get("node") == self._node
             and row.get("status") == "running"
             and TAG in str(row.get("tags", "")).split(";")
-            and int(row["vmid"]) != self.vmid
         ]
+        return [number for number in numbers if number not in (0, self.vmid)]
 
     def _busy(self, others: Iterable[int]) -> str:
         """Return what is known of the first that holds a claim."""

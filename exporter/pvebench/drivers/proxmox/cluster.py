@@ -10,6 +10,7 @@ from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_i
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.connection import Connection, Server, read_token
+from pvebench.drivers.proxmox.faults import spoken
 from pvebench.drivers.proxmox.inspection import inspect
 from pvebench.drivers.proxmox.leftovers import (
     KEPT,
@@ -72,7 +73,7 @@ class ClusterEngine(Engine):
         for node in nodes:
             needs = volume_bytes([case for case in cases if case.scenario.node == node])
             for name, good, text in _check_node(settings, node, needs):
-                yield (f"{node}: {name}" if len(nodes) > 1 else name), good, text
+                yield (f"{node}: {name}" if len(nodes) > 1 else name), good, spoken(text)
 
     def sweeper(self, settings: ClusterSettings) -> ClusterSweeper:
         return ClusterSweeper(settings)

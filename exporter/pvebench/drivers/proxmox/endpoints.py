@@ -139,9 +139,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "GET",
         "/nodes/{node}/tasks",
         rows(
-            fields(
-                upid=text, type_=text, status_=text, id_=anything, starttime=number, pstart=number
-            )
+            fields(upid=text, type_=text, status_=text, id_=anything, starttime=whole, pstart=whole)
         ),
         "source limit vmid typefilter since",
     ),

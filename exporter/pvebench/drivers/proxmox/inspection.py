@@ -170,8 +170,8 @@ def _too_small(row: Mapping[str, Any], need: int) -> str:
 def _raw_only(row: Mapping[str, Any]) -> str:
     """Return what to know of an LVM storage, which holds qcow2 only if it was made for it."""
     formats = row.get("formats")
-    supported = formats.get("supported", ()) if isinstance(formats, dict) else ()
-    if row["type"] != "lvm" or not supported or "qcow2" in supported:
+    supported = formats.get("supported") if isinstance(formats, dict) else None
+    if row["type"] != "lvm" or not isinstance(supported, list) or "qcow2" in supported:
         return ""
     return (
         "; raw only, for it was made without snapshot-as-volume-chain: exclude it with qcow2 "
@@ -204,7 +204,7 @@ def _wrong_storage(row: Mapping[str, Any], wanted: ClusterStorage) -> str:
         return f"{wanted.id} is not active: pvesm status --storage {wanted.id}"
     if row["type"] != wanted.type:
         return f"{wanted.id} is of type {row['type']}: write type: {row['type']} in the settings"
-    if "images" not in str(row["content"]).split(","):
+    if "images" not in str(row.get("content")).split(","):
         return f"{wanted.id} holds no disk images: {_allow(row, 'images')}"
     if row["type"] not in STORAGE_TYPES:
         return f"{wanted.id}: no test volumes can be made on type {row['type']}"

@@ -19,7 +19,7 @@ import structlog
 from pvebench.drivers.proxmox import switching
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import ISO_SLOT, held_volumes, parse_drive
-from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.faults import Rejected, spoken
 from pvebench.drivers.proxmox.making import is_free
 from pvebench.drivers.proxmox.vm import KIND, BenchVm, VmPlace, filled_of, mark_of, named_volumes
 from pvebench.errors import AccessDenied, DriverError, HypervisorGone, NotOurs
@@ -226,7 +226,7 @@ class Stray:
         """One line about it."""
         held = ", ".join(self.volumes) or "no volumes"
         why = f", {self.why}" if self.why else ""
-        return f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}"
+        return spoken(f"VM {self.vmid} on {self.node}, {self.status}{why}, with {held}")
 
     def as_data(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -246,7 +246,7 @@ def find_strays(api: Api, *, pool: str, known: Mapping[str, str]) -> list[Stray]
     """
     found = []
     for member in api.get(f"/pools/{pool}")["members"]:
-        if member.get("type") != "qemu":
+        if member.get("type") != "qemu" or not {"node", "vmid"} <= set(member):
             continue
         node, vmid = str(member["node"]), int(member["vmid"])
         try:

@@ -191,7 +191,7 @@ def find_iso(api: Api, node: str, storage: str, image: GuestImage) -> str:
     """
     wanted, size = f"{storage}:iso/{iso_name(image)}", image.iso.stat().st_size
     for entry in api.get(f"/nodes/{node}/storage/{storage}/content", content="iso"):
-        if entry["volid"] == wanted and int(entry["size"]) == size:
+        if entry["volid"] == wanted and int(entry.get("size", 0)) == size:
             return wanted
     return ""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
+from pvebench.drivers.proxmox.faults import AnswerUnreadable, spoken
 from pvebench.drivers.proxmox.vm import BenchVm
 from pvebench.errors import DriverError
 from pvebench.guest import GuestImage
@@ -23,12 +24,16 @@ _PACKAGES: Final = {
     "amd64-microcode": "microcode",
 }
 """Package -> fact, for what takes effect when it is installed."""
+_VERSION: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
 _KERNEL: Final = re.compile(r"(?:proxmox|pve)-kernel-(?P<release>\d+\.\d+\.\d+-\d+-pve)")
 
 
 def version_number(api: Api) -> tuple[int, ...]:
-    """Return the version of pve-manager as numbers: (9, 2, 11)."""
-    return tuple(int(part) for part in re.findall(r"\d{1,9}", str(api.get("/version")["version"])))
+    """Return the version of pve-manager as numbers: (9, 2, 11). Raises as `Connection`."""
+    told = str(api.get("/version")["version"])
+    if not (found := _VERSION.match(told)):
+        raise AnswerUnreadable("GET /version", f"{spoken(told):.80} is no version")
+    return _numbers(found[0])
 
 
 def node_facts(api: Api, node: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -102,7 +107,7 @@ def vm_facts(
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text))
+    return tuple(int(part) for part in re.findall("[0-9]{1,9}", text))
 
 
 _UPKEEP_SECONDS: Final = 30.0

@@ -153,7 +153,10 @@ class Tasks:
         raise refusal(what, _said(text, log), evidence=f"{upid}\n{log}")
 
     def _log(self, path: str) -> str:
-        lines = self._api.get(f"{path}/log", start=0, limit=200)
+        try:
+            lines = self._api.get(f"{path}/log", start=0, limit=200)
+        except DriverError as error:  # how it ended is known, and matters more
+            return f"its log cannot be read: {error.reason}"
         return "\n".join(spoken(str(line["t"])) for line in lines)
 
 

@@ -346,12 +346,14 @@ def filled_of(config: Mapping[str, Any]) -> list[Filled]:
     for match in _FILLED.finditer(str(config.get("description", ""))):
         try:
             found.append(_checked(Filled(**json.loads(match["json"]))))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             continue
     return found
 
 
 def _checked(one: Filled) -> Filled:
-    if not (type(one.size_bytes) is type(one.listed_bytes) is int):
-        raise TypeError("a size is no number")
+    sizes = (one.size_bytes, one.listed_bytes)
+    names = (one.key, one.storage, one.volid, one.format, one.content)
+    if {*map(type, sizes)} != {int} or {*map(type, names)} != {str}:
+        raise TypeError("a size is no number, or a name no text")
     return one
