@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from pvebench import __version__
 from pvebench.model.status import WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.results import MAIN_METRICS, Trend, View, read_trends
 from pvebench.store import CaseRecord, Store, StoredRun
+from pvebench.web import shapes
 from pvebench.web.details import CHART_RUNS, LISTED_RUNS
 from pvebench.web.facts import environments, in_order, without_secrets
 from pvebench.web.numbers import Number, numbers_of
@@ -18,20 +18,18 @@ from pvebench.web.present import expected_starts
 from pvebench.web.tables import is_stale
 from pvebench.web.texts import iso
 
-Data = dict[str, Any]
 
-
-def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> Data:
+def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> shapes.Status:
     """Return `/api/v1/status`."""
     workers = [_worker_data(status, now) for status in statuses]
     return {**_head(content, now), "version": __version__, "workers": workers}
 
 
-def _head(content: View, now: datetime) -> Data:
+def _head(content: View, now: datetime) -> shapes.Head:
     return {"now": iso(now), "simulated": content.simulated}
 
 
-def _worker_data(status: WorkerStatus, now: datetime) -> Data:
+def _worker_data(status: WorkerStatus, now: datetime) -> shapes.Worker:
     cycle, starts = status.cycle, expected_starts(status, now)
     return {
         "node": status.node,
@@ -65,17 +63,17 @@ def _worker_data(status: WorkerStatus, now: datetime) -> Data:
     }
 
 
-def _case_name(case: Case) -> Data:
+def _case_name(case: Case) -> shapes.CaseName:
     return {"case_key": case.key, "case": case.slug}
 
 
-def results_data(content: View, now: datetime) -> Data:
+def results_data(content: View, now: datetime) -> shapes.Results:
     """Return `/api/v1/results`: every case of the present packs, and every older one."""
     keys = sorted({*content.planned, *content.cases})
     return {**_head(content, now), "results": [result_data(content, key, now) for key in keys]}
 
 
-def result_data(content: View, key: str, now: datetime) -> Data:
+def result_data(content: View, key: str, now: datetime) -> shapes.Result:
     """Return the latest of one case, which must be planned or have a state."""
     planned, state = content.planned.get(key), content.cases.get(key)
     definition = planned.definition if planned else content.cases[key].definition
@@ -92,7 +90,7 @@ def result_data(content: View, key: str, now: datetime) -> Data:
     }
 
 
-def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -> Data:
+def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -> shapes.Latest:
     if state is None:
         return {
             "outcome": None,
@@ -115,7 +113,7 @@ def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -
     }
 
 
-def _number_data(number: Number) -> Data:
+def _number_data(number: Number) -> shapes.Value:
     return {
         "direction": str(number.direction),
         "metric": number.metric,
@@ -126,7 +124,7 @@ def _number_data(number: Number) -> Data:
     }
 
 
-def case_data(store: Store, content: View, key: str, now: datetime) -> Data | None:
+def case_data(store: Store, content: View, key: str, now: datetime) -> shapes.CaseDetails | None:
     """Return `/api/v1/cases/<key>`; None if no such case is planned or was ever tried."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
@@ -157,7 +155,7 @@ def case_data(store: Store, content: View, key: str, now: datetime) -> Data | No
     }
 
 
-def run_data(run: StoredRun) -> Data:
+def run_data(run: StoredRun) -> shapes.Run:
     """Return a run as plain data."""
     return {
         "run": run.number,
@@ -177,7 +175,7 @@ def run_data(run: StoredRun) -> Data:
     }
 
 
-def _samples_data(run: StoredRun) -> list[Data]:
+def _samples_data(run: StoredRun) -> list[shapes.Sample]:
     return [
         {
             "metric": sample.metric,
@@ -190,7 +188,7 @@ def _samples_data(run: StoredRun) -> list[Data]:
     ]
 
 
-def run_details(store: Store, number: int) -> Data | None:
+def run_details(store: Store, number: int) -> shapes.RunDetails | None:
     """Return `/api/v1/runs/<number>`, with definition, environment and evidence."""
     run = store.run(number)
     if run is None:

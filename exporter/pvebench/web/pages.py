@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -21,6 +21,7 @@ from pvebench.results import Results, View
 from pvebench.web import api
 from pvebench.web.answers import Memo, Refused, only
 from pvebench.web.details import case_view, run_view
+from pvebench.web.openapi import DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.present import case_url
 from pvebench.web.render import KINDS, STATIC, render
 from pvebench.web.texts import iso
@@ -28,8 +29,6 @@ from pvebench.web.views import index_view
 
 FRESH_SECONDS: Final = 2
 """How old a page may be: so often at most it is made anew, whoever asks."""
-DEFAULT_LIMIT: Final = 50
-MAX_LIMIT: Final = 500
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 """Of a run; SQLite holds integers of 63 bits."""
 _UNCHANGING: Final = {"cache-control": "public, max-age=31536000, immutable"}
@@ -67,6 +66,7 @@ class Pages:
             Route("/static/{name}", self.static),
             # Browsers ask for it beside pages that cannot name an icon, such as /metrics.
             Route("/favicon.ico", self.icon),
+            Route("/api/v1/openapi.json", self.openapi),
             Route("/api/v1/status", self.status_data),
             Route("/api/v1/results", self.results_data),
             Route("/api/v1/cases/{key:path}", self.case_data),
@@ -129,6 +129,11 @@ class Pages:
         """`/favicon.ico`."""
         return Response(STATIC["pvebench.svg"], media_type=KINDS["svg"], headers=_NEVER_KEPT)
 
+    def openapi(self, request: Request) -> Response:
+        """`/api/v1/openapi.json`."""
+        only(request, ())
+        return _json(document())
+
     def status_data(self, request: Request) -> Response:
         """`/api/v1/status`."""
         only(request, ())
@@ -186,7 +191,7 @@ def _html(text: str) -> Response:
     return HTMLResponse(text, headers=_NEVER_KEPT)
 
 
-def _json(data: dict[str, Any]) -> Response:
+def _json(data: Mapping[str, object]) -> Response:
     return _json_text(json.dumps(data))
 
 
