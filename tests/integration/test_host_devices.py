@@ -195,7 +195,7 @@ def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
     host.disk.attach(volume, wanted.disk)
     assert in_force(device) != before
     host.disk._tuner._changed.clear()  # as if the process had died here
-    lines = undo_pending(host.store.journal, {KIND: undo_setting})
+    lines = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
     assert f"set read_ahead of {device} back to {before['read_ahead']}" in lines
     assert in_force(device) == before
     assert host.store.journal.pending() == []
@@ -311,10 +311,10 @@ def test_a_cache_that_does_not_go_back_stays_in_the_journal(
     assert host.run(tuned(drive_cache=False)).outcome in GOOD
     monkeypatch.setenv("STUBBORN", "1")
     host.runner.close()
-    (line,) = undo_pending(host.store.journal, {KIND: undo_setting})
+    (line,) = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
     assert f"drive_cache of {device} is 0 and does not go back to 1" in line
     monkeypatch.delenv("STUBBORN")
-    (line,) = undo_pending(host.store.journal, {KIND: undo_setting})
+    (line,) = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
     assert line == f"set drive_cache of {device} back to 1"
     assert drive.read_text("ascii") == "1\n"
 

@@ -12,6 +12,7 @@ from pvebench.drivers.host.host_disk import UNDO, HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages.contract import Storage
+from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.settings import (
     LocalSettings,
     check_networks,
@@ -44,7 +45,7 @@ class HostEngine(Engine):
 
     def undo(self, settings: LocalSettings, journal: Journal) -> list[str]:
         """Undo what the lab left as well: both work with the same storages."""
-        return undo_pending(journal, UNDO)
+        return undo_pending(journal, UNDO, instance=instance_id(settings.state))
 
     def check(self, settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         return check_host(settings, cases)

@@ -30,6 +30,7 @@ from pvebench.drivers.qemu.accelerator import (
 )
 from pvebench.drivers.qemu.lab import QemuLab
 from pvebench.drivers.qemu.machine import prove_kvm, undo_pending
+from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.settings import check_space, make_storages, networks_of
 from pvebench.model.ports import Journal, Site
 from pvebench.model.workload import Case
@@ -82,7 +83,7 @@ class LabEngine(Engine):
         ]
 
     def undo(self, settings: LabSettings, journal: Journal) -> list[str]:
-        return undo_pending(journal, UNDO)
+        return undo_pending(journal, UNDO, instance=instance_id(settings.state))
 
     def check(self, settings: LabSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         yield from check_host(settings, cases)

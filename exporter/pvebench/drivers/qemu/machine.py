@@ -17,6 +17,7 @@ from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.storages import UNDO
 from pvebench.drivers.storages.contract import Undo
+from pvebench.drivers.storages.instance import is_anothers
 from pvebench.errors import (
     DriverError,
     GuestSilent,
@@ -296,12 +297,16 @@ END_SECONDS: Final = 10.0
 """How long a killed QEMU may take to be gone: its last I/O must come back first."""
 
 
-def undo_pending(journal: Journal, more: Mapping[str, Undo] | None = None) -> list[str]:
+def undo_pending(
+    journal: Journal, more: Mapping[str, Undo] | None = None, *, instance: str
+) -> list[str]:
     """Undo every open change, VMs first, then newest first; return a line about each.
 
-    `more` undoes the kinds of other drivers that work beside this one.
-
     What cannot be undone stays open, to be tried again at the next start, and is said.
+
+    Args:
+        more: undoes the kinds of other drivers that work beside this one.
+        instance: whose journal it is; what carries another's id is left alone, and said once.
     """
     lines = []
     undo = {KIND: _end_vm, **UNDO, **(more or {})}
@@ -311,7 +316,10 @@ def undo_pending(journal: Journal, more: Mapping[str, Undo] | None = None) -> li
         if kind not in undo:
             continue  # another driver's business
         try:
-            lines.append(undo[kind](details))
+            if is_anothers(details, instance):  # the database is one that came from elsewhere
+                lines.append(f"left {kind} {dict(details)} alone: another instance made it")
+            else:
+                lines.append(undo[kind](details))
         except (PvebenchError, OSError) as error:
             lines.append(f"could not undo {kind} {dict(details)} yet: {error}")
         else:

@@ -51,7 +51,7 @@ class StorageOptions:
     Attributes:
         path: directory (`dir`, `loop`) or device (`block`).
         server, port, socket, export: of an `nbd` or `nfs` server.
-        owner: tells the volumes of instances apart that share a place.
+        owner: the instance's id: tells the volumes of instances apart that share a place.
     """
 
     name: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Wo
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import RESERVE_BYTES
+from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.fields import FilePath, Slug, Strict
 from pvebench.model.units import show_bytes
@@ -89,7 +89,7 @@ def local_storages(settings: LocalSettings, node: str | None) -> dict[str, Measu
 def make_storages(settings: LocalSettings, place: Workplace) -> dict[str, Storage]:
     """Return the storages, ready to make volumes; nothing is made yet."""
     # Two instances may share a directory; their volumes must not share a name.
-    owner = hashlib.sha256(str(place.runtime).encode()).hexdigest()[:8]
+    owner = instance_id(settings.state)
     return {
         name: KINDS[entry.kind].make(_options(name, entry, owner), place.journal)
         for name, entry in settings.storages_in_force().items()

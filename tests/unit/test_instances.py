@@ -1,0 +1,119 @@
+"""Whose a volume is: the random id of an instance, in the names of its volumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.driver import Workplace
+from pvebench.drivers.host.host_disk import KIND as SCRATCH
+from pvebench.drivers.host.host_disk import undo_scratch
+from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.instance import instance_id
+from pvebench.drivers.storages.settings import LocalSettings, StorageSettings, make_storages
+from pvebench.errors import NotWritable
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.store import Store
+
+ROW = Scenario(
+    node="lab",
+    storage="local",
+    machine=Machine(memory_bytes=MIB, cpus=1),
+    volume_bytes=2 * MIB,
+    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
+)
+PRECIOUS = b"somebody's accounts of ten years\n" * 100
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "pvebench.db", simulated=False)
+
+
+def host_with(state: Path, shared: Path, store: Store) -> DirectoryStorage:
+    """Return what a host makes of its settings; its state directory has the path /var/lib/…."""
+    state.mkdir(exist_ok=True)
+    settings = LocalSettings(
+        state=state, storages={"local": StorageSettings(kind="dir", path=shared)}
+    )
+    place = Workplace(
+        runtime=Path("/var/lib/pvebench/run"),  # the same words on both hosts
+        journal=store.journal,
+        clock=SystemClock(),
+        say=print,
+    )
+    made = make_storages(settings, place)["local"]
+    assert isinstance(made, DirectoryStorage)
+    return made
+
+
+def test_two_hosts_with_equal_paths_never_take_each_others_volumes(
+    tmp_path: Path, store: Store
+) -> None:
+    shared = tmp_path / "share"
+    one, other = (host_with(tmp_path / name, shared, store) for name in ("one", "other"))
+    first = one.create(ROW)
+    Path(first.volid).write_bytes(PRECIOUS)
+    second = other.create(ROW)
+    assert Path(first.volid).read_bytes() == PRECIOUS
+    assert first.volid != second.volid
+    other.remove(second)
+    assert [path.name for path in shared.iterdir()] == [Path(first.volid).name]
+
+
+def test_an_instance_keeps_its_id_and_finds_what_it_left(tmp_path: Path, store: Store) -> None:
+    shared, state = tmp_path / "share", tmp_path / "state"
+    left = host_with(state, shared, store).create(ROW)
+    again = host_with(state, shared, store).create(ROW)  # after a crash
+    assert again.volid == left.volid
+    assert [path.name for path in shared.iterdir()] == [Path(left.volid).name]
+
+
+def test_ids_are_random_and_kept_in_the_state_directory(tmp_path: Path) -> None:
+    ids = set()
+    for number in range(20):
+        state = tmp_path / str(number)
+        state.mkdir()
+        ids |= {instance_id(state), instance_id(state)}
+    assert len(ids) == 20
+    assert {len(one) for one in ids} == {16}
+    assert sorted(path.name for path in state.iterdir()) == ["instance"]
+
+
+@pytest.mark.parametrize("content", [b"", b"../../x\n", b"0123", b"\xff" * 16, b"0" * 10_000])
+def test_a_damaged_id_stops_it_before_anything_is_touched(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "instance").write_bytes(content)
+    with pytest.raises(NotWritable, match="does not hold an instance's id") as caught:
+        instance_id(tmp_path)
+    assert caught.value.next_step.startswith("remove it: a new id is made")
+
+
+def test_an_id_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    (tmp_path / "instance").mkdir()
+    with pytest.raises(NotWritable, match="cannot be read or made: Is a directory"):
+        instance_id(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("maker", "stays"),
+    [("0123456789abcdef", False), ("fedcba9876543210", True), ("01234567", False)],
+    ids=["ours", "another instance's", "made by pvebench 0.1"],
+)
+def test_a_journal_that_came_from_elsewhere_removes_nothing_of_its_first_owner(
+    tmp_path: Path, store: Store, maker: str, stays: bool
+) -> None:
+    volume = tmp_path / f"pvebench-test-{maker}-vol"
+    scratch = tmp_path / f"pvebench-test-{maker}-vol-scratch"
+    volume.write_bytes(PRECIOUS)
+    scratch.mkdir()
+    store.journal.open("volume", {"path": str(volume)})
+    store.journal.open(SCRATCH, {"path": str(scratch)})
+    lines = undo_pending(store.journal, {SCRATCH: undo_scratch}, instance="0123456789abcdef")
+    assert (volume.exists(), scratch.exists()) == (stays, stays)
+    assert all(("alone: another instance made it" in line) == stays for line in lines)
+    assert store.journal.pending() == []  # said once
