@@ -19,7 +19,7 @@ from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.block import OFFSET_BYTES, claim, signatures
+from pvebench.drivers.storages.claim import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.drivers.storages.loop import detach_loops
 from pvebench.drivers.storages.network import ServerLink
@@ -35,6 +35,7 @@ from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.runner import Runner
+from pvebench.store import Store
 from support.devices import block_device, need_loop_devices
 from support.packs import tool_workload
 
@@ -225,9 +226,10 @@ def test_a_loop_device_left_by_a_crash_is_taken_away(own_lab: Lab) -> None:
     assert str(own_lab.directory) not in loops()
 
 
-def head(device: Path) -> bytes:
-    with device.open("rb") as opened:
-        return opened.read(OFFSET_BYTES)
+def marks(device: Path) -> dict[int, bytes]:
+    """Return both ends of a claimed device but its record, which tells how far it is used."""
+    content = device.read_bytes()
+    return {0: content[BLOCK_BYTES:HEAD_BYTES], 1: content[-TAIL_BYTES:]}
 
 
 def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
@@ -240,11 +242,20 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
         assert refused.outcome is Outcome.FAILED
         assert "does not carry pvebench's mark" in refused.reason
         claim(device, destroy=False)
-        before = head(device)
-        run = bench.run(on("block"))
-        assert run.outcome in MEASURED, run.reason
+        before = marks(device)
+        layout = Layout(filesystem=Filesystem.EXT4, file_bytes=24 * MIB)
+        for wanted in (on("block"), replace(on("block"), layout=layout), on("block")):
+            run = bench.run(wanted)  # the guest's file system does not make it look foreign
+            assert run.outcome in MEASURED, run.reason
+        subprocess.run(["sfdisk", "-q", "--force", str(device)], input=b"start=2048", check=True)
+        partitioned = device.read_bytes()
+        for _ in range(2):  # where it is still plugged in, and to plug it in again
+            refused = bench.run(on("block"), rw="randwrite")
+            assert refused.outcome is Outcome.FAILED
+            assert "dos at byte 510" in refused.reason
+        assert device.read_bytes() == partitioned
         bench.runner.close()
-        assert head(device) == before
+        assert marks(device) == before
 
 
 def test_a_device_with_something_on_it_is_claimed_only_when_told_to_destroy_it(
@@ -252,8 +263,7 @@ def test_a_device_with_something_on_it_is_claimed_only_when_told_to_destroy_it(
 ) -> None:
     with block_device(tmp_path / "disk") as device:
         subprocess.run(["mkfs.ext4", "-q", str(device)], check=True)
-        assert signatures(device) == "ext4"
-        with pytest.raises(VolumeError, match="is not empty: ext4"):
+        with pytest.raises(VolumeError, match="is not empty: ext4 at byte"):
             claim(device, destroy=False)
         claim(device, destroy=True)
         claim(device, destroy=False)  # ours now
@@ -382,6 +392,37 @@ def test_a_directory_on_an_nfs_server_is_a_storage_and_nothing_is_left_in_it(
 
 
 def test_a_file_without_our_mark_is_never_taken_from_its_loop_device(tmp_path: Path) -> None:
+    link = tmp_path / f"{MARK}link"
+    link.symlink_to(tmp_path / "foreign")
     with block_device(tmp_path / "foreign"):
         detach_loops(tmp_path / "foreign")
+        detach_loops(link)
         assert str(tmp_path / "foreign") in loops()
+
+
+def test_a_loop_device_that_got_another_file_or_a_link_is_not_used(tmp_path: Path) -> None:
+    need_loop_devices()
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    options = StorageOptions(name="loop", kind="loop", owner="test", path=str(tmp_path / "loops"))
+    storage = KINDS["loop"].make(options, store.journal)
+    volume = storage.create(on("loop"))
+    device, foreign = volume.volid, tmp_path / "foreign"
+    foreign.write_bytes(bytes(MIB))
+    try:
+        storage.check(volume)
+        (image,) = (tmp_path / "loops").iterdir()
+        aside = image.rename(tmp_path / "aside")
+        image.symlink_to(aside)
+        with pytest.raises(VolumeError, match="is a symbolic link now"):
+            storage.check(volume)
+        aside.replace(image)
+        storage.check(volume)
+        subprocess.run(["losetup", "--detach", device], check=True)
+        subprocess.run(["losetup", device, str(foreign)], check=True)
+        with pytest.raises(VolumeError, match=f"{device} has another file than"):
+            storage.check(volume)
+        storage.remove(volume)
+        assert str(foreign) in loops()  # somebody else's now
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    store.close()

@@ -1,7 +1,7 @@
 """The host itself as the place to measure: `model.ports.Hypervisor` and `Guest` without a VM.
 
-The volume is the one that VMs get too: a file of ours in a directory, or the room behind our
-mark on a device (`pvebench storage claim`). So a host row and a guest row differ in nothing but
+The volume is the one that VMs get too: a file of ours in a directory, or the room between our
+marks on a device (`pvebench storage claim`). So a host row and a guest row differ in nothing but
 the virtualisation. Nothing else on the machine is touched; settings of the device below the
 volume (`drivers.host.tuning`) are put back.
 """
@@ -59,6 +59,9 @@ class HostDisk:
         self._scratch: tuple[Path, int] | None = None
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        """Return the tools. Raises VolumeError if the volume in use is not what it was."""
+        if self._attached is not None:
+            self._storages[self._attached.storage].check(self._attached)
         return self._tools
 
     @property
@@ -90,6 +93,7 @@ class HostDisk:
         """Open nothing, but look at what is there."""
         if not disk.on_host:
             raise SwitchFailed("the host has no VM to plug a disk into")
+        self._storages[volume.storage].check(volume)
         path = Path(self._storages[volume.storage].opened(volume))
         with path.open("rb") as opened:
             size = opened.seek(0, os.SEEK_END) - volume.offset_bytes
@@ -118,7 +122,7 @@ class HostDisk:
 
     def _make_scratch(self, volume: Path) -> str:
         path = volume.with_name(f"{volume.name}-scratch")
-        remove_scratch(path)  # ours by its mark, left by a crash
+        remove_scratch(path)  # ours by our id in its name, left by a crash
         self._scratch = (path, self._journal.open(KIND, {"path": str(path)}))
         path.mkdir(parents=True)
         return str(path)
@@ -167,6 +171,8 @@ class HostDisk:
 def remove_scratch(path: Path) -> None:
     """Remove a directory of tools' files, but only if its name carries our mark."""
     if path.name.startswith(MARK):
+        if path.is_symlink():
+            path.unlink()  # somebody's; what it leads to is not ours
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -1,13 +1,12 @@
 """Settings of the block device below a volume: how each is read, changed, and put back.
 
-Only of a device that is pvebench's alone: one with its mark (`pvebench storage claim`), or a loop
+Only of a device that is pvebench's alone: one that is claimed (`pvebench storage claim`), or a loop
 device over a file of its own. What a setting was stands in the journal before it is changed. A
 value is text in the words of `model.disk.Disk`: `1` and `0`, bytes, a scheduler's name.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -16,16 +15,15 @@ from typing import Final, Protocol
 
 import structlog
 
-from pvebench.drivers.storages.block import carries_mark
+from pvebench.drivers.storages import disk_facts
+from pvebench.drivers.storages.claim import check_claim
 from pvebench.drivers.storages.contract import MARK
-from pvebench.errors import DriverError, SwitchFailed
+from pvebench.errors import DriverError, SwitchFailed, VolumeError
 from pvebench.model.disk import DEVICE_OPTIONS, Disk, option_text
 from pvebench.model.ports import Journal
 
 KIND: Final = "device-setting"
 """Kind of the journal entries made here."""
-_IDENTITY: Final = ("loop/backing_file", "device/wwid", "wwid", "device/serial", "dm/uuid", "size")
-"""Files of a device's sysfs directory that tell it from another of the same name."""
 
 log = structlog.get_logger()
 
@@ -111,24 +109,28 @@ def check_own(device: Path) -> None:
             f"{device} is no block device: it has no settings to change",
             next_step="use a storage of kind loop or block",
         )
-    below = sysfs(device)
+    below = disk_facts.sysfs(device.stat().st_rdev)
     if (below / "partition").exists():
         raise SwitchFailed(
             f"{device} is a partition: its settings are those of the whole disk",
             next_step="claim the whole disk, or leave drive_cache, read_ahead and scheduler out",
         )
-    if Path(_text(below / "loop/backing_file")).name.startswith(MARK) or carries_mark(device):
+    if Path(_text(below / "loop/backing_file")).name.startswith(MARK):
         return
-    raise SwitchFailed(
-        f"{device} does not carry pvebench's mark; its settings are left alone",
-        next_step=f"if its content may be destroyed: pvebench storage claim {device}",
-    )
+    try:
+        with device.open("rb", buffering=0) as opened:
+            check_claim(opened.fileno(), device)
+    except VolumeError as error:
+        raise SwitchFailed(
+            f"{error.happened}, and so are its settings",
+            cause=error.cause,
+            next_step=error.next_step,
+        ) from error
 
 
 def identity(device: Path) -> str:
     """Return what tells the device from another that later has its name."""
-    below = sysfs(device)
-    return " ".join(text for name in _IDENTITY if (text := _text(below / name)))
+    return disk_facts.identity(device.stat().st_rdev)
 
 
 def _text(path: Path) -> str:
@@ -238,14 +240,8 @@ KNOBS: Final[dict[str, Knob]] = {
 """Option of the disk -> the setting of the device below it."""
 
 
-def sysfs(device: Path) -> Path:
-    """Return the directory of a block device below /sys."""
-    number = device.stat().st_rdev
-    return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-
-
 def _file(device: Path) -> Path:
-    return sysfs(device) / "queue" / "scheduler"
+    return disk_facts.sysfs(device.stat().st_rdev) / "queue" / "scheduler"
 
 
 def _read(path: Path) -> str:

@@ -64,6 +64,7 @@ class QemuLab:
         self._machine: Machine | None = None
         self._cold: Plug | None = None
         self._attached: tuple[Names, Disk] | None = None
+        self._plugged: Volume | None = None
         self._local: Path | None = None
         self._count = 0
         self._broken = False
@@ -83,6 +84,9 @@ class QemuLab:
         return self._vm.boot_seconds if self._vm else 0.0
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        used = cold.volume if cold else self._plugged
+        if used is not None:
+            self._storages[used.storage].check(used)
         if self._guest is not None and not self._must_restart(machine, cold):
             return self._guest
         self.power_off()
@@ -97,6 +101,7 @@ class QemuLab:
         )
         self._vm, self._machine, self._cold, self._broken = vm, machine, cold, False
         self._attached = (Names(self._count), cold.disk) if cold else None
+        self._plugged = cold.volume if cold else None
         return self._guest
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
@@ -119,6 +124,7 @@ class QemuLab:
             else:
                 self._vm.quit()
         self._vm = self._guest = self._machine = self._attached = self._cold = None
+        self._plugged = None
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         known = self._volumes.get(scenario.volume)
@@ -136,6 +142,7 @@ class QemuLab:
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         plug = Plug(volume, disk)
+        self._storages[volume.storage].check(volume)
         self._local = Path(volume.volid) if volume.local else None
         try:
             if not disk.cold:
@@ -154,7 +161,7 @@ class QemuLab:
         self._storages[plug.volume.storage].drop_caches(plug.volume)
         self._count += 1
         names = Names(self._count)
-        self._attached = (names, plug.disk)
+        self._attached, self._plugged = (names, plug.disk), plug.volume
         qmp = self._qemu.qmp
         for thing in objects(names, plug.disk):
             qmp.execute("object-add", thing)
@@ -195,7 +202,7 @@ class QemuLab:
                 cause="the guest is hung or still uses the disk",
                 next_step="the VM is restarted for the next run",
             ) from error
-        self._attached = None
+        self._attached = self._plugged = None
 
     def _unplug(self, names: Names, disk: Disk) -> None:
         qmp = self._qemu.qmp

@@ -31,6 +31,13 @@ class Storage(Protocol):
     def remove(self, volume: Volume) -> None:
         """Remove a volume; one that is gone already is fine."""
 
+    def check(self, volume: Volume) -> None:
+        """Look whether the volume is still what `create` made; asked before each use.
+
+        Raises:
+            VolumeError: it is something else now, or not pvebench's alone. Nothing was written.
+        """
+
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Return the block node that opens the volume, below the one that knows its format."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.own_file import OwnFile, make_file, remove_marked
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Disk, Format, Preallocation
 from pvebench.model.ports import Journal
@@ -33,17 +34,19 @@ class DirectoryStorage:
         self._directory = Path(options.path)
         self._journal = journal
         self._entries: dict[str, int] = {}
-        self._bases: dict[str, Path] = {}
+        self._bases: dict[str, OwnFile] = {}
+        self._made: dict[str, OwnFile] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         """Return a new, unfilled volume, or a fresh overlay on a full base."""
         disk, size = scenario.disk, scenario.volume_bytes
         path = self._directory / f"{self._prefix}{scenario.volume}"
         check_directory(self._name, self._directory)
-        self._forget(path)  # ours by its mark, left by a crash
+        self._forget(path)  # ours by our id in its name, left by a crash
         check_space(self._name, self._directory, size + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
-        self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+        # Made first, and alone: qemu-img would write through a link that is there.
+        self._made[str(path)] = self._make(path)
         try:
             create_image(path, disk, size, base=base)
         except VolumeError:
@@ -61,14 +64,20 @@ class DirectoryStorage:
         """Return a raw image full of random data, as a template of a linked clone is."""
         path = self._base_path(scenario)
         if str(path) not in self._bases:
-            self._entries[str(path)] = self._journal.open(KIND, {"path": str(path)})
+            self._forget(path)
+            made = self._make(path)
             try:
                 write_random(path, scenario.volume_bytes)
             except OSError as error:
                 self._forget(path)  # half a base would read as zeros behind its end
                 raise VolumeError(f"{path} cannot be written: {error.strerror}") from error
-            self._bases[str(path)] = path
+            self._bases[str(path)] = made
+        self._bases[str(path)].check()
         return path
+
+    def _make(self, path: Path) -> OwnFile:
+        made, self._entries[str(path)] = make_file(path, self._journal, KIND)
+        return made
 
     def _base_path(self, scenario: Scenario) -> Path:
         return self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
@@ -83,24 +92,31 @@ class DirectoryStorage:
 
     def _forget(self, path: Path) -> None:
         remove_marked(path)
+        self._made.pop(str(path), None)
         entry = self._entries.pop(str(path), None)
         if entry is not None:
             self._journal.close(entry)
+
+    def check(self, volume: Volume) -> None:
+        self._made[volume.volid].check()
+        for base in self._bases.values() if volume.complete else ():
+            base.check()
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         return {"driver": "file", "filename": volume.volid, "aio": str(disk.aio)}
 
     def drop_caches(self, volume: Volume) -> int | None:
         """Drop the host's page cache of the file, and of the base below it."""
-        paths = [Path(volume.volid), *(self._bases.values() if volume.complete else ())]
+        bases = self._bases.values() if volume.complete else ()
+        paths = [Path(volume.volid), *(base.path for base in bases)]
         return sum(drop_page_cache(path) for path in paths)
 
     def opened(self, volume: Volume) -> str:
         return volume.volid
 
     def close(self) -> None:
-        for path in self._bases.values():
-            self._forget(path)
+        for base in self._bases.values():
+            self._forget(base.path)
         self._bases.clear()
 
 
@@ -179,12 +195,6 @@ def check_space(storage: str, directory: Path, size_bytes: int) -> None:
             f"({show_bytes(RESERVE_BYTES)} stay free)",
             next_step="free space, or make volume.size or the scale of the pack smaller",
         )
-
-
-def remove_marked(path: Path) -> None:
-    """Remove a volume's file, but only if its name carries our mark."""
-    if path.name.startswith(MARK):
-        path.unlink(missing_ok=True)
 
 
 def drop_page_cache(path: Path) -> int:

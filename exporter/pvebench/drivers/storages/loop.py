@@ -14,8 +14,8 @@ from pvebench.drivers.storages.directory import (
     check_space,
     create_image,
     drop_page_cache,
-    remove_marked,
 )
+from pvebench.drivers.storages.own_file import OwnFile, make_file, remove_marked
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal
@@ -37,7 +37,7 @@ class LoopStorage:
         self._prefix = f"{MARK}{options.owner}-"
         self._directory = Path(options.path)
         self._journal = journal
-        self._files: dict[str, tuple[Path, int]] = {}
+        self._files: dict[str, tuple[OwnFile, int]] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         size, disk = scenario.volume_bytes, scenario.disk
@@ -49,15 +49,15 @@ class LoopStorage:
         if disk.format is Format.QCOW2:
             room = (size + size // 1500 + QCOW2_ROOM) // MIB * MIB
         check_space(self._name, self._directory, room)
-        entry = self._journal.open(KIND, {"path": str(path)})
+        made, entry = make_file(path, self._journal, KIND)
         device = ""
         try:
-            with path.open("wb") as file:
+            with path.open("r+b") as file:
                 # Allocated now: a loop device over holes would answer without the storage.
                 os.posix_fallocate(file.fileno(), 0, room)
             # Direct I/O: the cache of the file below would be a second one.
             device = _losetup("--find", "--show", "--direct-io=on", str(path))
-            self._files[device] = (path, entry)
+            self._files[device] = (made, entry)
             if disk.format is Format.QCOW2:
                 create_image(device, disk, size)
         except (VolumeError, OSError) as error:
@@ -76,14 +76,25 @@ class LoopStorage:
     def remove(self, volume: Volume) -> None:
         known = self._files.get(volume.volid)
         if known is not None:
-            self._end(volume.volid, *known)
+            self._end(volume.volid, known[0].path, known[1])
+
+    def check(self, volume: Volume) -> None:
+        made, _ = self._files[volume.volid]
+        made.check()
+        if volume.volid not in loops_of(made.path):
+            raise VolumeError(
+                f"volume {volume.volid} has another file than {made.path} behind it; "
+                "it is left alone",
+                cause="somebody detached the loop device while pvebench had it",
+                next_step="look at `losetup --list`, and start pvebench anew",
+            )
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         return {"driver": "host_device", "filename": volume.volid, "aio": str(disk.aio)}
 
     def drop_caches(self, volume: Volume) -> int | None:
-        path, _ = self._files[volume.volid]
-        return drop_page_cache(Path(volume.volid)) + drop_page_cache(path)
+        made, _ = self._files[volume.volid]
+        return drop_page_cache(Path(volume.volid)) + drop_page_cache(made.path)
 
     def opened(self, volume: Volume) -> str:
         return volume.volid
@@ -94,10 +105,15 @@ class LoopStorage:
 
 def detach_loops(path: Path) -> None:
     """Detach every loop device that has our file behind it; none is fine."""
-    if not path.name.startswith(MARK) or not path.exists():
+    if not path.name.startswith(MARK) or path.is_symlink() or not path.exists():
         return
-    for line in _losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split():
-        _losetup("--detach", line)
+    for device in loops_of(path):
+        _losetup("--detach", device)
+
+
+def loops_of(path: Path) -> list[str]:
+    """Return the loop devices that have this very file behind them."""
+    return _losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split()
 
 
 def _losetup(*arguments: str) -> str:

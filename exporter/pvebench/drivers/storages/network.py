@@ -75,6 +75,9 @@ class NbdStorage:
     def remove(self, volume: Volume) -> None:
         """Leave the export as it is."""
 
+    def check(self, volume: Volume) -> None:
+        """Ask nothing: an export has no more than its name."""
+
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Return QEMU's node of the export, cut to the volume's size."""
         return part_of(self._server_node(), 0, volume.size_bytes)
@@ -125,6 +128,9 @@ class NfsStorage:
         entry = self._entries.pop(volume.volid, None)
         if entry is not None:
             self._journal.close(entry)
+
+    def check(self, volume: Volume) -> None:
+        """Ask nothing: what a path of the server leads to is not told here."""
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         return {
