@@ -165,6 +165,30 @@ def test_a_locked_vm_is_waited_for(both: Site, lock: str) -> None:
     assert one.enter(case()) is None
 
 
+def test_a_vm_that_somebody_gave_to_ha_measures_nothing_and_says_how_to_take_it_back(
+    both: Site,
+) -> None:
+    """HA starts, stops and moves it when it likes (`vm_is_ha_managed` in pve-ha-manager)."""
+    both.node.boot(MACHINE)
+    vm = both.cluster.vms[both.node.vmid]
+    vm.hastate = "started"
+    hold = guard(both).enter(case())
+    assert hold is not None
+    assert hold.skip
+    assert "managed by HA (started)" in hold.reason
+    assert "ha-manager remove vm:9000" in hold.reason
+    vm.hastate = "ignored"
+    assert guard(both).enter(case()) is None
+
+
+def test_a_vm_that_ha_stops_by_and_by_is_removed_when_it_is_off(both: Site) -> None:
+    """Its stop is a task `hastop`, which ends before the VM does (API2/Qemu.pm in qemu-server)."""
+    both.node.boot(MACHINE)
+    both.cluster.vms[both.node.vmid].hastate = "started"
+    both.node.shutdown()
+    assert both.cluster.vms == {}
+
+
 def test_a_vm_that_stays_locked_is_waited_for_up_to_a_limit(site: Site) -> None:
     site.node.boot(MACHINE)
     later = 0.0

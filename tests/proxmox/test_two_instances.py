@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from pve.site import MACHINE, POOL, Site, scenario
+from pve.site import MACHINE, POOL, QuickClock, Site, scenario
 from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.neighbours import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode
@@ -77,6 +78,45 @@ def test_a_claim_ends_by_itself(site: Site, pair: tuple[Instance, Instance]) -> 
     one.node.boot(MACHINE)
     later(site, 9000, CLAIM_SECONDS)
     assert two.waits_for() == ""
+
+
+class Wrong(QuickClock):
+    """The clock of a machine that nobody sets."""
+
+    def __init__(self, hours: int) -> None:
+        self._ahead = timedelta(hours=hours)
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+
+@pytest.mark.parametrize("hours", [-1, 1, 24])
+def test_a_claim_holds_however_wrong_the_clock_of_either_machine_is(
+    site: Site, tmp_path: Path, hours: int
+) -> None:
+    site.clock = Wrong(hours)
+    one = Instance(site, tmp_path, "one")
+    site.clock = QuickClock()
+    two = Instance(site, tmp_path, "two")
+    assert one.waits_for() == ""
+    one.node.boot(MACHINE)
+    assert "with VM 9000" in two.waits_for()
+    later(site, 9000, CLAIM_SECONDS - 60)
+    assert one.waits_for() == ""  # renewed
+    assert "with VM 9000" in two.waits_for()
+    one.node.power_off()
+    two.node.boot(MACHINE)
+    one.node.boot(MACHINE)
+    assert "with VM 9001" in one.waits_for()
+
+
+def test_a_token_that_may_not_ask_a_node_for_its_time_takes_its_own(
+    site: Site, tmp_path: Path
+) -> None:
+    site.cluster.access.acl = [entry for entry in site.cluster.access.acl if entry[0] != "/nodes"]
+    one, two = Instance(site, tmp_path, "one"), Instance(site, tmp_path, "two")
+    one.node.boot(MACHINE)
+    assert "with VM 9000" in two.waits_for()
 
 
 def test_a_vm_that_is_off_claims_nothing(site: Site, pair: tuple[Instance, Instance]) -> None:

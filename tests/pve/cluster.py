@@ -6,6 +6,7 @@ import base64
 import hashlib
 import itertools
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -154,6 +155,10 @@ class Cluster:
     def get_nodes_version(self, who: str, node: str) -> dict[str, str]:
         return self.get_version(who)
 
+    def get_nodes_time(self, who: str, node: str) -> dict[str, Any]:
+        now = int(time.time())
+        return {"time": now, "localtime": now, "timezone": "UTC"}
+
     def get_nodes_status(self, who: str, node: str) -> dict[str, Any]:
         return {
             "current-kernel": {"release": self.all_nodes[node].kernel, "sysname": "Linux"},
@@ -272,6 +277,7 @@ class Cluster:
                 "status": "running" if vm.running else "stopped",
                 "name": vm.config.get("name", ""),
                 "pool": self._pool_of(f"/vms/{vm.vmid}") or "",
+                **({"hastate": vm.hastate} if vm.hastate else {}),
                 **{key: vm.config[key] for key in ("lock", "tags") if key in vm.config},
             }
             for vm in self.vms.values()
@@ -799,6 +805,9 @@ class Cluster:
             with vm.locked():
                 vm.stop()
 
+        if (ours := self.vms.get(int(vmid))) and ours.hastate not in ("", "ignored"):
+            threading.Timer(0.3, ours.stop).start()  # by and by, as HA does
+            return self.tasks.run(node, "hastop", vmid, who, lambda _: None)
         return self.tasks.run(node, "qmstop", vmid, who, stop)
 
     def delete_nodes_qemu_vmid(

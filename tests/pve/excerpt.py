@@ -43,6 +43,7 @@ GET /nodes/{node}/storage
 GET /nodes/{node}/storage/{storage}/content
 GET /nodes/{node}/storage/{storage}/status
 GET /nodes/{node}/tasks
+GET /nodes/{node}/time
 GET /nodes/{node}/tasks/{upid}/log
 GET /nodes/{node}/tasks/{upid}/status
 GET /nodes/{node}/version

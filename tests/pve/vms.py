@@ -54,6 +54,8 @@ class Vm:
     flock: threading.RLock = field(default_factory=threading.RLock)
     lock_seconds: float = 10.0
     started: float = 0.0
+    hastate: str = ""
+    """As HA keeps it; empty: it is none of HA's."""
 
     @property
     def running(self) -> bool:

@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.vm import CLAIM_SECONDS, TAG, BenchVm, claim_of, read_configuration
+from pvebench.drivers.proxmox.vm import (
+    CLAIM_SECONDS,
+    TAG,
+    BenchVm,
+    claim_of,
+    node_time,
+    read_configuration,
+)
 from pvebench.errors import AccessDenied, HypervisorGone, NotOurs
 from pvebench.model.ports import Clock
 
@@ -34,6 +41,8 @@ class Claims:
         self._vm = vm
         self._clock = clock
         self._until = 0.0
+        self._ahead: tuple[float, float] | None = None
+        """When the node was asked for its time, and by how much that was ahead of ours."""
         self._alone = False
         """Whether, since our VM was made, it was seen that nobody else measures."""
 
@@ -63,7 +72,7 @@ class Claims:
         return ""  # it is made with a claim
 
     def _claimed(self, vm: BenchVm, others: Collection[int]) -> str:
-        now = self._clock.now().timestamp()
+        now = self._now()
         self._until = claim_of(vm.lately().values)
         if self._until < now + _RENEW_SECONDS:
             self._until = now + CLAIM_SECONDS
@@ -77,11 +86,18 @@ class Claims:
 
         That can be in the first run of a new VM, and in one that was longer than its claim.
         """
-        if self._alone and self._clock.now().timestamp() < self._until:
+        if self._alone and self._now() < self._until:
             return ""
         busy = self._busy(self._others(self._api.get("/cluster/resources", type="vm")))
         self._alone = not busy
         return busy
+
+    def _now(self) -> float:
+        """Return the node's time: those who claim it may run where clocks differ by hours."""
+        here, asked = self._clock.now().timestamp(), self._clock.monotonic()
+        if self._ahead is None or asked - self._ahead[0] > _RENEW_SECONDS:
+            self._ahead = asked, node_time(self._api, self._node, self._clock) - here
+        return here + self._ahead[1]
 
     def _others(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
         numbers = [
@@ -95,7 +111,7 @@ class Claims:
 
     def _busy(self, others: Iterable[int]) -> str:
         """Return what is known of the first that holds a claim."""
-        now = self._clock.now().timestamp()
+        now = self._now()
         for number in others:
             try:
                 found = read_configuration(self._api, f"/nodes/{self._node}/qemu/{number}")

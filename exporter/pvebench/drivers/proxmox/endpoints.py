@@ -124,6 +124,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _told("GET", "/version", fields(version=text)),
     _told("GET", "/nodes", rows(fields(node=text, status_=text))),
     _told("GET", "/nodes/{node}/version", fields(version=text)),
+    _told("GET", "/nodes/{node}/time", fields(time=whole)),
     _told(
         "GET",
         "/nodes/{node}/status",

@@ -25,6 +25,7 @@ from pvebench.drivers.proxmox.vm import (
     BenchVm,
     VmPlace,
     description,
+    node_time,
 )
 from pvebench.errors import DriverError, GuestImageError, NotOurs
 from pvebench.guest import GuestImage
@@ -57,7 +58,7 @@ def make_vm(
         details = {"node": place.node, "pool": place.pool, "vmid": str(vmid), "mark": vm.mark}
         entry = journal.open(KIND, details)
         try:
-            claim = clock.now().timestamp() + CLAIM_SECONDS
+            claim = node_time(api, place.node, clock) + CLAIM_SECONDS
             _create(api, vm, place, {**options, ISO_SLOT: f"{iso},media=cdrom"}, claim)
         except Rejected as error:
             if "already exists" in error.text:

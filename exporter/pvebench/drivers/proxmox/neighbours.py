@@ -62,6 +62,8 @@ _MAINTENANCE: Final = "maintenance"
 HASTATE_SINCE: Final = (8, 2, 9)
 
 
+_NOT_MANAGED: Final = ("", "ignored")
+"""States of a guest that is none of HA's (`vm_is_ha_managed` in pve-ha-manager's Config.pm)."""
 LOCKED_SECONDS: Final = 6 * 3600.0
 """How long a lock of the benchmark VM is waited for; its cases are skipped from then on."""
 _AGAIN_SECONDS: Final = 10.0
@@ -163,8 +165,13 @@ class NodeGuard:
 
     def _locked(self, rows: Rows) -> Hold | None:
         """Wait while somebody's backup, snapshot or migration holds our VM, up to a limit."""
-        mine = (row for row in rows if str(row.get("vmid")) == str(self._claims.vmid))
-        lock = next((str(row["lock"]) for row in mine if row.get("lock")), "")
+        vmid = self._claims.vmid
+        mine = next((row for row in rows if vmid and str(row.get("vmid")) == str(vmid)), {})
+        if (state := str(mine.get("hastate", ""))) not in _NOT_MANAGED:
+            reason = f"the benchmark VM on {self._node} is managed by HA ({state}), which starts, "
+            reason += f"stops and moves it: ha-manager remove vm:{vmid}"
+            return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
+        lock = str(mine.get("lock", ""))
         if not lock:
             self._locked_since = None
             return None
@@ -173,7 +180,7 @@ class NodeGuard:
         reason = f"the benchmark VM on {self._node} is locked ({lock})"
         if self._now() - self._locked_since < LOCKED_SECONDS:
             return Hold(kind=HoldKind.BUSY, reason=reason, seconds=_AGAIN_SECONDS)
-        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h: qm unlock {self._claims.vmid}"
+        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h: qm unlock {vmid}"
         return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
 
     def _claimed(self, rows: Rows) -> Hold | None:

@@ -178,12 +178,26 @@ class BenchVm:
         """Power off; fine if it is off already. Raises as `change`."""
         self.prove_ours()
         self._seen = None
-        self._tasks.run(
+        ended = self._tasks.run(
             lambda: self._api.post(f"{self.path}/status/stop"),
             kind="qmstop",
             what=f"VM {self.vmid}: stop",
             seconds=_POWER_SECONDS,
         )
+        if ":hastop:" in ended.upid:
+            self._wait_for_ha()
+
+    def _wait_for_ha(self) -> None:
+        """Wait until the VM is off: of one that somebody gave to HA the task only asks for that."""
+        deadline = self._clock.monotonic() + _POWER_SECONDS
+        while self.status()["status"] != "stopped":
+            if self._clock.monotonic() > deadline:
+                raise Busy(
+                    f"VM {self.vmid} runs {_POWER_SECONDS:.0f} s after HA was told to stop it",
+                    cause="somebody gave the benchmark VM to HA",
+                    next_step=f"ha-manager remove vm:{self.vmid}; it is tried again later",
+                )
+            self._clock.sleep(2.0)
 
     def destroy(self) -> None:
         """Stop and remove the VM with its own volumes; fine if it is gone already.
@@ -252,6 +266,14 @@ class BenchVm:
         except Rejected:
             pass
         return None
+
+
+def node_time(api: Api, node: str, clock: Clock) -> float:
+    """Return the node's time, seconds since 1970; this machine's where the token may not ask."""
+    try:
+        return float(api.get(f"/nodes/{node}/time")["time"])
+    except (AccessDenied, Rejected):
+        return clock.now().timestamp()
 
 
 def named_volumes(api: Api, node: str, vmid: int, mark: str) -> set[str]:
