@@ -113,7 +113,8 @@ def test_a_result_that_was_handed_out_and_lost_is_said_to_be_lost(
 
 def test_a_dead_agent_is_a_silent_guest(both: Site, guest: AgentGuest) -> None:
     both.machine.agent_dead = True
-    with pytest.raises(GuestSilent, match="agent is not running"):
+    vm = f"/nodes/pve1/qemu/{both.node.vmid}/agent.* agent is not running"
+    with pytest.raises(GuestSilent, match=vm):
         guest.run(["/bin/echo"])
 
 

@@ -34,7 +34,8 @@ def fill_up(site: Site) -> None:
     guest = site.node.boot(MACHINE)
     site.node.attach(volume, wanted.disk)
     site.machine.full = True
-    with pytest.raises(VolumeError, match="io-error") as caught:
+    stopped = f"stopped VM {site.node.vmid}: .*io-error"
+    with pytest.raises(VolumeError, match=stopped) as caught:
         guest.run(["/bin/true"])
     assert caught.value.cause.startswith("the storage is full")
     assert not caught.value.retryable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pve
-from pve.replay import Verdict, compare, replay
+from pve.replay import Verdict, compare, replay, report
 
 HERE = Path(pve.__file__).parent
 
@@ -23,7 +23,7 @@ def test_the_test_api_answers_as_the_real_one_or_it_is_known_why_not(
     assert sum(not one.difference for one in played) > matched
 
 
-def test_an_answer_that_differs_is_told_with_both() -> None:
+def test_an_answer_that_differs_is_told_with_both(capsys: pytest.CaptureFixture[str]) -> None:
     record = {"path": "/x", "status": 200, "reason": "OK", "body": {"data": []}}
     assert compare(record, 403, "no", None, {}) == "403 'no', not 200 'OK'"
     assert compare(record, 200, "", {}, {}) == "answers dict, not list"
@@ -31,4 +31,13 @@ def test_an_answer_that_differs_is_told_with_both() -> None:
     assert compare(refused, 400, "no", None, {"a": "other"}) == "says 'other' of a, not 'bad form'"
     listed = {"path": "/s/content", "status": 200, "body": {"data": [{"volid": "x:1"}]}}
     assert "x:1" in compare({**listed, "reason": ""}, 200, "", [], {})
+    known, unknown = (
+        Verdict("x7.background_delay-slow", "GET /x", "d"),
+        Verdict("new", "GET /x", "d"),
+    )
+    assert known.reason
+    assert report("file", [known, unknown, Verdict("a", "GET /x", "")]) == 1
+    assert "file: 1 matched, 1 differ as explained, 1 unexplained, 0 not played" in (
+        capsys.readouterr().out
+    )
     assert Verdict("new.case", "GET /x", "differs").reason == ""

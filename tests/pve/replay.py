@@ -408,14 +408,18 @@ def report(name: str, verdicts: Iterable[Verdict]) -> int:
     left = Counter(one.left_out for one in verdicts if one.left_out)
     differ = [one for one in verdicts if one.difference]
     matched = len(verdicts) - sum(left.values()) - len(differ)
-    print(f"{name}: {matched} matched, {len(differ)} mismatched, {sum(left.values())} not played")
+    unknown = sum(not one.reason for one in differ)
+    print(
+        f"{name}: {matched} matched, {len(differ) - unknown} differ as explained, {unknown} "
+        f"unexplained, {sum(left.values())} not played"
+    )
     for reason, count in left.most_common():
         print(f"  not played  {count:5}  {reason}")
     for one in differ:
         print(
             f"  {one.case}: {one.request}: {one.difference}\n      {one.reason or 'NOT KNOWN WHY'}"
         )
-    return sum(not one.reason for one in differ)
+    return unknown
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ class AgentGuest:
         while not self._is_up():
             if self._clock.monotonic() > deadline:
                 raise GuestSilent(
-                    f"the guest's agent did not answer within {seconds:.0f} s of power-on",
+                    f"{self._path} did not answer within {seconds:.0f} s of power-on",
                     cause="the guest hangs while booting, or the node is overloaded",
                 )
             self._clock.sleep(1.0)
@@ -358,11 +358,13 @@ def agent_fault(error: Rejected) -> DriverError:
     text = error.text
     if "agent is not running" in text or "got timeout" in text or "has been disabled" in text:
         return GuestSilent(
-            f"the guest agent does not answer: {text}",
+            f"the guest agent does not answer: {error.reason}",
             cause="the guest hangs, is frozen by a backup, or its storage is full",
         )
     if "is not running" in text or "No QEMU guest agent configured" in text:
-        return HypervisorGone(f"the guest cannot be reached: {text}", cause="the VM was stopped")
+        return HypervisorGone(
+            f"the guest cannot be reached: {error.reason}", cause="the VM was stopped"
+        )
     return error
 
 

@@ -187,7 +187,7 @@ def look(vm: BenchVm, guest: AgentGuest, plugged: Plugged, *, volume_format: str
     slot, config = plugged.slot, plugged.seen.values
     seen = find_in_guest(guest, plugged.serial)
     if slot not in vm.status().get("blockstat", {}):
-        raise SwitchFailed(f"QEMU has no disk in {slot}")
+        raise SwitchFailed(f"QEMU of VM {vm.vmid} has no disk in {slot}")
     effective = read_back(
         slot,
         str(config.get(slot, "")),
@@ -216,7 +216,9 @@ def find_in_guest(guest: AgentGuest, serial: str) -> dict[str, str]:
     argv = ["/bin/sh", "-c", _FIND, f"{_SEEN_SECONDS:.0f}", serial]
     done = guest.run(argv, timeout=2 * _SEEN_SECONDS)
     if done.exit_code:
-        raise GuestSilent(f"the guest does not see the disk within {_SEEN_SECONDS:.0f} s")
+        raise GuestSilent(
+            f"the guest does not see the disk with serial {serial} within {_SEEN_SECONDS:.0f} s"
+        )
     words = [word.partition("=") for word in done.stdout.decode("utf-8", "replace").split()]
     found = {name: value for name, _, value in words}
     if not found.get("device"):
@@ -252,7 +254,8 @@ def stopped_by_storage(status: Mapping[str, Any]) -> VolumeError | None:
     if status.get("qmpstatus") != "io-error":
         return None
     return VolumeError(
-        "QEMU has stopped the VM: the storage of its disk takes no more data (io-error)",
+        f"QEMU has stopped VM {status.get('vmid', '')}: the storage of its disk takes no more data "
+        "(io-error)",
         cause="the storage is full; thin pools and sparse files are promised more than there is",
         next_step="make room on it, or make volume.size or the scale of the pack smaller",
     )
