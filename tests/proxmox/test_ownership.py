@@ -285,6 +285,17 @@ def test_a_vm_that_was_migrated_is_removed_where_it_is_now(site: Site) -> None:
     assert site.store.journal.pending() == []
 
 
+def test_somebodys_change_in_between_is_not_written_over(site: Site) -> None:
+    site.node.boot(MACHINE)
+    vm = site.node.vm
+    assert vm is not None
+    vm.prove_ours()
+    site.cluster.vms[9000].config["name"] = "theirs"
+    with pytest.raises(Rejected, match="checksum mismatch"):
+        vm.change("rename", name="ours")
+    assert site.cluster.vms[9000].config["name"] == "theirs"
+
+
 def test_a_token_that_is_revoked_is_no_vm_that_is_gone(site: Site) -> None:
     site.node.boot(MACHINE)
     site.cluster.access.users[site.token.user].tokens[site.token.name].secret = "another"

@@ -811,9 +811,18 @@ class Cluster:
         return self.tasks.run(node, "qmstop", vmid, who, stop)
 
     def delete_nodes_qemu_vmid(
-        self, who: str, node: str, vmid: str, destroy_unreferenced_disks: str = "0", **_: Any
+        self,
+        who: str,
+        node: str,
+        vmid: str,
+        destroy_unreferenced_disks: str = "0",
+        purge: str = "0",
+        **_: Any,
     ) -> str:
         vm = self.vm(node, vmid)
+        if vm.hastate and purge != "1":
+            text = "used in HA resources and purge parameter not set."
+            raise failure(f"unable to remove VM {vmid} - {text}")
         if str(vm.config.get("protection", "0")) == "1":
             raise failure(f"can't remove VM {vmid} - protection mode enabled")
         if vm.running:
