@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from judging import creep, hosts, incidents, known, real, rivals, speed, unknown
+from judging import creep, hosts, incidents, known, nodes, real, rivals, speed, unknown
 from judging.real import Told
 from judging.rivals import Alarms
 
@@ -151,12 +151,33 @@ def host_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         yield Row(name, f">= {least:.0%}", f"{found.kept:.0%}", found.kept >= least)
 
 
-def few_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
-    """Yield the figures of upgrades after few runs."""
+def node_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Yield the figures of whole nodes, judged as a user's are."""
+    fleets = max(4, round(40 * scale))
+    for ratio in (0.95, 0.9):
+        share = nodes.lone(rng, fleets, ratio)
+        name = f"{ratio - 1:.0%} in one case of 144 at an upgrade, told 60 runs later"
+        yield Row(name, ">= 80 %", f"{share:.0%}", share >= 0.8)
+    told, lost = nodes.withdrawn(rng, max(3, fleets // 2))
+    share = lost / max(1, told)
+    yield Row(
+        "changes of single cases that are taken back", "<= 10 %", f"{lost} of {told}", share <= 0.1
+    )
+    for before in nodes.UNEQUAL:
+        share = nodes.unequal_hours(rng, fleets, before)
+        name = f"false events, {before} before an upgrade and a working day after it"
+        yield Row(name, "<= 0.05", f"{share:.3f}", share <= 0.05)
     for before, least in ((5, 0.8), (10, 0.95), (15, 0.99)):
-        share = known.few_before(rng, max(10, round(50 * scale)), before=before)
+        share, same = nodes.few_before(rng, fleets, before)
         name = f"-20 % in one of three buses, {before} runs before, one round after: named"
         yield Row(name, f">= {least:.0%}", f"{share:.0%}", share >= least)
+        name = f"affected cases called the same within three rounds, {before} runs before"
+        yield Row(name, "0", str(same), same == 0)
+    for apart in (2, 5):
+        for ratio in (0.95, 0.8):
+            wrong, both = nodes.close_events(rng, 10 * fleets, apart=apart, ratio=ratio)
+            name = f"{ratio - 1:.0%}, two upgrades {apart} runs apart: the wrong one (both) named"
+            yield Row(name, "<= 2 %", f"{wrong:.1%} ({both:.0%})", wrong <= 0.02)
 
 
 def incident_rows(rng: np.random.Generator, _: float) -> Iterator[Row]:
@@ -219,7 +240,7 @@ Part = Callable[[np.random.Generator, float], Iterator[Row]]
 PARTS: dict[str, Part] = {
     "Real histories: what a user is told": real_rows,
     "Noise of real hosts (alarms per 1,000 runs)": host_rows,
-    "Upgrades after few runs": few_rows,
+    "Whole nodes": node_rows,
     "Speed": speeds,
     "Upgrades (known time)": known_time,
     "Cases that did not change (known time)": null_series,

@@ -42,18 +42,6 @@ def group_step(
     return events / seeds, named / seeds
 
 
-def few_before(rng: np.random.Generator, seeds: int, *, before: int) -> float:
-    """Return the share of fleets where 20 % in one bus is named after so few runs before."""
-    labels = labels_144()
-    members = [one["bus"] == "virtio" for one in labels]
-    right = 0
-    for _ in range(seeds):
-        values = moved(fleet(rng, len(labels), before + 1), members, 1, 0.8)
-        found = judged(values, 1, labels)
-        right += any(group.group == (("bus", "virtio"),) for group in found.groups)
-    return right / seeds
-
-
 def shape(rng: np.random.Generator, seeds: int, *, what: str, ratio: float, runs: int) -> float:
     """Return how often a change of everything, one pair of labels, or one case is told rightly."""
     labels = labels_144()

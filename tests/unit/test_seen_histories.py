@@ -144,6 +144,24 @@ def test_days_are_not_compared_with_nights(tmp_path: Path, capsys: Captured) -> 
     assert "was made at an hour at which there are runs before" in " ".join(text.split())
 
 
+def test_a_few_runs_by_day_are_no_baseline_of_a_day(tmp_path: Path, capsys: Captured) -> None:
+    path, rng = tmp_path / "a.csv", random.Random(7)
+    lines = ["time,value,environment,case"]
+    hours = [
+        run // 2 * 24 + 1 + 2 * (run % 2) + (run % 6 == 5) * rng.uniform(0, 20) for run in range(60)
+    ]
+    hours += [30 * 24 + 9 + run for run in range(5)]
+    for case in range(9):
+        for run, hour in enumerate(hours):
+            time = START + hour * HOUR + case
+            value = 1000 * by_day(run, time) * math.exp(rng.gauss(0, 0.03))
+            lines.append(f"{time},{value},{'9.1' if run < 60 else '9.2'},case{case}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    status, text = said(path, capsys)
+    assert (status, "slower with" in text) == (0, False)
+    assert "cannot tell" in text.splitlines()[0].lower()
+
+
 def test_a_gain_is_one_number(tmp_path: Path, capsys: Captured) -> None:
     _, text = said(written(tmp_path / "a.csv", step(1.17, 40), runs=100, upgrade=40), capsys)
     (line,) = [line for line in text.splitlines() if "faster with" in line]

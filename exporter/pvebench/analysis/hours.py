@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,13 @@ MEMORY: Final = 40.0
 """Runs of an hour that count: what a host did last year says little."""
 KEPT: Final = 0.99
 """Share of what is known of the noise that each run leaves."""
+LIKE_RUNS: Final = 2
+"""Runs at an hour, or beside it, that tell what it does."""
+LONG: Final = 20
+"""Runs from which a run at an hour that nobody knows says nothing."""
+ONE_OF: Final = 10
+MOST_LIKE: Final = 5
+"""An hour is known if one of so many runs was made at it, or so many at all."""
 MONDAY: Final = 4
 """Days from the epoch, a Thursday, to the first Monday."""
 
@@ -76,6 +84,7 @@ def without_hours(
 
 def _effects(values: Sequence[float], times: Sequence[float]) -> list[float]:
     sums, counts, found = [0.0] * 48, [0.0] * 48, list[float]()
+    levels: list[float] = []
     total, oldest, noise, weight = 0.0, 0, 0.0, 0.0
     first, looked = 0, False
     for run, (value, time) in enumerate(zip(values, times, strict=True)):
@@ -85,15 +94,20 @@ def _effects(values: Sequence[float], times: Sequence[float]) -> list[float]:
         late = time - times[0] >= LEAST_DAYS * DAY
         first = first if late else run + 1
         other = (hour + 24) % 48
-        effect = _sure(sums[hour], count, variance) if late else 0.0
-        if late and count < 2 and _sure(sums[other], counts[other], variance):
+        near = _near(hour, sums, counts)
+        effect = _sure(*near, variance) if late else 0.0
+        if late and run >= LONG and near[1] < LIKE_RUNS:
+            # After a month of nights the first days: nobody knows.
+            effect = value - total / max(1, run - oldest)
+        elif late and count < 2 and _sure(sums[other], counts[other], variance):
             # The first weekend, at an hour that matters on working days: nobody knows.
             effect = value - total / max(1, run - oldest)
         found.append(effect)
         while times[oldest] < time - WEEK:
-            total -= values[oldest]
+            total -= levels[oldest]
             oldest += 1
-        total += value
+        levels.append(value - effect)
+        total += levels[run]
         away = value - total / (run - oldest + 1)
         if count >= 1:
             rest = abs(away - mean) * math.sqrt(count / (count + 1))
@@ -117,19 +131,29 @@ def _sure(total: float, count: float, variance: float) -> float:
     return total / count * max(0.0, 1 - WARY * variance * count / total**2)
 
 
+def _near(hour: int, sums: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
+    """Return sum and number of the runs of an hour; of one hardly known, with those beside it."""
+    if counts[hour] >= LIKE_RUNS:
+        return sums[hour], counts[hour]
+    places = _beside(hour)
+    return sum(sums[one] for one in places), sum(counts[one] for one in places)
+
+
+def _beside(hour: int) -> tuple[int, ...]:
+    """Return an hour of the week with those before and after it, of the same kind of day."""
+    return tuple((hour + step) % 24 + hour // 24 * 24 for step in (-1, 0, 1))
+
+
 def like_hours(before: Sequence[float], after: Sequence[float]) -> list[int]:
-    """Return which of the runs `after` have a run before them at such an hour, by their number.
+    """Return which of the runs `after` have runs before them at such an hour, by their number.
 
-    An hour is like another of the same kind of day that is no more than an hour away.
+    An hour is like another of the same kind of day that is no more than an hour away. A few runs
+    by day of a case that is measured at night tell too little of the day.
     """
-    known = sorted({hour_of_week(time) for time in before})
-    return [number for number, time in enumerate(after) if _near(hour_of_week(time), known)]
-
-
-def _near(hour: int, known: Sequence[int]) -> bool:
-    kind = hour // 24
-    for other in ((hour + step) % 24 + 24 * kind for step in (-1, 0, 1)):
-        place = bisect_left(known, other)
-        if place < len(known) and known[place] == other:
-            return True
-    return False
+    known = Counter(hour_of_week(time) for time in before)
+    least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
+    return [
+        number
+        for number, time in enumerate(after)
+        if sum(known[hour] for hour in _beside(hour_of_week(time))) >= least
+    ]

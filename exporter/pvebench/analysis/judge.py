@@ -21,7 +21,7 @@ from pvebench.analysis.memory import Memory
 from pvebench.analysis.slow_change import creeping, without_explained
 from pvebench.analysis.together.changes import find_changes
 from pvebench.analysis.together.findings import Finding
-from pvebench.analysis.verdict import Verdict, conclude, sized
+from pvebench.analysis.verdict import LastEvent, Verdict, conclude, sized
 from pvebench.model.known_issue import KnownIssue
 
 NEAR: Final = 3
@@ -247,7 +247,7 @@ class FigureSteps:
     ) -> Verdict:
         case = history.case
         steps = tuple(without_explained(self._steps[case], creep))
-        last, doubtful = self._last.get(case), self._doubtful.get(case)
+        last, doubtful = self._last_event(history), self._doubtful.get(case)
         return self._memory.verdict(
             history,
             (steps, last, doubtful, creep, accepted, reason),
@@ -261,6 +261,11 @@ class FigureSteps:
                 cut_reason=reason,
             ),
         )
+
+    def _last_event(self, history: CaseHistory) -> LastEvent | None:
+        end = history.times()[-1] if history.points else -math.inf
+        times = [event.time for event in self._events if event.time <= end]
+        return LastEvent(times[-1], self._last.get(history.case)) if times else None
 
 
 def _begun_before(

@@ -136,6 +136,18 @@ class Verdict:
         return math.expm1((self.high - self.low) / 2)
 
 
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    """An event before the newest run of a case.
+
+    Attributes:
+        shift: what it did to the case; None: it cannot be told, as where no hour is the same.
+    """
+
+    time: float
+    shift: CaseShift | None
+
+
 def as_ratio(effect: float, figure: Figure) -> float:
     """Return by how much the value itself differs, plus for better: the number of the sentence."""
     return math.expm1(effect) if figure.more_is_better else -math.expm1(-effect)
@@ -144,7 +156,7 @@ def as_ratio(effect: float, figure: Figure) -> float:
 def conclude(
     history: CaseHistory,
     steps: Sequence[CaseStep],
-    last: CaseShift | None,
+    last: LastEvent | None,
     *,
     doubtful: CaseStep | None = None,
     creep: CaseStep | None = None,
@@ -156,7 +168,7 @@ def conclude(
     Args:
         history: raw, since the last reset or the last environment that compares.
         steps: confirmed, oldest first.
-        last: its shift at the last event, or None.
+        last: the last event before its newest run, or None.
         doubtful: newest step that may be chance, or that only leads to the other of the case's
             two levels.
         creep: slow change of what the steps leave, beyond doubt.
@@ -170,8 +182,9 @@ def conclude(
         return replace(_without(history, cut_reason), accepted=accepted, steps=open_steps)
     runs = len(history.points) - history.split(open_steps[-1].time) if open_steps else apart.after
     numbers = (apart.effect, apart.low, apart.high, runs)
-    state, reason = _state(history, open_steps, last, apart)
-    p_value = open_steps[-1].p_value if open_steps else last.p_value if last else None
+    shift = None if last is None else last.shift
+    state, reason = _state(history, open_steps, shift, apart)
+    p_value = open_steps[-1].p_value if open_steps else shift.p_value if shift else None
     if creep is not None and not open_steps:
         state = VerdictState.SLOWLY_SLOWER if creep.effect < 0 else VerdictState.SLOWLY_FASTER
         reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
@@ -248,7 +261,7 @@ def apart_of(
     history: CaseHistory,
     accepted: Sequence[CaseStep],
     steps: Sequence[CaseStep],
-    last: CaseShift | None,
+    last: LastEvent | None,
 ) -> Difference | None:
     """Return how far the present level is from the baseline; None if there are no two sides.
 
@@ -261,7 +274,8 @@ def apart_of(
     start = bisect_left(times, accepted[-1].time) if accepted else 0
     base_end = bisect_left(times, steps[0].time) if steps else len(logs)
     begun = bisect_left(times, steps[-1].time) if steps else len(logs)
-    if not steps and last is not None and (at := bisect_left(times, last.since)) > start:
+    at = 0 if last is None else bisect_left(times, last.time)
+    if not steps and max(LEAST_BASELINE, start + 1) <= at < len(times):
         base_end = begun = at
     elif not steps:
         runs = len(logs) - start

@@ -1,0 +1,223 @@
+"""Whole nodes, judged as a user's are: what is said of them, and whether it stays said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from judging.fleets import Labels, fleet, labels_144
+from judging.series import KINDS, Vector
+from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodRuns
+from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.judge import FigureSteps, Judge, Material, NodeReport
+from pvebench.analysis.known_times.came_with import came_with
+from pvebench.analysis.known_times.events import Event
+from pvebench.analysis.memory import Memory, Moved
+from pvebench.analysis.verdict import VerdictState
+
+CV: Final = 0.03
+HOUR: Final = 3600.0
+DAY: Final = 86400.0
+BEFORE: Final = 60
+AFTER: Final = 60
+OLD: Final = {"qemu_package": "9.1.2-1", "kernel": "6.8.12-4-pve"}
+NEW: Final = {**OLD, "qemu_package": "9.2.0-2"}
+MIXED: Final = ("independent", "AR(1)", "drift", "t3 tails", "spikes", "two modes")
+
+
+def histories(
+    values: Vector, labels: Sequence[Labels], times: Vector, upgrade: int
+) -> list[CaseHistory]:
+    """Return the rows of [cases, runs] as histories; from run `upgrade` on in environment 1.
+
+    Each case is run some seconds after the one before it.
+    """
+    return [
+        CaseHistory(
+            case=str(row),
+            of=str(row),
+            name=str(row),
+            figure=FIGURES["throughput"],
+            labels=own,
+            points=GoodRuns(
+                GoodRun(float(time) + row, str(int(run >= upgrade)), 1000 * float(np.exp(value)))
+                for run, (time, value) in enumerate(zip(times, values[row], strict=True))
+            ),
+        )
+        for row, own in enumerate(labels)
+    ]
+
+
+def judged(found: Sequence[CaseHistory], judge: Judge | None = None) -> NodeReport:
+    """Return what is said of a node with these histories."""
+    timeline = sorted({(point.time, point.environment) for one in found for point in one.points})
+    facts = {"0": OLD, "1": NEW}
+    material = Material(node="", histories=found, timeline=timeline, facts=facts)
+    return (judge or Judge()).judge(material)
+
+
+class _Only(Memory):
+    """Scans one case alone: what an event did to it needs no scan of the others."""
+
+    def __init__(self, case: str) -> None:
+        super().__init__()
+        self._case = case
+
+    def scan(self, history: CaseHistory) -> Moved:
+        return super().scan(history) if history.case == self._case else Moved((), None)
+
+
+def lone(rng: np.random.Generator, fleets: int, ratio: float) -> float:
+    """Return how often a case of 144 that an upgrade made slower is told 60 runs later."""
+    labels, right = labels_144(), 0
+    for _ in range(fleets):
+        values = fleet(rng, len(labels), BEFORE + AFTER)
+        values[7] = rng.normal(0.0, CV, BEFORE + AFTER)
+        values[7, BEFORE:] += np.log(ratio)
+        found = histories(values, labels, DAY * np.arange(BEFORE + AFTER), BEFORE)
+        event = Event(time=found[0].points[BEFORE].time, before=OLD, after=NEW)
+        steps = FigureSteps(_Only("7"), "", found, [event], strictness=1)
+        verdict = steps.verdicts({}, "")[7]
+        right += verdict.state is VerdictState.SLOWER
+    return right / fleets
+
+
+def withdrawn(rng: np.random.Generator, fleets: int) -> tuple[int, int]:
+    """Return how many changes were told of single cases, run by run, and how many taken back.
+
+    A fleet is eight cases of mixed noise: an upgrade costs two of them 5 and 10 %, a later
+    moment two others. A change that is told as over is not taken back.
+    """
+    told = lost = 0
+    for _ in range(fleets):
+        kinds = rng.choice(MIXED, 8)
+        values = np.array([KINDS[str(kind)](rng, BEFORE + AFTER, CV) for kind in kinds])
+        for row, (begin, ratio) in enumerate(((0, 0.95), (0, 0.9), (20, 0.95), (20, 0.9))):
+            values[row, BEFORE + begin :] += np.log(ratio)
+        found = histories(values, [{}] * 8, DAY * np.arange(BEFORE + AFTER), BEFORE)
+        raised, last = _replayed(found)
+        told += len(raised)
+        lost += sum(not any(_same(one, step) for step in last) for one in raised)
+    return told, lost
+
+
+Told = tuple[str, float, bool]
+"""Case, time, whether for the worse."""
+
+
+def _replayed(found: Sequence[CaseHistory]) -> tuple[list[Told], list[Told]]:
+    """Return what was ever told, and what is told at the end, judging every second run."""
+    judge, raised, told = Judge(), list[Told](), list[Told]()
+    for run in range(BEFORE + 1, BEFORE + AFTER + 1, 2):
+        known = [replace(one, points=one.points[:run]) for one in found]
+        told = [
+            (verdict.history.case, step.time, step.effect < 0)
+            for verdict in judged(known, judge).verdicts
+            for step in verdict.steps
+        ]
+        raised += [one for one in told if not any(_same(one, other) for other in raised)]
+    return raised, told
+
+
+def _same(one: Told, other: Told) -> bool:
+    return one[::2] == other[::2] and abs(one[1] - other[1]) < 10 * DAY
+
+
+def _by_day(hours: Vector) -> Vector:
+    """Return what working hours cost: a fifth from 8 to 18 h, nothing at weekends."""
+    weekday = (hours // 24 - 4) % 7 < 5
+    busy = (hours % 24 >= 8) & (hours % 24 < 18)
+    return np.asarray(np.log(0.8) * (busy & weekday), dtype=float)
+
+
+def _nights(_: np.random.Generator, count: int) -> Vector:
+    return np.asarray(24.0 * (np.arange(count) // 2) + 1 + 2.0 * (np.arange(count) % 2))
+
+
+def _weekends(_: np.random.Generator, count: int) -> Vector:
+    # The epoch was a Thursday.
+    runs = np.arange(count)
+    return np.asarray(48 + 168.0 * (runs // 8) + 6.0 * (runs % 8))
+
+
+def _mostly_nights(rng: np.random.Generator, count: int) -> Vector:
+    """Return nights, and one run in six at some hour of the day."""
+    hours = _nights(rng, count)
+    return np.asarray(hours + (rng.random(count) < 1 / 6) * rng.uniform(0, 20, count))
+
+
+UNEQUAL: Final[dict[str, Callable[[np.random.Generator, int], Vector]]] = {
+    "nights": _nights,
+    "weekends": _weekends,
+    "mostly nights": _mostly_nights,
+}
+
+
+def unequal_hours(rng: np.random.Generator, fleets: int, before: str) -> float:
+    """Return how often an upgrade without effect is told of, on a host that is slower by day.
+
+    24 cases were measured at other hours before it; afterwards come five rounds of one working
+    day.
+    """
+    false = 0
+    labels = labels_144()[::6]
+    for _ in range(fleets):
+        early = np.sort(UNEQUAL[before](rng, BEFORE))
+        start = 24 * (early[-1] // 24 + 1)
+        start += 24 * next(day for day in range(3) if (start // 24 + day - 4) % 7 < 5)
+        late = start + 9 + np.arange(5)
+        hours = np.concatenate([early, late])
+        values = fleet(rng, len(labels), len(hours)) + _by_day(hours)
+        found = histories(values, labels, hours * HOUR, BEFORE)
+        false += any(one.known for one in judged(found).findings)
+    return false / fleets
+
+
+def few_before(rng: np.random.Generator, fleets: int, before: int) -> tuple[float, int]:
+    """Return how often 20 % in one bus of three is named one round after an upgrade.
+
+    Also how many of the affected cases were called the same in the three rounds after it.
+    """
+    labels, named, same = labels_144(), 0, 0
+    hit = np.array([one["bus"] == "virtio" for one in labels])
+    for _ in range(fleets):
+        values = fleet(rng, len(labels), before + 3)
+        values[hit, before:] += np.log(0.8)
+        found = histories(values, labels, DAY * np.arange(before + 3), before)
+        for runs in (1, 3):
+            known = [replace(one, points=one.points[: before + runs]) for one in found]
+            report = judged(known)
+            groups = {one.group for one in report.findings}
+            named += runs == 1 and (("bus", "virtio"),) in groups
+            same += sum(
+                one.state is VerdictState.SAME and hit[int(one.history.case)]
+                for one in report.verdicts
+            )
+    return named / fleets, same
+
+
+def close_events(
+    rng: np.random.Generator, series: int, *, apart: int, ratio: float
+) -> tuple[float, float]:
+    """Return how often, of two events, the wrong one alone is named, and how often both are."""
+    wrong = both = 0
+    times = (DAY * BEFORE, DAY * (BEFORE + apart))
+    events = [
+        Event(time=time, before={"qemu": str(number)}, after={"qemu": str(number + 1)})
+        for number, time in enumerate(times)
+    ]
+    for _ in range(series):
+        kind = str(rng.choice(MIXED))
+        values, true = KINDS[kind](rng, BEFORE + AFTER, CV), int(rng.integers(2))
+        values[BEFORE + true * apart :] += np.log(ratio)
+        (history,) = histories(values[None], [{}], DAY * np.arange(BEFORE + AFTER), 10**6)
+        step = CaseStep(
+            time=times[0], known=True, effect=np.log(ratio), low=0, high=0, p_value=0, runs=AFTER
+        )
+        came = came_with([(history, step, [step])], events[0], events)
+        both += len(came.events) > 1
+        wrong += len(came.events) == 1 and came.events[0] is not events[true]
+    return wrong / series, both / series
