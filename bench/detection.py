@@ -153,7 +153,7 @@ def host_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def node_rows(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Yield the figures of whole nodes, judged as a user's are."""
-    fleets = max(4, round(40 * scale))
+    fleets = max(4, round(20 * scale))
     for ratio in (0.95, 0.9):
         share = nodes.lone(rng, fleets, ratio)
         name = f"{ratio - 1:.0%} in one case of 144 at an upgrade, told 60 runs later"

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pvebench.analysis.noise import slow_stretches
 from pvebench.cli.main import run_cli
 
 HOUR = 3600.0
@@ -113,6 +115,7 @@ def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Ca
     status, text = said(quiet, capsys)
     assert status == 0
     assert "1 the same" in text
+    assert "; 4 % of its runs, around 02:00 UTC, are 41 % slower" in " ".join(text.split())
 
     def slower(run: int, time: float) -> float:
         return nightly(run, time) * (0.8 if run >= 300 else 1.0)
@@ -122,6 +125,32 @@ def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Ca
     status, text = said(written(tmp_path / "c.csv", slower, runs=330, hours=1), capsys)
     assert status == 1
     assert re.search("disk got (19|20|21) % slower since 2026-03-14", text)
+
+
+def test_what_neighbours_do_now_and_then_is_told_as_that(tmp_path: Path, capsys: Captured) -> None:
+    def bursts(run: int, _: float) -> float:
+        return 0.8 if run % 50 in (20, 21, 22, 23) else 1.0
+
+    status, text = said(written(tmp_path / "a.csv", bursts, runs=290), capsys)
+    assert status == 0
+    assert "1 the same" in text
+    assert "; now and then (6 times in 290 runs) some 4 runs in a row are 20 % slower" in " ".join(
+        text.split()
+    )
+    quiet = written(tmp_path / "b.csv", lambda *_: 1.0, runs=290)
+    assert "slower)" not in said(quiet, capsys)[1]
+
+
+def test_a_slow_stretch_that_has_not_ended_is_no_habit() -> None:
+    rng = random.Random(3)
+    slow = [range(begin, begin + 4) for begin in (40, 90, 136)]
+    logs = np.array(
+        [rng.gauss(0, 0.02) - 0.2 * any(run in one for one in slow) for run in range(160)]
+    )
+    assert slow_stretches(logs).startswith(
+        "now and then (3 times in 160 runs) some 4 runs in a row"
+    )
+    assert slow_stretches(logs[:140]) == ""
 
 
 def by_day(_: int, time: float) -> float:

@@ -84,7 +84,6 @@ def without_hours(
 
 def _effects(values: Sequence[float], times: Sequence[float]) -> list[float]:
     sums, counts, found = [0.0] * 48, [0.0] * 48, list[float]()
-    levels: list[float] = []
     total, oldest, noise, weight = 0.0, 0, 0.0, 0.0
     first, looked = 0, False
     for run, (value, time) in enumerate(zip(values, times, strict=True)):
@@ -104,10 +103,9 @@ def _effects(values: Sequence[float], times: Sequence[float]) -> list[float]:
             effect = value - total / max(1, run - oldest)
         found.append(effect)
         while times[oldest] < time - WEEK:
-            total -= levels[oldest]
+            total -= values[oldest]
             oldest += 1
-        levels.append(value - effect)
-        total += levels[run]
+        total += value
         away = value - total / (run - oldest + 1)
         if count >= 1:
             rest = abs(away - mean) * math.sqrt(count / (count + 1))

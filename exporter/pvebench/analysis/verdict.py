@@ -17,6 +17,8 @@ from pvebench.analysis.figures import Figure
 from pvebench.analysis.hours import like_hours, spread_out, without_hours
 from pvebench.analysis.known_times.event_shift import CaseShift
 from pvebench.analysis.levels.difference import Difference, difference
+from pvebench.analysis.noise import NEWEST as NOISE_RUNS
+from pvebench.analysis.noise import slow_hours, slow_stretches
 from pvebench.analysis.slow_change import PARTS
 
 if TYPE_CHECKING:
@@ -193,6 +195,8 @@ def conclude(
     elif not open_steps and doubtful is not None and doubtful.time > accepted_until:
         state = VerdictState.MAYBE_SLOWER if doubtful.effect < 0 else VerdictState.MAYBE_FASTER
         reason, numbers = "", _numbers_of(doubtful)
+    elif not open_steps and state.code == 0:
+        reason = "; ".join([reason, *_habits(history, accepted)])
     base = _baseline(history, accepted, open_steps, creep)
     more = apart.more_runs(claim_of(history)) if state is VerdictState.CANNOT_TELL else 0
     return Verdict(
@@ -361,6 +365,17 @@ def _missing(history: CaseHistory, apart: Difference) -> str:
     if more is None:
         return f"{now} could hide; {apart.before} runs before are too few ever to exclude 10 %"
     return f"{now} could hide; {size_text(size)} {when_text(history, more)}"
+
+
+def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
+    """Return the noise of a case that has a name."""
+    if history.figure.kind != "speed" or not history.figure.more_is_better:
+        return []
+    times = history.times()[-NOISE_RUNS:]
+    levelled = replace(history, levelled=tuple((step.time, step.effect) for step in steps)).logs()
+    texts = [slow_hours(levelled[-NOISE_RUNS:], times)]
+    texts.append(slow_stretches(_without_hours(history, steps)[-NOISE_RUNS:]))
+    return [text for text in texts if text]
 
 
 def modes_text(history: CaseHistory, mode: CaseStep) -> str:
