@@ -11,6 +11,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -171,10 +172,11 @@ def proxmox_seeds() -> list[bytes]:
 
 
 @functools.cache
-def _app() -> tuple[Any, asyncio.AbstractEventLoop]:
+def _app() -> tuple[Any, ThreadPoolExecutor, asyncio.AbstractEventLoop]:
     directory = tempfile.mkdtemp()
     app = app_of(simulate(Path(directory), cycles=1))
-    return app, asyncio.new_event_loop()
+    # In a thread of its own: a browser's tests leave a loop running in the main one.
+    return app, ThreadPoolExecutor(1), asyncio.new_event_loop()
 
 
 def http(content: bytes) -> None:
@@ -207,8 +209,9 @@ def http(content: bytes) -> None:
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 9620),
     }
-    app, loop = _app()
-    status, sent = loop.run_until_complete(_asked(app, scope, body))
+    app, thread, loop = _app()
+    asked = thread.submit(lambda: loop.run_until_complete(_asked(app, scope, body)))
+    status, sent = asked.result()
     assert status in {200, 204, 301, 302, 303, 304, 307, 308} or 400 <= status < 500, status
     assert sent < 4 << 20, "an answer without bound"
 
@@ -230,7 +233,7 @@ async def _asked(app: Any, scope: dict[str, Any], body: bytes) -> tuple[int, int
 
 def http_seeds() -> list[bytes]:
     """Return requests for every route, as a browser sends them."""
-    app, _ = _app()
+    app, *_ = _app()
     headers = b"Host: 127.0.0.1:9620\nAccept: text/html\nAccept-Encoding: gzip;q=0.5, br"
     paths = [route.path for route in app.routes if hasattr(route, "path")]
     filled = [re.sub(r"\{[^}]*\}", "1", path) for path in paths]

@@ -37,9 +37,10 @@ class Lab:
         self.storage = directory / "storage"
         self.clock = SystemClock()
         options = StorageOptions(name="local", kind="dir", owner="test", path=str(self.storage))
+        self.storages = {"local": DirectoryStorage(options, self.store.journal)}
         self.qemu = kind(
             node="lab",
-            storages={"local": DirectoryStorage(options, self.store.journal)},
+            storages=self.storages,
             image=image,
             accelerator=Accelerator.TCG,
             runtime=directory / "run",

@@ -12,8 +12,6 @@ from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus
@@ -39,11 +37,9 @@ class Bench:
     """A VM with the host beside it, as an instance puts them together."""
 
     def __init__(self, lab: Lab) -> None:
-        options = StorageOptions(name="local", kind="dir", owner="test", path=str(lab.storage))
-        storage = DirectoryStorage(options, lab.store.journal)
         host = HostDisk(
             node="lab",
-            storages={"local": storage},
+            storages=lab.storages,
             runtime=lab.directory / "run",
             journal=lab.store.journal,
         )

@@ -335,6 +335,8 @@ def test_rows_without_a_number_or_a_node_are_nobodys(site: Site) -> None:
         """An API whose rows lack what they are wanted for."""
 
         def get(self, path: str, /, **_: Any) -> Any:
+            if path.endswith("/time"):
+                return {"time": site.clock.now().timestamp()}
             row = {"type": "qemu", "node": "pve1", "status": "running", "tags": "pvebench"}
             return {"members": [row]} if path.startswith("/pools") else [row]
 

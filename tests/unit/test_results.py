@@ -355,8 +355,8 @@ def test_a_guest_is_compared_only_with_a_host_row_of_the_same_conditions(store: 
 
 def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:
     results = Results(store)
-    for hour, outcome in enumerate(outcomes):
-        results.keep(run(hour=hour, iops=1000.0 + hour % 3, outcome=outcome))
+    for day, outcome in enumerate(outcomes):
+        results.keep(run(hour=24 * day, iops=1000.0 + day % 3, outcome=outcome))
     return {one.state for one in Keeper(Feed(results), ()).judge().verdicts}
 
 
