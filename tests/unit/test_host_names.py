@@ -8,12 +8,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from structlog.testing import capture_logs
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
 from pvebench.web import Access, Doorway, WebServer, listen
+from support.logs import captured_logs
 from support.packs import ROOT
 from support.prometheus import free_port
 
@@ -72,7 +72,7 @@ def test_any_other_name_is_not(host: str) -> None:
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/api/v1/status"])
 def test_a_foreign_name_is_told_the_option_and_logged_once(path: str) -> None:
     address = f"127.0.0.1:{free_port()}"
-    with capture_logs() as logs, WebServer(Doorway(), listen(address), Access(address)):
+    with captured_logs() as logs, WebServer(Doorway(), listen(address), Access(address)):
         for _ in range(3):
             answer = httpx2.get(f"http://{address}{path}", headers={"host": "evil.example"})
             assert answer.status_code == 421

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
-from structlog.testing import capture_logs
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
@@ -18,6 +17,7 @@ from pvebench.results import Results
 from pvebench.service.upkeep import Tidier
 from pvebench.store import Store
 from pvebench.store.tables import journal
+from support.logs import captured_logs
 from support.packs import quick
 
 DAY = 86400.0
@@ -115,7 +115,7 @@ def test_a_large_part_of_the_history_goes_only_when_somebody_is_certain(store: S
 def test_a_running_instance_says_what_it_does_not_remove_and_how_to(store: Store) -> None:
     daily(store, 0, 150)
     daily(store, 3650, 3680)
-    with capture_logs() as lines:
+    with captured_logs() as lines:
         Tidier(Results(store), Settings, lambda: START + timedelta(days=3680)).check()
     (line,) = [one for one in lines if one["log_level"] == "warning"]
     assert line["runs"] == 150

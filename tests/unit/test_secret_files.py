@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.connection import read_token
 from pvebench.errors import ConfigError
 from pvebench.files import check_secret, read_secret
+from support.logs import captured_logs
 
 TOKEN = "a@pve!name=0123456789ab\n"
 
@@ -57,7 +57,7 @@ def test_ssh_itself_refuses_the_same_modes(tmp_path: Path) -> None:
 def test_a_token_that_only_its_owner_reads_is_taken_without_a_word(
     tmp_path: Path, mode: int
 ) -> None:
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         assert read_secret(secret(tmp_path, mode)) == TOKEN.strip()
     assert logs == []
 
@@ -66,7 +66,7 @@ def test_about_somebody_elses_that_everybody_reads_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         assert read_secret(secret(tmp_path, 0o640)) == TOKEN.strip()  # by its group, on purpose
         assert logs == []
         read_secret(secret(tmp_path, 0o644))
@@ -86,7 +86,7 @@ def test_what_is_mounted_by_itself_is_up_to_the_mount(
 
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     monkeypatch.setattr(Path, "read_text", mounts)
-    with capture_logs() as logs:
+    with captured_logs() as logs:
         read_secret(path)
     assert logs == []
 
