@@ -68,7 +68,7 @@ class GoodRuns(Sequence[GoodRun]):
             return self._runs[place]
         cut = GoodRuns.__new__(GoodRuns)
         cut._runs, cut.times = self._runs[place], self.times[place]  # noqa: SLF001 # one of us
-        cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001
+        cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001 # likewise
         return cut
 
     def logs(self, figure: Figure) -> Matrix:

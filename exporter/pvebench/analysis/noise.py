@@ -1,6 +1,6 @@
-"""Noise with a name: hours that are always slow, and stretches that are slow now and then.
+"""Noise with a name: hours that are always slow, stretches that are slow now and then, two levels.
 
-Neither is a level or an event: it says what the case's neighbours do to it.
+None of them is a level or an event: it says what the case's neighbours do to it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.hours import DAY, HOUR, spread_out
+from pvebench.analysis.levels.difference import size_text
 from pvebench.analysis.levels.robust import MAD_TO_SIGMA
 
 if TYPE_CHECKING:
@@ -86,6 +88,26 @@ def slow_stretches(logs: Matrix) -> str:
     loss = -float(np.median(np.concatenate(stretches)))
     often = f"{len(stretches)} times in {len(logs)} runs"
     return f"now and then ({often}) some {length:.0f} runs in a row are {_per_cent(loss)} slower"
+
+
+def two_levels(history: CaseHistory, mode: CaseStep) -> str:
+    """Return the two levels that a case goes to and fro between, and their shares.
+
+    Args:
+        mode: the newest step, which leads to the one it is at now.
+    """
+    import numpy as np
+
+    logs = history.logs()[-NEWEST:]
+    at = history.split(mode.time) - len(history.points) + len(logs)
+    now = float(np.median(logs[max(0, at) :]))
+    other = now - mode.effect
+    share = float(np.mean(np.abs(logs - now) < np.abs(logs - other)))
+    upper, lower = (share, 1 - share) if mode.effect > 0 else (1 - share, share)
+    return (
+        f"goes to and fro between two levels {size_text(abs(mode.effect))} apart, "
+        f"{100 * upper:.0f} % of its runs at the better and {100 * lower:.0f} % at the worse one"
+    )
 
 
 def _away(logs: Matrix) -> tuple[Matrix, float]:

@@ -16,10 +16,11 @@ from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.hours import like_hours, spread_out, without_hours
 from pvebench.analysis.known_times.event_shift import CaseShift
-from pvebench.analysis.levels.difference import Difference, difference
+from pvebench.analysis.levels.difference import Difference, difference, size_text
 from pvebench.analysis.noise import NEWEST as NOISE_RUNS
-from pvebench.analysis.noise import slow_hours, slow_stretches
+from pvebench.analysis.noise import slow_hours, slow_stretches, two_levels
 from pvebench.analysis.slow_change import PARTS
+from pvebench.analysis.too_good import too_good
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -32,20 +33,12 @@ PRESENT: Final = 10
 """Newest runs that make the present level where nothing has happened, of many."""
 SIDE: Final = 60
 """Runs on each side that a level is taken from: what was a year ago says little of now."""
-NEWEST: Final = 5
-"""Newest runs that must be beyond what the device can do."""
 LEAST_PRESENT: Final = 3
 """Newest runs that are held against those before, where nothing has happened, at least."""
 WEEK_OF_RUNS: Final = 200
 """Runs whose hours are known."""
-MODES: Final = 300
-"""Runs whose shares at two levels are told."""
 LEFT: Final = 0.35
 """Share of the largest step within which a level is back where it was."""
-DURABLE_GAIN: Final = math.log(1.25)
-"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
-ANY_GAIN: Final = math.log(2.0)
-"""Gain of anything that wants a second look."""
 
 
 class VerdictState(StrEnum):
@@ -191,7 +184,7 @@ def conclude(
         state = VerdictState.SLOWLY_SLOWER if creep.effect < 0 else VerdictState.SLOWLY_FASTER
         reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
     elif doubtful is not None and doubtful.mode:
-        state, reason = VerdictState.CANNOT_TELL, modes_text(history, doubtful)
+        state, reason = VerdictState.CANNOT_TELL, two_levels(history, doubtful)
     elif not open_steps and doubtful is not None and doubtful.time > accepted_until:
         state = VerdictState.MAYBE_SLOWER if doubtful.effect < 0 else VerdictState.MAYBE_FASTER
         reason, numbers = "", _numbers_of(doubtful)
@@ -378,23 +371,6 @@ def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
     return [text for text in texts if text]
 
 
-def modes_text(history: CaseHistory, mode: CaseStep) -> str:
-    """Return the two levels of a case and their shares: `two levels, 11 % apart: ...`."""
-    import numpy as np
-
-    logs = history.logs()[-MODES:]
-    at = history.split(mode.time) - len(history.points) + len(logs)
-    now = float(np.median(logs[max(0, at) :]))
-    other = now - mode.effect
-    share = float(np.mean(np.abs(logs - now) < np.abs(logs - other)))
-    upper, lower = (share, 1 - share) if mode.effect > 0 else (1 - share, share)
-    apart = size_text(abs(mode.effect))
-    return (
-        f"goes to and fro between two levels {apart} apart, {100 * upper:.0f} % of its runs "
-        f"at the better and {100 * lower:.0f} % at the worse one"
-    )
-
-
 def when_text(history: CaseHistory, runs: int) -> str:
     """Return when so many more runs will be there, at the pace of the newest ones."""
     times = history.times()[-PRESENT:]
@@ -411,24 +387,3 @@ def when_text(history: CaseHistory, runs: int) -> str:
 def count_text(count: int, noun: str) -> str:
     """Return `1 run`, `2 runs`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def size_text(effect: float) -> str:
-    """Return the size of a logarithm in per cent, rounded up: what is excluded is no less."""
-    return f"{math.ceil(100 * math.expm1(effect) - 1e-9)} %"
-
-
-def too_good(history: CaseHistory, effect: float) -> str:
-    """Return why a gain is too good to be true, or nothing."""
-    if history.figure.kind == "speed" and history.figure.more_is_better:
-        newest = statistics.median(point.value for point in history.points[-NEWEST:])
-        if history.ceiling is not None and newest > history.ceiling:
-            return "it is more than the device can do"
-        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
-            return (
-                "writes that must reach the device do not become so much faster by software: "
-                "they may no longer wait for it"
-            )
-    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
-        return "a gain by more than half is rarely real: something may no longer be done"
-    return ""

@@ -81,7 +81,7 @@ def _interval(value: Any) -> float:
 def _users(given: Any) -> dict[str, bytes]:
     # Values are never shown: whoever did not hash it wrote a password there.
     if not isinstance(given, dict):
-        raise ValueError("wants names and the bcrypt hashes of their passwords")  # noqa: TRY004
+        raise ValueError("wants names and the bcrypt hashes of their passwords")  # noqa: TRY004 # pydantic tells ValueErrors
     for name, value in given.items():
         found = _HASH.fullmatch(value) if isinstance(value, str) else None
         if found is None or not 4 <= int(found["cost"]) <= MOST_COST:

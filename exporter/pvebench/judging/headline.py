@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.analysis.verdict import VerdictState, size_text
+from pvebench.analysis.levels.difference import size_text
+from pvebench.analysis.verdict import VerdictState
 from pvebench.analysis.words import sentence
 from pvebench.judging.verdicts import Verdicts
 

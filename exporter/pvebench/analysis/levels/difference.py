@@ -76,6 +76,11 @@ def difference(before: Matrix, after: Matrix) -> Difference:
     return Difference(effect, effect - reach, effect + reach, spread, len(before), len(after))
 
 
+def size_text(effect: float) -> str:
+    """Return the size of a logarithm in per cent, rounded up: what is excluded is no less."""
+    return f"{math.ceil(100 * math.expm1(effect) - 1e-9)} %"
+
+
 def _level(values: Matrix) -> tuple[float, Matrix]:
     """Return the Huber mean, and the runs' distances from it, those of glitches cut."""
     import numpy as np

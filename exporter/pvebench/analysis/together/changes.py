@@ -23,7 +23,8 @@ from pvebench.analysis.together.occasions import (
     occasions,
     together,
 )
-from pvebench.analysis.verdict import Verdict, too_good
+from pvebench.analysis.too_good import too_good
+from pvebench.analysis.verdict import Verdict
 from pvebench.model.known_issue import KnownIssue
 
 Shifts = Sequence[tuple[Event, str, EventShift]]
