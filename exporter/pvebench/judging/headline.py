@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pvebench.analysis.levels.difference import size_text
-from pvebench.analysis.verdict import VerdictState
+from pvebench.analysis.verdict import VerdictState, count_text
 from pvebench.analysis.words import sentence
 from pvebench.judging.verdicts import Verdicts
 
@@ -48,10 +48,13 @@ def calm(verdicts: Verdicts) -> str:
         claim = f", and no change above {size_text(widest)}" if widest and not further else ""
         return f"Nothing{further} got slower{claim}: {counts_text(verdicts)}."
     first = min(unknown, key=lambda one: (not one.more_runs, one.more_runs))
-    begin = "Cannot tell yet whether anything got slower"
-    if len(unknown) < sum(counts.values()):
-        begin = f"Nothing{further} is known to have got slower, but not all can be told"
-    return f"{begin}: {counts_text(verdicts)}. {first.history.name}: {first.reason}."
+    why = f"{first.history.name}: {first.reason}."
+    if len(unknown) == sum(counts.values()):
+        cases = count_text(len({one.history.of for one in unknown}), "case")
+        of = f"{count_text(len(unknown), 'figure')} of {cases}"
+        return f"Cannot tell yet whether anything got slower, in {of}. {why}"
+    begin = f"Nothing{further} is known to have got slower, but not all can be told"
+    return f"{begin}: {counts_text(verdicts)}. {why}"
 
 
 def counts_text(verdicts: Verdicts) -> str:
