@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from support.site import Instance, app_of, lively, served
 
@@ -39,6 +39,7 @@ def window(browser: Browser) -> Iterator[Callable[..., Page]]:
             color_scheme=scheme,  # type: ignore[arg-type] # light or dark
         )
         page.set_default_timeout(120_000)  # ms; the other core may be emulating a guest
+        expect.set_options(timeout=120_000)
         # Violations of the content security policy are console messages too.
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
