@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
@@ -20,43 +20,13 @@ from pvebench.judging.figures import figures_of, shared_labels
 from pvebench.judging.headline import calm, headline
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
-from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.workload import Case, Direction
+from pvebench.model.run import Outcome, Run
+from pvebench.model.workload import Direction
 from pvebench.results import Results
 from pvebench.store import Decision, Store
 from pvebench.web.app import make_app
-from support.packs import quick
+from support.changes import CASES, NEW, OLD, START, measured, upgrade
 from support.site import served
-
-START = datetime(2026, 5, 1, tzinfo=UTC)
-CASES = quick()[1].cases
-OLD = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.0.2-5"})
-NEW = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.2.0-2"})
-
-
-def measured(case: Case, day: int, *, slower: float = 1.0, upgraded: bool = False) -> Run:
-    """One run of a case; the level wobbles by a few per mille, differently for every case."""
-    wobble = 1 + 0.004 * ((7 * day + 3 * hash_of(case)) % 11 - 5)
-    finished = START + timedelta(days=day, minutes=hash_of(case) % 600)
-    samples = [
-        Sample("iops", way, 10_000 * wobble / slower, Unit.IOPS) for way in case.workload.directions
-    ]
-    samples.append(Sample("host_cpu", None, 0.5, Unit.CORES, "qemu"))
-    return Run(
-        uid=f"{case.key}/{day}",
-        case=case,
-        environment=NEW if upgraded else OLD,
-        cycle="c1",
-        started=finished - timedelta(seconds=12),
-        finished=finished,
-        outcome=Outcome.OK,
-        samples=tuple(samples),
-    )
-
-
-def hash_of(case: Case) -> int:
-    return sum(map(ord, case.key))
 
 
 @pytest.fixture
@@ -64,15 +34,6 @@ def store(tmp_path: Path) -> Store:
     opened = Store(tmp_path / "pvebench.db", simulated=False)
     opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     return opened
-
-
-def upgrade(store: Store, *, slower: float, days: int = 30, after: int = 4) -> None:
-    """Fill a store with a history whose last days are slower on virtio, in a new environment."""
-    for day in range(days + after):
-        for case in CASES:
-            hit = day >= days and case.scenario.disk.bus == "virtio"
-            run = measured(case, day, slower=slower if hit else 1.0, upgraded=day >= days)
-            store.add_run(run)
 
 
 def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
@@ -277,10 +238,11 @@ def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
 
 
 def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Store) -> None:
-    for day in range(160):
-        for case in CASES:
-            hit = case.scenario.disk.bus == "virtio"
-            store.add_run(measured(case, day, slower=1.001**day if hit else 1.0))
+    store.add_history(
+        measured(case, day, slower=1.001**day if case.scenario.disk.bus == "virtio" else 1.0)
+        for day in range(160)
+        for case in CASES
+    )
     page = Page(no_results, live={})
     verdicts = Keeper(Feed(Results(store)), (), told=page.judged).judge()
     said = "Everything on virtio is slowly getting slower: 15 % over 160 runs since 2026-05-01"
@@ -300,7 +262,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
 
 
 def is_of_verdicts(name: str) -> bool:
-    words = ("change_", "regression", "suspicious_gain", "baseline", "verdict", "performance")
+    words = ("change", "regression", "suspicious_gain", "baseline", "verdict", "performance")
     return name.removeprefix("pvebench_").startswith(words)
 
 

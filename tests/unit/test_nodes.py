@@ -9,7 +9,9 @@ from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.together.findings import Finding, Move, told_once
 from pvebench.analysis.words import sentence
 
-MOVE = Move(figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5)
+MOVE = Move(
+    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
+)
 FIRST = Finding(
     time=100.0,
     node="pve1",

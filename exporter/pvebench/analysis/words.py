@@ -63,11 +63,15 @@ LISTED: Final = 3
 """Cases or differences that a sentence names; of more it tells the number."""
 
 
-def sentence(finding: Finding) -> str:
-    """Return what has happened, as one sentence."""
+def sentence(finding: Finding, *, evidence: bool = True) -> str:
+    """Return what has happened, as one sentence.
+
+    Args:
+        evidence: tell the interval and the number of runs too, which are others with every run.
+    """
     text = _slowly(finding) if finding.slow else f"{_beginning(finding)}{_since(finding)}"
     text += ", as it was before" if finding.back else ""
-    text += f" ({'; '.join(_details(finding))})"
+    text += f" ({'; '.join(_details(finding, evidence=evidence))})"
     for match in finding.issues[:1]:
         text += f"; {issue_text(match)}"
     if finding.reason:
@@ -201,11 +205,12 @@ def differences_text(found: Sequence[Difference]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def _details(finding: Finding) -> list[str]:
+def _details(finding: Finding, *, evidence: bool) -> list[str]:
     first, *others = finding.moves
     moved = {move.figure.name: move.effect for move in finding.moves}
     others = [move for move in others if not derived(move.figure.name, moved)]
-    found = [f"95 % interval {interval(first)}", _extent(finding, first)]
+    found = [f"95 % interval {interval(first)}"] if evidence else []
+    found += [_extent(finding, first, evidence=evidence)]
     found += [f"on {finding.node}"] if finding.node else []
     found += [
         f"{move.figure.noun} {'down' if change_of(move.effect, move.figure) < 0 else 'up'} "
@@ -234,8 +239,9 @@ def _apart(low: float, high: float, digits: int) -> str:
     return "-".join(next((ends for ends in texts if ends[0] != ends[1]), [f"{low:.{digits}f}"]))
 
 
-def _extent(finding: Finding, first: Move) -> str:
-    runs = "" if finding.slow else f", {first.runs} run{'s' if first.runs > 1 else ''} after it"
+def _extent(finding: Finding, first: Move, *, evidence: bool) -> str:
+    told = evidence and not finding.slow
+    runs = f", {first.runs} run{'s' if first.runs > 1 else ''} after it" if told else ""
     if finding.group is None:
         count = len(finding.cases)
         return f"{count} case{'s' if count > 1 else ''}{runs}"

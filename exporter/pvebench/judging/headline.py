@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from pvebench.analysis.levels.difference import size_text
 from pvebench.analysis.verdict import VerdictState, count_text
@@ -21,16 +21,27 @@ WORDS: Final = {
     VerdictState.CANNOT_TELL: "cannot tell",
 }
 """State -> how it is said."""
+Standing = Literal["worse", "fine", "partly_known", "cannot_tell"]
 WORSE: Final = {VerdictState.SUSPICIOUS, VerdictState.SLOWER, VerdictState.SLOWLY_SLOWER}
 
 
-def headline(verdicts: Verdicts) -> str:
-    """Return the most important thing in one sentence."""
+def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
+    """Return the most important thing in one sentence; `evidence` as of `words.sentence`."""
     regressions = verdicts.regressions
     if regressions:
         more = f" (and {len(regressions) - 1} more)" if len(regressions) > 1 else ""
-        return sentence(regressions[0]) + more
+        return sentence(regressions[0], evidence=evidence) + more
     return calm(verdicts)
+
+
+def standing(verdicts: Verdicts) -> Standing:
+    """Return in one word what the headline says."""
+    if verdicts.regressions:
+        return "worse"
+    unknown = verdicts.counts().get(VerdictState.CANNOT_TELL, 0)
+    if unknown == len(verdicts.verdicts):
+        return "cannot_tell"
+    return "partly_known" if unknown else "fine"
 
 
 def calm(verdicts: Verdicts) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,6 +13,7 @@ import structlog
 
 from pvebench.analysis.judge import Judge
 from pvebench.judging.feed import Feed
+from pvebench.judging.naming import Namer
 from pvebench.judging.verdicts import Verdicts
 from pvebench.model.known_issue import KnownIssue
 
@@ -24,11 +26,11 @@ END_SECONDS: Final = 5.0
 """How long the end of the process waits for a judging that is under way."""
 
 
-def judged(feed: Feed, judge: Judge) -> Verdicts:
+def judged(feed: Feed, judge: Judge, namer: Namer) -> Verdicts:
     """Return what is said of all that the feed has read."""
     reports = tuple(judge.judge(feed.material(node)) for node in feed.nodes)
     keys = {one.history.of for report in reports for one in report.verdicts}
-    return Verdicts(
+    found = Verdicts(
         version=feed.newest_run,
         reports=reports,
         decisions=feed.decisions,
@@ -36,6 +38,7 @@ def judged(feed: Feed, judge: Judge) -> Verdicts:
         environments=feed.environments,
         definition_changes=feed.definition_changes(),
     )
+    return replace(found, changes=namer.name(found))
 
 
 class Keeper:
@@ -60,6 +63,7 @@ class Keeper:
     ) -> None:
         self._feed = feed
         self._judge = Judge(issues)
+        self._namer = Namer()
         self._told = told
         self._current = Verdicts()
         self._wanted, self._stopped = threading.Event(), threading.Event()
@@ -74,7 +78,7 @@ class Keeper:
     def judge(self) -> Verdicts:
         """Judge what is known now, in this thread, and return what is said."""
         if self._feed.read():
-            self._current = judged(self._feed, self._judge)
+            self._current = judged(self._feed, self._judge, self._namer)
             self._told(self._current)
         return self._current
 

@@ -9,6 +9,7 @@ from pvebench.analysis.judge import Judge
 from pvebench.judging.feed import Feed
 from pvebench.judging.figures import METRICS
 from pvebench.judging.keeper import judged
+from pvebench.judging.naming import Namer
 from pvebench.judging.verdicts import Verdicts
 from pvebench.model.known_issue import KnownIssue
 from pvebench.results import Results
@@ -25,9 +26,9 @@ def past_verdicts(
     """
     runs = sorted(results.store.numbers(METRICS), key=lambda run: run.finished)
     ends = [run.finished for run in runs]
-    feed, judge, begun = Feed(results), Judge(issues), 0
+    feed, judge, namer, begun = Feed(results), Judge(issues), Namer(), 0
     for moment in moments:
         ended = bisect_right(ends, moment)
         feed.take(runs[begun:ended], until=moment)
         begun = ended
-        yield moment, judged(feed, judge)
+        yield moment, judged(feed, judge, namer)

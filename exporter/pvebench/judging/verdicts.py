@@ -10,6 +10,7 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.together.changes import LEFT
 from pvebench.analysis.together.findings import Finding, told_once
 from pvebench.analysis.verdict import Verdict, VerdictState
+from pvebench.judging.change import Change
 from pvebench.results import DefinitionChange
 from pvebench.store import Decision
 
@@ -37,6 +38,7 @@ class Verdicts:
         environments: digest -> slug, as in the other metrics' label `environment`.
         decisions: oldest first.
         definition_changes: cases that mean something else than before, the newest first.
+        changes: those that are open, the weightiest first; empty where nobody names them.
     """
 
     version: int = 0
@@ -45,6 +47,7 @@ class Verdicts:
     environments: Mapping[str, str] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     definition_changes: tuple[DefinitionChange, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -54,7 +57,12 @@ class Verdicts:
 
     @property
     def regressions(self) -> tuple[Finding, ...]:
-        """The changes that somebody should look at: worse or suspicious, and not accepted.
+        """The changes that somebody should look at: open, and worse or suspicious."""
+        return tuple(one for one in self.open_findings if one.regression)
+
+    @property
+    def open_findings(self) -> tuple[Finding, ...]:
+        """The changes that last, and that nobody has accepted.
 
         A change that is over is none any more, nor one whose cases are confirmed no more.
         """
@@ -69,8 +77,7 @@ class Verdicts:
             effects = [now.get((case, first.figure.name), 0.0) for case in one.cases]
             return any(effect / first.effect > LEFT for effect in effects)
 
-        open_ones = (one for one in self.findings if one.regression and not one.over)
-        return tuple(one for one in open_ones if stands(one))
+        return tuple(one for one in self.findings if not (one.accepted or one.over) and stands(one))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -311,6 +311,49 @@ BASELINE_START = _gauge(
     CASE,
     "End of the first run of the baseline; an upgrade does not reset it, accepting one does.",
 )
+# A change is one thing that happened, whatever the number of cases and figures it moved.
+CHANGE_INFO = _gauge(
+    "change_info",
+    ("change", "node", "storage", "kind", "severity", "since", "summary"),
+    "A change that lasts and that nobody has accepted, always 1: at most 50, the weightiest "
+    "first. summary is the sentence of the verdict without what is another with every run, since "
+    "a date; kind: slower, stall, cost, operation, accounting, suspicious or faster; severity: "
+    "critical, warning, or info where it is for the better. Its id stays while it is open.",
+)
+CHANGE_CASES = _gauge("change_cases", ("change",), "Cases that a change has moved.")
+CHANGE_EFFECT = _gauge(
+    "change_effect_ratio",
+    ("change",),
+    "By how much a change has moved the first figure that it is told by; plus is better.",
+)
+CHANGE_EFFECT_LOW = _gauge(
+    "change_effect_low_ratio", ("change",), "Lower end of the effect's 95 % interval."
+)
+CHANGE_EFFECT_HIGH = _gauge(
+    "change_effect_high_ratio", ("change",), "Upper end of the effect's 95 % interval."
+)
+CHANGE_CONFIDENCE = _gauge(
+    "change_confidence_ratio",
+    ("change",),
+    "How sure it is that a change is no chance: 1 less the p-value of its clearest figure.",
+)
+CHANGE_SINCE = _gauge(
+    "change_since_timestamp_seconds",
+    ("change",),
+    "When a change began: the event that it came with, or the first run after it.",
+)
+CHANGES = _gauge(
+    "changes",
+    ("severity",),
+    "Changes that last and that nobody has accepted, those beyond the 50 included; 0 where all "
+    "that is judged is as it was.",
+)
+VERDICT_INFO = _gauge(
+    "verdict_info",
+    ("state", "summary"),
+    "The verdict on everything in one sentence, always 1; state: worse, fine, partly_known where "
+    "some cannot be told, or cannot_tell.",
+)
 VERDICT_CASES = _gauge(
     "verdict_cases",
     ("node", "storage", "state"),

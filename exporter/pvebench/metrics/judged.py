@@ -9,6 +9,7 @@ from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
+from pvebench.metrics.changes import collect_changes
 from pvebench.metrics.families import Families
 
 BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
@@ -20,6 +21,7 @@ BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
 
 def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
     """What was said of every case, of every storage, and when."""
+    collect_changes(verdicts, families)
     counts: dict[tuple[str, str, VerdictState], int] = {}
     shown: set[str] = set()
     for verdict in verdicts.verdicts:

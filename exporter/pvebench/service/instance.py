@@ -13,7 +13,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import StopClock
-from pvebench.judging import Feed, Keeper
+from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.live import (
     collect_api,
@@ -234,6 +234,7 @@ class Instance:
             now=self._clock.now,
         )
         page.refresh()
+        page.judged(Verdicts())  # that nothing has been judged yet is an answer too
         return page
 
     def _snapshot(self) -> Snapshot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from pvebench.analysis.groups import Group
 from pvebench.analysis.known_times.came_with import CameWith, came_with
 from pvebench.analysis.known_times.event_shift import EventShift
 from pvebench.analysis.known_times.events import Event
+from pvebench.analysis.known_times.fleet import GroupShift
 from pvebench.analysis.together.findings import ChangeKind, Finding, Move
 from pvebench.analysis.together.occasions import (
     Changed,
@@ -147,13 +148,7 @@ def _kind(moves: Sequence[Move], *, suspicious: bool) -> ChangeKind:
 
 
 def _all_but(time: float, group: Group | None, shifts: Shifts) -> bool:
-    return any(
-        named.shift.all_but
-        for event, _, shift in shifts
-        if event.time == time
-        for named in shift.groups
-        if named.shift.group == group
-    )
+    return any(found.all_but for _, found in _group_shifts(time, group, shifts))
 
 
 def _sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Figure) -> int:
@@ -195,6 +190,7 @@ def moves_of(
     own = _pooled(time, group, shifts)
     # A group is found against the other cases: what moved everything has moved it too.
     shared = _pooled(time, (), shifts) if group else {}
+    chances = {name: found.p_value for name, found in _group_shifts(time, group, shifts)}
     found = []
     for figure in FIGURES.values():
         steps = [step for verdict, step in members if verdict.history.figure is figure]
@@ -203,9 +199,17 @@ def moves_of(
         effect, low, high = own.get(figure.name) or _median(steps)
         if figure.name in own and figure.name in shared:
             effect, low, high = _sum(own[figure.name], shared[figure.name])
-        runs = min(step.runs for step in steps)
+        clearest = min(1.0, len(steps) * min(step.p_value for step in steps))
         found.append(
-            Move(figure=figure, effect=effect, low=low, high=high, cases=len(steps), runs=runs)
+            Move(
+                figure=figure,
+                effect=effect,
+                low=low,
+                high=high,
+                cases=len(steps),
+                runs=min(step.runs for step in steps),
+                p_value=min(clearest, chances.get(figure.name, 1.0)),
+            )
         )
     return tuple(found)
 
@@ -213,12 +217,20 @@ def moves_of(
 def _pooled(time: float, group: Group | None, shifts: Shifts) -> dict[str, Effect]:
     """Return figure -> how far a group was found to have moved at an event."""
     return {
-        name: (named.shift.effect, named.shift.low, named.shift.high)
-        for event, name, shift in shifts
-        if event.time == time
-        for named in shift.groups
-        if named.shift.group == group
+        name: (found.effect, found.low, found.high)
+        for name, found in _group_shifts(time, group, shifts)
     }
+
+
+def _group_shifts(
+    time: float, group: Group | None, shifts: Shifts
+) -> Iterator[tuple[str, GroupShift]]:
+    """Yield (figure, what an event did to a group of it)."""
+    for event, name, shift in shifts:
+        if event.time == time:
+            for named in shift.groups:
+                if named.shift.group == group:
+                    yield name, named.shift
 
 
 def _sum(one: Effect, other: Effect) -> Effect:

@@ -24,6 +24,7 @@ class Move:
     Attributes:
         cases: that moved.
         runs: after the change, of the case with the fewest; of a slow one: over which it came.
+        p_value: of the group, or of the clearest of the cases, adjusted for their number.
     """
 
     figure: Figure
@@ -32,6 +33,7 @@ class Move:
     high: float
     cases: int
     runs: int
+    p_value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,4 +159,5 @@ def _mean(move: Move, others: Sequence[Move]) -> Move:
         high=max(move.high, other.high),
         cases=cases,
         runs=min(move.runs, other.runs),
+        p_value=min(move.p_value, other.p_value),
     )

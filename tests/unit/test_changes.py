@@ -1,0 +1,222 @@
+"""A change is told once: by an id that stays, with a sentence that does not move with every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample as Shown
+
+from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.together.findings import Finding, Move
+from pvebench.analysis.words import sentence
+from pvebench.judging import Feed, Keeper, Verdicts
+from pvebench.judging.change import MOST_LETTERS, Change, listed, one_line
+from pvebench.judging.headline import headline
+from pvebench.judging.naming import NEAR_RUNS, KnownChange, Namer, recognised
+from pvebench.metrics.changes import MOST_SHOWN, collect_changes
+from pvebench.metrics.families import Families
+from pvebench.metrics.text import render
+from pvebench.results import Results
+from pvebench.store import Decision, Store
+from support.changes import CASES, START, measured, upgrade
+
+DAY = 86400.0
+MOVE = Move(
+    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
+)
+FINDING = Finding(
+    time=100 * DAY,
+    node="pve1",
+    known=False,
+    kind="slower",
+    group=None,
+    all_but=False,
+    cases=("a", "b", "c", "d"),
+    names=("a", "b", "c", "d"),
+    of=0,
+    moves=(MOVE,),
+)
+KNOWN = KnownChange(
+    id="known", since=100 * DAY, worse=True, slow=False, cases=frozenset(FINDING.cases)
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "pvebench.db", simulated=False)
+    opened.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    yield opened
+    opened.close()
+
+
+def days_apart(_: str, one: float, other: float) -> int:
+    return round(abs(one - other) / DAY)
+
+
+def shown(verdicts: Verdicts) -> list[Shown]:
+    families = Families()
+    collect_changes(verdicts, families)
+    text = render(families.families()).plain.decode()
+    return [one for family in text_string_to_metric_families(text) for one in family.samples]
+
+
+def values(samples: Sequence[Shown], name: str) -> list[float]:
+    return [one.value for one in samples if one.name == f"pvebench_{name}"]
+
+
+def info(samples: Sequence[Shown], name: str = "change_info") -> list[dict[str, str]]:
+    return [one.labels for one in samples if one.name == f"pvebench_{name}"]
+
+
+def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    verdicts = Keeper(Feed(Results(store)), ()).judge()
+    samples = shown(verdicts)
+    (labels,) = info(samples)
+    assert labels["summary"].startswith(
+        "Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2 (all 6 cases; on lab"
+    )
+    assert (labels["node"], labels["kind"], labels["since"]) == ("lab", "slower", "2026-05-31")
+    assert values(samples, "change_cases") == [6]
+    (low,) = values(samples, "change_effect_low_ratio")
+    (effect,) = values(samples, "change_effect_ratio")
+    (high,) = values(samples, "change_effect_high_ratio")
+    assert low <= effect <= high < 0
+    assert effect == pytest.approx(-0.2, abs=0.01)
+    assert 0.999 < values(samples, "change_confidence_ratio")[0] <= 1
+    assert values(samples, "change_since_timestamp_seconds") == [verdicts.changes[0].finding.time]
+    (said,) = info(samples, "verdict_info")
+    assert said == {"state": "worse", "summary": labels["summary"]}
+
+
+def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_run() -> None:
+    told, calm = sentence(FINDING), sentence(FINDING, evidence=False)
+    assert told.replace("95 % interval 16-20 %; ", "").replace(", 5 runs after it", "") == calm
+
+
+def test_a_change_keeps_its_id_while_runs_come_in_and_after_a_restart(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    results = Results(store)
+    keeper = Keeper(Feed(results), ())
+    first = keeper.judge().changes
+    for day in range(34, 40):
+        for case in CASES:
+            hit = case.scenario.disk.bus == "virtio"
+            results.keep(measured(case, day, slower=1.25 if hit else 1.0, upgraded=True))
+        (now,) = keeper.judge().changes
+        assert now.id == first[0].id
+    assert now.summary == first[0].summary
+    assert now.finding.moves[0].runs > first[0].finding.moves[0].runs
+
+
+def test_what_is_accepted_is_no_change_any_more(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    keeper = Keeper(Feed(Results(store)), ())
+    assert len(keeper.judge().changes) == 1
+    until = measured(CASES[0], 60).finished
+    store.decisions.add(Decision(made=START, kind="accept", cases="*", until=until, reason=""))
+    samples = shown(keeper.judge())
+    assert info(samples) == []
+    assert set(values(samples, "changes")) == {0.0}
+    assert info(samples, "verdict_info")[0]["state"] != "worse"
+
+
+def test_before_anything_is_judged_the_wall_has_its_sentence() -> None:
+    (said,) = info(shown(Verdicts()), "verdict_info")
+    assert said == {"state": "cannot_tell", "summary": headline(Verdicts())}
+    assert values(shown(Verdicts()), "changes") == [0, 0, 0]
+
+
+def test_most_of_a_storage_is_critical_and_a_gain_only_information(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    (worse,) = Keeper(Feed(Results(store)), ()).judge().changes
+    assert worse.severity == "critical"  # 6 of the 12 cases
+
+
+def test_a_gain_is_told_for_information_only(store: Store) -> None:
+    upgrade(store, slower=1 / 1.25)
+    (better,) = Keeper(Feed(Results(store)), ()).judge().changes
+    assert (better.severity, better.finding.kind) == ("info", "faster")
+
+
+@pytest.mark.parametrize(
+    ("finding", "known"),
+    [
+        (replace(FINDING, time=(100 + NEAR_RUNS) * DAY), True),
+        (replace(FINDING, time=(101 + NEAR_RUNS) * DAY), False),
+        (replace(FINDING, cases=("a", "b", "c", "d", "e", "f", "g", "h", "i")), True),
+        (replace(FINDING, cases=("a", "b", "x", "y")), True),
+        (replace(FINDING, cases=("a", "x", "y", "z")), False),
+        (replace(FINDING, moves=(replace(MOVE, effect=0.2),)), False),
+        (replace(FINDING, slow=True, time=1.0), True),
+        (replace(FINDING, node="pve1 and pve2"), True),
+    ],
+    ids=[
+        "its time moved a little",
+        "its time moved far",
+        "more cases joined",
+        "half are the same",
+        "most are others",
+        "it goes the other way",
+        "it turned out to be slow",
+        "another node shows it too",
+    ],
+)
+def test_a_change_is_known_again(finding: Finding, known: bool) -> None:
+    assert recognised([finding], [KNOWN], days_apart) == ({0: "known"} if known else {})
+
+
+def test_two_changes_of_the_same_cases_keep_apart() -> None:
+    later = replace(FINDING, time=108 * DAY)
+    known = [KNOWN, replace(KNOWN, id="later", since=107 * DAY)]
+    assert recognised([later, FINDING], known, days_apart) == {0: "later", 1: "known"}
+    # Where only one was known, the other is new.
+    assert recognised([later, FINDING], [KNOWN], days_apart) == {1: "known"}
+
+
+def test_what_is_said_on_many_places_stays_readable() -> None:
+    assert listed(()) == ""
+    assert listed(("a",)) == "a"
+    assert listed(("a", "b")) == "a and b"
+    assert listed(("a", "b", "c", "d")) == "a, b, c and d"
+    assert listed(tuple("abcdefgh")) == "a, b, c and 5 more"
+
+
+def test_hostile_names_stay_one_line_of_bounded_length() -> None:
+    text = one_line('a\r\nBcc: x\n"} 1\npvebench_up 1\x1b[31m\u2028' + "long " * 1000)
+    assert text.isprintable()
+    assert text.startswith('a Bcc: x "} 1 pvebench_up 1 [31m long')
+    assert len(text) <= MOST_LETTERS
+
+
+def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
+    found = [
+        replace(FINDING, cases=(f"case {number}",), names=(f"case\n{number}",))
+        for number in range(10_000)
+    ]
+    known = [
+        replace(KNOWN, id=str(number), cases=frozenset(one.cases))
+        for number, one in enumerate(found)
+    ]
+    assert recognised(found, known, days_apart) == {n: str(n) for n in range(10_000)}
+    changes = tuple(
+        Change(id=str(number), finding=one, storages=("a",), severity="warning")
+        for number, one in enumerate(found)
+    )
+    samples = shown(replace(Verdicts(), changes=changes))
+    assert sum(values(samples, "changes")) == 10_000
+    assert len(samples) == 4 + 7 * MOST_SHOWN
+
+
+def test_ids_are_short_and_never_given_twice(store: Store) -> None:
+    upgrade(store, slower=1.25)
+    verdicts = Keeper(Feed(Results(store)), ()).judge()
+    (named,) = Namer().name(verdicts)
+    taken = KnownChange(id=named.id, since=0, worse=False, slow=False, cases=frozenset())
+    (other,) = Namer([taken]).name(verdicts)
+    assert other.id != named.id
+    assert len(other.id) == len(named.id) == 8
