@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import StopClock
 from pvebench.judging import Feed, Keeper, Verdicts
+from pvebench.judging.found import told
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.live import (
     collect_api,
@@ -43,6 +46,8 @@ from pvebench.service.upkeep import Configuration, Reloader, Tidier
 from pvebench.web import Access, Doorway, WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
+
+log = structlog.get_logger()
 
 
 class Screen(Protocol):
@@ -130,6 +135,10 @@ def _nothing() -> None:
     pass
 
 
+def _ignored(_: str) -> None:
+    pass
+
+
 class Instance:
     """The parts of a running pvebench: workers write to the results, all others read them.
 
@@ -154,6 +163,7 @@ class Instance:
         self._cycles = cycles
         self._tidier = Tidier(results, self._settings, clock.now)
         self._progress: Observer | None = None
+        self._say: Callable[[str], None] = _ignored
         given = reloader.current.given
         self.crew = make_crew(
             sites,
@@ -170,8 +180,12 @@ class Instance:
 
     def run(self, screen: Screen) -> None:
         """Run all workers to their end; raises what `Crew.run` raises."""
+        self._say = screen.say
         with screen.progress(self.crew.statuses) as self._progress:
             self.crew.run()
+        if self._cycles is not None:
+            for status in self.crew.statuses():
+                self._tell_of(status.node)
 
     def opened_to(self, doorway: Doorway) -> AbstractContextManager[Keeper]:
         """Give the pages to those who wait at the door; while inside, results are judged."""
@@ -194,6 +208,23 @@ class Instance:
         """Tell that a run ended and is stored."""
         if self._progress is not None:
             self._progress.finished(run)
+        status = next(one for one in self.crew.statuses() if one.node == run.case.scenario.node)
+        cycle = status.cycle
+        # An endless service says it once: later the page does.
+        if cycle is None or self._cycles is not None or cycle.number > 1:
+            return
+        if cycle.done >= cycle.planned:
+            self._tell_of(status.node)
+
+    def _tell_of(self, node: str) -> None:
+        """Say what was found on a node."""
+        scheduled = self._cycles is None
+        try:
+            for line in told(self._results.now, node, self._clock.now(), scheduled=scheduled):
+                self._say(line)
+        except Exception:
+            # It is derived: whatever ails it, the measuring goes on.
+            log.exception("what was found could not be told")
 
     def _look_after(self) -> None:
         """Do what is done between two runs of an endless service."""

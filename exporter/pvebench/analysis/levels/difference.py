@@ -11,6 +11,8 @@ from pvebench.analysis.levels.robust import CLIP, MAD_TO_SIGMA, TINY, critical
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
 
+CHANCE: Final = 0.05
+"""That a 95 % interval misses."""
 FURTHEST: Final = 0.85
 """Autocorrelation that is believed at most: beyond it a level wanders, and no interval holds."""
 FEW: Final = 3.0
@@ -55,11 +57,14 @@ class Difference:
         return None
 
 
-def difference(before: Matrix, after: Matrix) -> Difference:
+def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Difference:
     """Return how far two stretches lie apart: at least two runs before, and one after.
 
     Both are Huber means. Runs that resemble their neighbours say less: the interval is wider by
     their autocorrelation, with as many degrees of freedom less.
+
+    Args:
+        chance: that the interval misses; less than its usual share where several are compared.
     """
     levels, rests = zip(*(_level(part) for part in (before, after)), strict=True)
     count = len(before) + len(after)
@@ -72,7 +77,7 @@ def difference(before: Matrix, after: Matrix) -> Difference:
     spread = max(TINY, math.sqrt(wider * power / max(1, count - 2)))
     effect = float(levels[1] - levels[0])
     error = spread * math.sqrt(1 / len(before) + 1 / len(after))
-    reach = critical(0.05, degrees) * error
+    reach = critical(chance, degrees) * error
     return Difference(effect, effect - reach, effect + reach, spread, len(before), len(after))
 
 
