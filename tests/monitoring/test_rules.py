@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
 from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.verdict import VerdictState
+from pvebench.judging import Feed, Keeper
+from pvebench.metrics import Page, Snapshot
+from pvebench.results import Results
+from pvebench.store import Store
+from support.changes import START, upgrade
 from support.packs import ROOT
 
 RULES = ROOT / "prometheus" / "rules"
@@ -114,6 +123,43 @@ def test_the_tests_see_a_rule_that_does_something_else(tmp_path: Path) -> None:
         assert promtool("test", "rules", str(path)).returncode != 0, path
 
 
+def test_one_upgrade_is_one_alert_however_many_cases_and_figures_it_moved(tmp_path: Path) -> None:
+    """By Prometheus' own program; the page is what the exporter makes of the runs."""
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    upgrade(store, slower=1.25)
+    page = Page(lambda: Snapshot(now=START, records=[]), live={})
+    verdicts = Keeper(Feed(Results(store)), (), told=page.judged).judge()
+    store.close()
+    assert verdicts.counts()[VerdictState.SLOWER] > 6
+    test = {
+        "interval": "1m",
+        "input_series": [
+            {"series": series_of(sample), "values": f"{sample.value!r}x30"}
+            for family in text_string_to_metric_families(page.render()[0].decode())
+            for sample in family.samples
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{severity=~"warning|critical"})',
+                "eval_time": "20m",
+                "exp_samples": [{"labels": '{alertname="PVEBenchChange"}', "value": 1}],
+            }
+        ],
+        "alert_rule_test": [],
+    }
+    rules = [str(path) for path in RULES.glob("*.yml")]
+    file = tmp_path / "year.yml"
+    file.write_text(json.dumps({"rule_files": rules, "tests": [test]}), "utf-8")
+    done = promtool("test", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def series_of(sample: Sample) -> str:
+    labels = ", ".join(f"{name}={json.dumps(value)}" for name, value in sample.labels.items())
+    return f"{sample.name}{{{labels}}}"
+
+
 @pytest.mark.parametrize("rule", rules("record"), ids=lambda rule: str(rule["record"]))
 def test_every_recording_rule_has_an_expected_value(rule: dict[str, Any]) -> None:
     values = [one for one in expectations() if rule["record"] in one["expr"]]
@@ -132,7 +178,10 @@ def test_every_alert_is_seen_firing_and_not_firing(alert: dict[str, Any]) -> Non
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
 def test_every_alert_says_what_it_is_and_leads_to_its_runbook(alert: dict[str, Any]) -> None:
     assert alert["alert"].startswith("PVEBench")
-    assert alert["labels"]["severity"] in {"none", "info", "warning", "critical"}
+    # A change brings its own, one of those of `judging.change`.
+    own = "{{ $labels.severity }}"
+    assert alert["labels"]["severity"] in {"none", "info", "warning", "critical", own}
+    assert ("pvebench_change_info" in alert["expr"]) == (alert["labels"]["severity"] == own)
     texts = alert["annotations"]
     assert texts["summary"]
     assert texts["description"]
