@@ -170,19 +170,16 @@ def test_a_cluster_takes_an_env_file_and_a_secret(tmp_path: Path) -> None:
         "fast": "nvme-thin",
     }
     assert str(settings.proxmox.token_file) == "/run/secrets/proxmox_token"
-    assert all((ROOT / "scenarios" / pack.name).is_file() for pack in settings.packs)
+    assert [pack.parent for pack in settings.packs] == [ROOT / "scenarios"] * 2
 
 
 def test_the_container_hands_its_settings_and_arguments_to_pvebench(tmp_path: Path) -> None:
     service = compose("compose.proxmox.yaml")["services"]["exporter"]
-    config, packs, program = tmp_path / "s" / "settings.yaml", tmp_path / "packs", tmp_path / "p"
-    packs.mkdir()
-    (packs / "quick.yaml").write_text("pack: quick\n", "utf-8")
+    config, program = tmp_path / "s" / "settings.yaml", tmp_path / "p"
     program.write_text('#!/bin/sh\ncat "$PVEBENCH_CONFIG"; echo "$@"\n', "utf-8")
     program.chmod(0o755)
     shell, option, script, name = (part.replace("$$", "$") for part in service["entrypoint"])
     script = script.replace("/tmp/settings", str(config.parent))
-    script = script.replace("/etc/pvebench/scenarios", str(packs))
     script = script.replace("/opt/pvebench/bin/pvebench", str(program))
     done = subprocess.run(
         [shell, option, script, name, "check", "--json"],
@@ -193,7 +190,6 @@ def test_the_container_hands_its_settings_and_arguments_to_pvebench(tmp_path: Pa
         timeout=300,
     )
     assert done.stdout == "driver: proxmox\ncheck --json\n"
-    assert (config.parent / "quick.yaml").is_file()
 
 
 def test_kvm_is_added_by_a_file_of_its_own() -> None:

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-build.lock",
+    "requirements-fuzz.lock",
+)
 
 
 def normal(name: str) -> str:
@@ -56,6 +61,9 @@ def test_every_dependency_of_the_project_is_pinned() -> None:
     development = names(project["dependency-groups"]["dev"])
     assert runtime - entries("requirements.lock").keys() == set()
     assert names(project["dependency-groups"]["fuzz"]) == entries("requirements-fuzz.lock").keys()
+    building = names(project["build-system"]["requires"])
+    assert building == names(project["dependency-groups"]["build"])
+    assert building - entries("requirements-build.lock").keys() == set()
     assert (runtime | development) - entries("requirements-dev.lock").keys() == set()
 
 

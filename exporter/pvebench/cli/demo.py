@@ -16,7 +16,7 @@ import click
 
 from pvebench.cli.demo_past import DAY, TOLD_DAYS, told_in_the_past
 from pvebench.cli.export import first_moment, histories, write_past
-from pvebench.cli.options import PATH, web_options
+from pvebench.cli.options import PATH, pack_file, web_options
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.config.settings import WallSettings
@@ -49,7 +49,7 @@ NODES: Final[Mapping[str, Mapping[str, str]]] = {
     "pve2": {"local-nvme": "dir"},
 }
 """Node -> storage -> its kind: two of them hold block volumes, so raw only."""
-PACK: Final = Path("scenarios/demo.yaml")
+PACK: Final = Path("demo")
 SHOWN: Final = Settings(
     wall=tuple(
         WallSettings(
@@ -86,7 +86,7 @@ def demo() -> None:
 )
 def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     """Fill an empty state directory with a year of simulated runs that ends now."""
-    given = demo_assignments(load_pack(pack))
+    given = demo_assignments(load_pack(pack_file(pack)))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
         try:
@@ -118,7 +118,7 @@ def fill(state: Path, pack: Path, seed: int, days: float) -> None:
 )
 def export(state: Path, pack: Path, directory: Path, instance: str, step: float) -> None:
     """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks."""
-    planned = planned_cases(demo_assignments(load_pack(pack)))
+    planned = planned_cases(demo_assignments(load_pack(pack_file(pack))))
     directory.mkdir(parents=True, exist_ok=True)
     database, now = state / "pvebench.db", datetime.now(UTC).timestamp()
     store = Store(database, simulated=True)
@@ -162,7 +162,7 @@ def show(state: Path, pack: Path, **web: Any) -> None:
     """Serve the simulated results until Ctrl-C: the pages and /metrics, as `serve` would."""
     settings = Settings().with_changes(web)
     access = access_of(settings)
-    given = demo_assignments(load_pack(pack))
+    given = demo_assignments(load_pack(pack_file(pack)))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
         results = Results(store, planned_cases(given))

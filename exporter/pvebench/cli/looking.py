@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from pvebench.cli.options import nearest_pack, read_settings
 from pvebench.config import Settings, load_pack
 from pvebench.errors import ConfigError, Problem, StoreError
 from pvebench.references.library import PUBLISHED, ReferenceLibrary
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import Store, StoredRun
 
-SCENARIOS: Final = Path("scenarios")
 PUBLISHED_WORD: Final = "published"
 ALL_RUNS: Final = 100_000
 """More than anybody puts into one table."""
@@ -38,22 +38,27 @@ class Chosen:
     relative_to: str = ""
 
 
-def chosen_pack(packs: tuple[Path, ...]) -> Chosen:
-    """Return the pack of `--pack`: a file, the name of one below scenarios/, or just a name.
+def looking_settings(*, packs: tuple[Path, ...], **options: Any) -> tuple[Settings, Chosen]:
+    """Return the settings, and the pack that is chosen; options as of `read_settings`.
 
     Raises:
-        ConfigError: there is more than one.
+        ConfigError: an option is wrong, or more than one pack is given.
     """
+    return read_settings(packs=(), **options), _chosen_pack(packs, options["config"])
+
+
+def _chosen_pack(packs: tuple[Path, ...], config: Path | None) -> Chosen:
+    """Return the pack of `--pack`: a file, a name, or only the name of one that was measured."""
     if not packs:
         return Chosen()
     if len(packs) > 1:
         message = "results are shown of one pack, or of all; give --pack once"
         raise ConfigError([Problem("command line", 0, 0, message)])
     given = packs[0]
-    for path in (given, SCENARIOS / f"{given.name}.yaml"):
-        if path.is_file():
-            pack = load_pack(path)
-            return Chosen(pack.name, pack.title, pack.source, pack.published, pack.relative_to)
+    path = nearest_pack(given, config) or given
+    if path.is_file():
+        pack = load_pack(path)
+        return Chosen(pack.name, pack.title, pack.source, pack.published, pack.relative_to)
     name = given.name
     return Chosen(name, published=name if name in PUBLISHED else "")
 

@@ -12,6 +12,7 @@ import click
 
 from pvebench import __version__
 from pvebench.errors import PvebenchError
+from pvebench.version import commit
 
 COMMANDS: Final = (
     "abort",
@@ -63,8 +64,21 @@ class _Commands(click.Group):
         return found
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"pvebench {__version__} ({commit() or 'commit not known'})")
+        context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="pvebench")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Print the version and the commit that it was made of.",
+)
 @click.option(
     "--log.level",
     "log_level",

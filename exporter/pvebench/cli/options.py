@@ -7,14 +7,29 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from pvebench.config import Settings, load_settings
+from pvebench.config import (
+    Settings,
+    is_pack_name,
+    load_settings,
+    no_such_pack,
+    pack_named,
+    shipped_packs,
+)
 from pvebench.drivers import DRIVERS
+from pvebench.errors import ConfigError, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
-DEFAULT_PACK = Path("scenarios/quick.yaml")
+DEFAULT_PACK = Path("quick")
+
+
+def complete_pack(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return what a shell may complete: names of packs, and files."""
+    names = [CompletionItem(name) for name in shipped_packs() if name.startswith(typed)]
+    return [*names, CompletionItem(typed, type="file")]
 
 
 _SETTINGS = (
@@ -23,6 +38,8 @@ _SETTINGS = (
         "packs",
         type=PATH,
         multiple=True,
+        shell_complete=complete_pack,
+        metavar="NAME or FILE",
         help="Pack to use instead of those of the settings; may be repeated.",
     ),
     click.option("--driver", type=click.Choice(list(DRIVERS)), help="What runs the workloads."),
@@ -115,12 +132,37 @@ def read_settings(
     given: dict[str, Any] = {
         "state": state.absolute() if state else None,
         "driver": driver,
-        "packs": packs or None,
+        "packs": tuple(pack_file(pack, config) for pack in packs) or None,
         **{key: value or None for key, value in web.items()},
     }
     changes = {key: value for key, value in given.items() if value is not None}
     if node is not None:
         changes |= settings.changes_for(node)
     if not settings.packs and "packs" not in changes:
-        changes["packs"] = (DEFAULT_PACK,)
+        changes["packs"] = (pack_file(DEFAULT_PACK, config),)
     return settings.with_changes(changes)
+
+
+def pack_file(given: Path, config: Path | None = None) -> Path:
+    """Return the file of a pack on the command line, as `nearest_pack`.
+
+    Raises:
+        ConfigError: there is no pack of that name.
+    """
+    found = nearest_pack(given, config)
+    if found is None:
+        message = f"--pack: {no_such_pack(str(given), _places(config))}"
+        raise ConfigError([Problem("command line", 0, 0, message)])
+    return found
+
+
+def nearest_pack(given: Path, config: Path | None = None) -> Path | None:
+    """Return a path as it is, and of a name the file; None: there is none.
+
+    A file beside the settings goes first, then one in the working directory.
+    """
+    return pack_named(str(given), _places(config)) if is_pack_name(given) else given
+
+
+def _places(config: Path | None) -> list[Path]:
+    return [*([config.parent] if config else []), Path()]

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from pvebench.cli.looking import chosen_pack, results_of
-from pvebench.cli.options import read_settings, settings_options
+from pvebench.cli.looking import looking_settings, results_of
+from pvebench.cli.options import settings_options
 from pvebench.runner.rereading import Change, Reread, Rereader, Unreadable, can_be_read
 from pvebench.store import Mended, StateDirectory, Store, StoredRun
 from pvebench.workloads import ROOMS
@@ -60,8 +60,8 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
 
     Only what comes from a tool's output changes, and what follows from it.
     """
-    settings = read_settings(**options)
-    pack = chosen_pack(options["packs"]).name or None
+    settings, chosen = looking_settings(**options)
+    pack = chosen.name or None
     tally = Tally()
     with ExitStack() as stack:
         if write:

@@ -8,8 +8,14 @@ from typing import Any
 
 import click
 
-from pvebench.cli.looking import chosen_pack, relative_option, results_of, runs_of, series_beside
-from pvebench.cli.options import PATH, read_settings, settings_options
+from pvebench.cli.looking import (
+    looking_settings,
+    relative_option,
+    results_of,
+    runs_of,
+    series_beside,
+)
+from pvebench.cli.options import PATH, settings_options
 from pvebench.errors import NotWritable
 from pvebench.report.html import Subject, report_html
 
@@ -31,8 +37,7 @@ from pvebench.report.html import Subject, report_html
 @relative_option
 def report(output: Path, beside: str | None, relative_to: str | None, **options: Any) -> None:
     """Write all results, or those of one --pack, as one self-contained HTML file."""
-    settings = read_settings(**options)
-    pack = chosen_pack(options["packs"])
+    settings, pack = looking_settings(**options)
     series = series_beside(settings, pack, beside)
     with results_of(settings) as store:
         runs = runs_of(store, pack)

@@ -12,8 +12,14 @@ import click
 from rich.table import Table
 
 from pvebench.cli.console import make_console
-from pvebench.cli.looking import chosen_pack, relative_option, results_of, runs_of, series_beside
-from pvebench.cli.options import PATH, json_option, read_settings, settings_options
+from pvebench.cli.looking import (
+    looking_settings,
+    relative_option,
+    results_of,
+    runs_of,
+    series_beside,
+)
+from pvebench.cli.options import PATH, json_option, settings_options
 from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
 from pvebench.model.run import Outcome
@@ -44,8 +50,7 @@ from pvebench.web.api import run_data
 def results(number: int | None, as_json: bool, **options: Any) -> None:
     """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
-    settings = read_settings(**options)
-    pack = chosen_pack(options["packs"])
+    settings, pack = looking_settings(**options)
     with results_of(settings) as store:
         if number is not None:
             _show_run(store, number)

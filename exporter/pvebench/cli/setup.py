@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-import pvebench
 from pvebench.cli.options import DEFAULT_PACK, PATH
 from pvebench.cli.proxmox import ask_password, grant
 from pvebench.drivers.clocks import SystemClock
@@ -135,17 +134,8 @@ def _choice(told: _Told, ask: _Questions, server: Server, found: ClusterFound) -
         major=found.version[0],
         node_exporter=_exporter(told.node_exporter, nodes, server.host),
         token_file=told.token_file,
-        packs=_packs(),
+        packs=[DEFAULT_PACK],
     )
-
-
-def _packs() -> list[Path]:
-    """Return the pack to begin with: of this directory, or beside the package's source."""
-    places = (Path.cwd(), Path(pvebench.__file__).parents[2])
-    found = [place / DEFAULT_PACK for place in places if (place / DEFAULT_PACK).exists()]
-    if not found:
-        click.echo(f"  {DEFAULT_PACK} is not here: name packs in the settings, or with --pack")
-    return found[:1]
 
 
 class _Questions:

@@ -1,6 +1,16 @@
 """YAML text becomes the model's values here; every complaint has file:line:column."""
 
 from pvebench.config.pack import Pack, load_pack
+from pvebench.config.pack_names import is_pack_name, no_such_pack, pack_named, shipped_packs
 from pvebench.config.settings import Settings, load_settings
 
-__all__ = ["Pack", "Settings", "load_pack", "load_settings"]
+__all__ = [
+    "Pack",
+    "Settings",
+    "is_pack_name",
+    "load_pack",
+    "load_settings",
+    "no_such_pack",
+    "pack_named",
+    "shipped_packs",
+]

@@ -10,6 +10,7 @@ from typing import Final
 from pvebench.config.document import Document, read_document, validate
 from pvebench.config.options import OptionValue
 from pvebench.config.pack_file import PackFile
+from pvebench.config.pack_names import check_there
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.conduct import Conduct
 from pvebench.model.scenario import Machine
@@ -67,6 +68,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     Raises:
         ConfigError: with every fault of the file.
     """
+    check_there(path)
     document = read_document(path)
     file = validate(document, PackFile)
     factor = file.measure.scale * scale

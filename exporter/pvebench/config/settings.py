@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from pvebench.config.document import read_document, validate
+from pvebench.config.pack_names import is_pack_name, pack_named
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
@@ -96,7 +97,7 @@ class Settings(_KeysOfDrivers):
     Attributes:
         driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
             only the host's own rows; or a simulation.
-        packs: pack files to run.
+        packs: pack files to run; in the file also names of packs.
         listen: address of /metrics and the status page.
         host_names: names that clients may call it by, beside addresses, `localhost` and the
             machine's own.
@@ -172,15 +173,24 @@ def load_settings(path: Path | None) -> Settings:
     """Return the settings of `path`, or the defaults when it is None.
 
     Relative paths in the file are taken from the file's own directory, so that it means the
-    same wherever pvebench is started.
+    same wherever pvebench is started; names of packs are looked for there first.
 
     Raises:
         ConfigError: with every fault of the file.
     """
     if path is None:
         return Settings()
-    found: Settings = _below(validate(read_document(path), Settings), path.parent)
-    return found
+    read = validate(read_document(path), Settings)
+    found: Settings = _below(read, path.parent)
+    packs = tuple(_pack_below(pack, path.parent) for pack in read.packs)
+    return found.model_copy(update={"packs": packs} if packs else {})
+
+
+def _pack_below(given: Path, base: Path) -> Path:
+    """Return a pack's file. One that is not there is missed when it is read: not all need it."""
+    if not is_pack_name(given):
+        return base / given
+    return pack_named(str(given), [base]) or base / f"{given}.yaml"
 
 
 def _below(value: Any, base: Path) -> Any:

@@ -112,7 +112,7 @@ class ClusterChoice:
 
     Attributes:
         node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
-        packs: absolute paths.
+        packs: their names.
     """
 
     host: str

@@ -1,0 +1,32 @@
+"""Files that come with pvebench: packs, dashboards, rules.
+
+They stay at the root of the repository, where people look for them; the wheel carries them in this
+folder (`pyproject.toml` says which). Nobody else looks for them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pvebench.errors import MachineError
+
+_HERE: Final = Path(__file__).resolve().parent
+_PLACES: Final = (_HERE, _HERE.parents[2])
+"""Of an installed pvebench, of a checkout."""
+
+
+def shipped(name: str) -> Path:
+    """Return the file or directory `name`, such as `scenarios` or `prometheus/rules`.
+
+    Raises:
+        MachineError: it did not come along.
+    """
+    for place in _PLACES:
+        if (place / name).exists():
+            return place / name
+    raise MachineError(
+        f"{name}, which comes with pvebench, is not in {_HERE}",
+        cause="an installation that is not complete",
+        next_step="install pvebench again, from its wheel or its package",
+    )
