@@ -17,6 +17,7 @@ SEED ?=
 SAMPLE ?= 100
 MODULES ?= runner scheduler store results
 RECORDINGS ?=
+DIST ?= dist
 # A file of tests stays in one process; the slow ones, which boot guests, come first.
 PARALLEL ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
@@ -29,7 +30,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
-.PHONY: clean venv compose-test mutate fuzz
+.PHONY: clean release venv compose-test mutate fuzz
 .PHONY: packages-run packages-test packages-guest
 
 help: ## list the targets (needs nothing)
@@ -115,6 +116,9 @@ guest: packages-guest venv ## build the benchmark guest's image (needs apt and x
 
 lock: venv ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
 	scripts/lock $(ARGS)
+
+release: venv ## build what is published, of the commit, into DIST, twice, and compare the bytes (needs git)
+	scripts/release '$(DIST)'
 
 clean: ## remove .venv, caches, build products; ALL=1 also the results in STATE (needs nothing)
 	@scripts/clean '$(STATE)' $(if $(ALL),--all)

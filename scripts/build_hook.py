@@ -24,5 +24,6 @@ class CommitHook(BuildHookInterface):  # type: ignore[type-arg] # of a configura
         self._file = tempfile.NamedTemporaryFile("w", encoding="utf-8")  # noqa: SIM115 # until the build ends
         self._file.write(f"{commit}\n")
         self._file.flush()
+        Path(self._file.name).chmod(0o644)  # others' too, as every file that is installed
         place = f"{PLACES[self.target_name]}/{module['COMMIT_FILE']}"
         build_data["force_include"][self._file.name] = place
