@@ -42,6 +42,7 @@ from pvebench.service.crew import make_crew
 from pvebench.service.guarding import Manners
 from pvebench.service.signals import answering
 from pvebench.service.sites import make_sites, opened_store
+from pvebench.service.supervision import Supervisor
 from pvebench.service.upkeep import Configuration, Reloader, Tidier
 from pvebench.web import Access, Doorway, WebServer
 from pvebench.web import listen as open_socket
@@ -86,10 +87,12 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
     first = request.load()
     settings = first.settings
     doorway = Doorway()
+    supervisor = Supervisor()
 
     def say(line: str) -> None:
         screen.say(line)
         doorway.say(line)
+        supervisor.status(line)
 
     with ExitStack() as stack:
         # The port first: a name that is taken must not cost a guest's boot.
@@ -113,7 +116,9 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
         state, store = stack.enter_context(opened_store(settings))
         if opened is not None:
             # Answers from now on: the first start builds the guest's image, for minutes.
-            stack.enter_context(WebServer(doorway, opened, access))
+            server = stack.enter_context(WebServer(doorway, opened, access))
+            # The start may take minutes and says what it is at: ready is who can be asked.
+            stack.enter_context(supervisor.told_ready(lambda: server.turns))
         sites = make_sites(settings, state, store.journal, clock, say)
         manners = Manners(settings, state, store, clock, Turns(clock.monotonic))
         results = Results(store, planned_cases(first.given))

@@ -41,6 +41,16 @@ def listen(address: str) -> socket.socket:
     return opened
 
 
+class _Counting(uvicorn.Server):
+    """Counts the turns of its main loop, some ten a second: a loop that hangs turns no more."""
+
+    turns = 0
+
+    async def on_tick(self, counter: int) -> bool:
+        self.turns += 1
+        return await super().on_tick(counter)
+
+
 class WebServer:
     """Serves an application on an open socket from its own thread, until closed.
 
@@ -63,9 +73,14 @@ class WebServer:
             access_log=False,
             lifespan="off",
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Counting(config)
         self._socket = opened
         self._thread = threading.Thread(target=self._serve, name="pvebench-web", daemon=True)
+
+    @property
+    def turns(self) -> int:
+        """A number that grows as long as requests are answered."""
+        return self._server.turns
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
