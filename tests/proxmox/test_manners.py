@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +16,7 @@ from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case
-from support.packs import tool_workload
+from support.packs import ROOT, tool_workload
 
 FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
 
@@ -84,13 +86,38 @@ def test_another_nodes_backup_matters_on_shared_storage_only(site: Site) -> None
 def test_a_scrub_is_seen_where_the_token_may_look(site: Site) -> None:
     site.cluster.all_nodes["pve1"].pools["tank"] = "scrub in progress since Sun Nov  1"
     assert guard(site).enter(case()) is None
+    allow_root(site)
+    hold = guard(site).enter(case())
+    assert hold is not None
+    assert hold.reason == "a scrub of pool tank runs on pve1"
+
+
+def allow_root(site: Site) -> None:
     access = site.cluster.access
     for subject in (site.token.user, f"{site.token.user}!{site.token.name}"):
         access.acl.append(("/", subject, "StorageBenchNode"))
         access.not_inherited.add(("/", subject, "StorageBenchNode"))
-    hold = guard(site).enter(case())
+
+
+def test_recovery_of_ceph_is_seen_where_the_token_may_look_and_for_its_pools_only(
+    site: Site,
+) -> None:
+    """The answer is a real cluster's (`golden/ceph`); Proxmox's API gives it as it is."""
+    site.cluster.storages["pool"] = replace(site.cluster.storages["thin"], name="pool", type="rbd")
+    site.cluster.pool_storages[POOL].add("pool")
+    one = guard(site)
+    recovering = json.loads((ROOT / "tests/golden/ceph/recovering.json").read_text("utf-8"))
+    site.cluster.ceph = recovering
+    assert one.enter(case("pool")) is None  # the token may not look
+    allow_root(site)
+    one = guard(site)
+    hold = one.enter(case("pool"))
     assert hold is not None
-    assert hold.reason == "a scrub of pool tank runs on pve1"
+    assert hold.reason.startswith("Ceph moves data: 10 of 17 placement groups")
+    assert one.leave(case("pool")) == hold.reason
+    assert one.enter(case()) is None
+    site.cluster.ceph = None
+    assert one.enter(case("pool")) is None
 
 
 def test_a_right_that_is_missing_is_not_asked_for_again(site: Site) -> None:

@@ -25,6 +25,7 @@ ADMINISTRATORS = re.compile(r"(GET|POST|PUT|DELETE) /access/(?!permissions)|(POS
 OPTIONAL = {
     "GET /nodes/{node}/disks/zfs": "with init --with-scrub-guard; else scrubs are not seen",
     "GET /nodes/{node}/disks/zfs/{name}": "with init --with-scrub-guard; else scrubs are not seen",
+    "GET /nodes/{node}/ceph/status": "with init --with-scrub-guard; else recovery is not seen",
     "POST /nodes/{node}/qemu/{vmid}/monitor": "on 9 for those who have Sys.Audit on the VM",
 }
 """What the token need not be allowed: the driver does without, and says so."""

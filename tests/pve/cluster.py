@@ -90,6 +90,8 @@ class Cluster:
     vms: dict[int, Vm] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Tasks)
     zfs_installed: bool = True
+    ceph: dict[str, Any] | None = None
+    """The answer of `ceph status`; None: the nodes have no Ceph."""
 
     def __post_init__(self) -> None:
         self.schema = Schema(self.major)
@@ -243,6 +245,11 @@ class Cluster:
             {"id": f"{guest}-0", "guest": guest, "pid": 4711}
             for guest in self.all_nodes[node].replicating
         ]
+
+    def get_nodes_ceph_status(self, who: str, node: str) -> dict[str, Any]:
+        if self.ceph is None:
+            raise failure("binary not installed: /usr/bin/ceph-mon")
+        return self.ceph
 
     def get_nodes_disks_zfs(self, who: str, node: str) -> list[dict[str, Any]]:
         if not self.zfs_installed:

@@ -149,6 +149,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _told("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
     _told("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text))),
     _told("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
+    _told(
+        "GET",
+        "/nodes/{node}/ceph/status",
+        fields(
+            health_=fields(checks_=anything),
+            pgmap_=fields(pgs__by__state_=rows(fields(state__name=text, count=number))),
+        ),
+    ),
     _told("GET", "/cluster/nextid", number, "vmid"),
     _told(
         "GET",

@@ -14,6 +14,7 @@ from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
+from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError
 from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.host import HostSnapshot
@@ -106,6 +107,7 @@ class NodeGuard:
         self._shared = shared
         self._floors = floors
         self._sees_pools = True
+        self._sees_ceph = True
         self.free: dict[str, int] = {}
         """Storage -> bytes that were free when it was last looked at."""
 
@@ -118,6 +120,7 @@ class NodeGuard:
                 or self._locked(rows)
                 or self._claimed(rows)
                 or self._held(case, rows)
+                or self._unwell(case)
             )
         except DriverError as error:
             return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
@@ -128,6 +131,8 @@ class NodeGuard:
             shared = case.scenario.storage in self._shared
             rows = self._api.get("/cluster/resources", type="node") if shared else []
             busy = self._busy(case, rows) or self._claims.disturbed()
+            unwell = None if busy else self._ceph(case)
+            busy = unwell.text if unwell else busy
             self._free = None if busy else (self._now(), case.scenario.storage)
         except DriverError:
             return ""  # the next run says what is wrong
@@ -193,6 +198,22 @@ class NodeGuard:
             return None  # asked just now, after the run before
         busy = self._busy(case, rows)
         return Hold(kind=HoldKind.BUSY, reason=busy) if busy else None
+
+    def _unwell(self, case: Case) -> Hold | None:
+        found = self._ceph(case)
+        return found.hold() if found else None
+
+    def _ceph(self, case: Case) -> Trouble | None:
+        """Look at the node's own Ceph, for its pools, as far as the token may: as for `_scrub`."""
+        if not self._sees_ceph or self._storages[case.scenario.storage].type != "rbd":
+            return None
+        try:
+            return trouble(self._api.get(f"/nodes/{self._node}/ceph/status"))
+        except AccessDenied:
+            self._sees_ceph = False
+            return None
+        except Rejected:
+            return None  # the node is no part of a Ceph cluster, or cannot ask it now
 
     def _busy(self, case: Case, rows: Rows) -> str:
         """Return what else works on the node, or on the case's storage from another one."""

@@ -31,7 +31,13 @@ from pvebench.drivers.qemu.accelerator import (
 from pvebench.drivers.qemu.lab import QemuLab
 from pvebench.drivers.qemu.machine import prove_kvm, undo_pending
 from pvebench.drivers.storages.instance import instance_id
-from pvebench.drivers.storages.settings import check_space, make_storages, networks_of
+from pvebench.drivers.storages.settings import (
+    check_space,
+    check_storages,
+    guards_of,
+    make_storages,
+    networks_of,
+)
 from pvebench.model.ports import Journal, Site
 from pvebench.model.workload import Case
 
@@ -79,6 +85,7 @@ class LabEngine(Engine):
                 probe=probe,
                 clock=place.clock,
                 networks=networks,
+                guards=guards_of(storages),
             )
         ]
 
@@ -91,6 +98,7 @@ class LabEngine(Engine):
             where = shutil.which(tool)
             yield tool, where is not None, where or f"not installed: apt-get install {package}"
         yield from check_space(settings, volume_bytes(cases))
+        yield from check_storages(settings)
         yield attempt("guest image", lambda: image_word(settings))
         yield _accelerator(settings.accelerator)
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.drivers.storages import directory, loop, network
+from pvebench.drivers.storages import directory, loop, network, rbd
 from pvebench.drivers.storages.block import DeviceStorage
 from pvebench.drivers.storages.contract import Storage, StorageOptions, Undo
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.loop import LoopStorage
 from pvebench.drivers.storages.network import NbdStorage, NfsStorage
-from pvebench.model.disk import Format
+from pvebench.drivers.storages.rbd import RbdStorage
+from pvebench.model.disk import Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import StorageKind
 
@@ -33,6 +34,8 @@ class Kind:
         together: keys that are given both or not at all.
         port: where its server listens, unless the settings say otherwise; 0: it has none.
         undo: kind of a journal entry -> what undoes it and says so.
+        look: returns a line about the storage for `pvebench check`, or raises PvebenchError;
+            None: nothing is there to be looked at beforehand.
     """
 
     holds: StorageKind
@@ -43,6 +46,7 @@ class Kind:
     together: tuple[str, ...] = ()
     port: int = 0
     undo: Mapping[str, Undo] = field(default_factory=dict)
+    look: Callable[[StorageOptions], str] | None = None
 
 
 _PATH: Final = frozenset({"path"})
@@ -88,6 +92,15 @@ KINDS: Final[dict[str, Kind]] = {
         takes=_LINK,
         port=2049,
         undo={network.NFS_KIND: network.undo_nfs},
+    ),
+    "rbd": Kind(
+        holds=StorageKind(name="rbd", formats=_RAW, network=True, host_cache=HostCache.REOPENED),
+        make=RbdStorage,
+        wants=frozenset({"pool"}),
+        takes=_SERVER | {"conf", "user"},
+        together=("server", "port"),
+        undo={rbd.KIND: rbd.undo_image},
+        look=rbd.look,
     ),
 }
 

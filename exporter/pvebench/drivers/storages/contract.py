@@ -58,6 +58,7 @@ class StorageOptions:
     Attributes:
         path: directory (`dir`, `loop`) or device (`block`).
         server, port, socket, export: of an `nbd` or `nfs` server.
+        pool, conf, user: of a Ceph cluster (`rbd`); without the last two, Ceph's own defaults.
         owner: the instance's id: tells the volumes of instances apart that share a place.
     """
 
@@ -69,6 +70,9 @@ class StorageOptions:
     port: int = 0
     socket: str = ""
     export: str = ""
+    pool: str = ""
+    conf: str = ""
+    user: str = ""
 
 
 Undo = Callable[[Mapping[str, str]], str]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Workplace
+from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Workplace, attempt
 from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages.ceph import CephGuard
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import RESERVE_BYTES
 from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.rbd import RbdStorage
 from pvebench.fields import FilePath, Slug, Strict
+from pvebench.model.guard import Guard
 from pvebench.model.units import show_bytes
 
 if TYPE_CHECKING:
@@ -24,16 +28,22 @@ else:
     KindName = Literal[tuple(KINDS)]  # one list of them, in the registry
 
 
+_CEPH_NAME: Final = r"^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"
+"""What is no option of `rbd` and does not end a pool's name in POOL/IMAGE."""
+
+
 class StorageSettings(Strict):
     """One storage of the lab. Which keys a kind wants is in `drivers.storages.KINDS`.
 
     Attributes:
         kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
             directory; `block`: a whole device, destroyed; `nbd`, `nfs`: a server that QEMU
-            itself speaks to.
+            itself speaks to; `rbd`: a pool of a Ceph cluster, likewise.
         path: the directory or the device.
         server, port: of the server; `socket`: its UNIX socket instead.
         export: the NBD export, or the directory on the NFS server.
+        pool: of the Ceph cluster; `conf`: its configuration file, `user` without `client.`:
+            /etc/ceph/ceph.conf and admin, unless named.
         link_bits_per_second: what the network to the server carries. A `dir` or `block` that is a
             server's (CIFS, NFS mounted here, iSCSI) names server and port for round trips.
     """
@@ -44,6 +54,9 @@ class StorageSettings(Strict):
     port: int = Field(default=0, ge=0, le=65535)
     socket: FilePath | None = None
     export: StrictStr = ""
+    pool: StrictStr = Field(default="", pattern=_CEPH_NAME)
+    conf: FilePath | None = None
+    user: StrictStr = Field(default="", pattern=_CEPH_NAME)
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
 
     @model_validator(mode="after")
@@ -106,7 +119,16 @@ def _options(name: str, entry: StorageSettings, owner: str) -> StorageOptions:
         path=str(entry.path.absolute()) if entry.path else "",
         socket=str(entry.socket.absolute()) if entry.socket else "",
         export=entry.export,
+        pool=entry.pool,
+        conf=str(entry.conf.absolute()) if entry.conf else "",
+        user=entry.user,
     )
+
+
+def guards_of(storages: Mapping[str, Storage]) -> list[Guard]:
+    """Return what looks after the storages that work by themselves: a Ceph cluster."""
+    asked = {name: one.status for name, one in storages.items() if isinstance(one, RbdStorage)}
+    return [CephGuard(asked)] if asked else []
 
 
 def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
@@ -132,6 +154,14 @@ def check_networks(settings: LocalSettings) -> Iterator[Finding]:
             yield f"network {name}", False, f"{where} does not answer: there is no round trip"
         else:
             yield f"network {name}", True, f"{where} answers within {seconds * 1e3:.3f} ms"
+
+
+def check_storages(settings: LocalSettings) -> Iterator[Finding]:
+    """Yield what is found of each storage that can be looked at beforehand."""
+    for name, entry in settings.storages_in_force().items():
+        look = KINDS[entry.kind].look
+        if look is not None:
+            yield attempt(f"storage {name}", partial(look, _options(name, entry, owner="")))
 
 
 def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[Finding]:

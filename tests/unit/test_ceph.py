@@ -1,0 +1,142 @@
+"""What a Ceph cluster does beside our runs, and its images as a storage.
+
+Witness: `golden/ceph`, real answers of `ceph status`. What needs a cluster is in `tests/e2e/ceph`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvebench.config import load_settings
+from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages.ceph import CephGuard, trouble
+from pvebench.drivers.storages.contract import MARK
+from pvebench.errors import ConfigError, VolumeError
+from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache
+from pvebench.model.guard import Hold, HoldKind
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case
+from support.packs import tool_workload
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "ceph"
+READ = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
+
+
+def status(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def case(storage: str = "ceph") -> Case:
+    disk = Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE)
+    machine = Machine(memory_bytes=MIB, cpus=1)
+    scenario = Scenario(
+        node="lab", storage=storage, disk=disk, machine=machine, volume_bytes=16 * MIB
+    )
+    return Case(scenario=scenario, workload=READ)
+
+
+@pytest.mark.parametrize("name", ["healthy", "deep-scrub"])
+def test_a_healthy_cluster_holds_nothing_and_a_scrub_neither(name: str) -> None:
+    assert trouble(status(name)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "passes"),
+    [
+        ("osd-down", "Ceph is not whole: 1 osds down", False),
+        (
+            "degraded",
+            "Ceph is not whole: 11 of 17 placement groups are degraded, undersized",
+            False,
+        ),
+        (
+            "recovering",
+            "Ceph moves data: 10 of 17 placement groups are activating, peering, recovering, "
+            "recovery_wait",
+            True,
+        ),
+        (
+            "slow-heartbeats",
+            "Ceph has slow OSDs: Slow OSD heartbeats on back (longest 5407.733ms); "
+            "Slow OSD heartbeats on front (longest 5404.242ms)",
+            True,
+        ),
+    ],
+)
+def test_recovery_slow_osds_and_missing_copies_are_told(
+    name: str, text: str, *, passes: bool
+) -> None:
+    found = trouble(status(name))
+    assert found is not None
+    assert (found.text, found.passes) == (text, passes)
+
+
+def test_slow_operations_are_told_in_cephs_words() -> None:
+    """Name and shape of the check: doc/rados/operations/health-checks of Ceph, and the others."""
+    message = "3 slow ops, oldest one blocked for 36 sec, osd.1 has slow ops"
+    told = {"SLOW_OPS": {"severity": "HEALTH_WARN", "summary": {"message": message, "count": 3}}}
+    found = trouble({**status("healthy"), "health": {"status": "HEALTH_WARN", "checks": told}})
+    assert found is not None
+    assert found.text == f"Ceph has slow OSDs: {message}"
+
+
+@pytest.mark.parametrize("odd", [{}, {"health": None, "pgmap": []}, {"pgmap": {}}])
+def test_what_is_missing_in_an_answer_holds_nothing(odd: Mapping[str, Any]) -> None:
+    assert trouble(odd) is None
+
+
+def test_what_passes_is_waited_for_and_what_does_not_is_skipped() -> None:
+    told = status("recovering")
+    guard = CephGuard({"ceph": lambda: told})
+    hold = guard.enter(case())
+    assert hold is not None
+    assert (hold.kind, hold.skip) == (HoldKind.BUSY, False)
+    assert guard.leave(case()) == hold.reason
+    told = status("degraded")
+    skipped = guard.enter(case())
+    assert isinstance(skipped, Hold)
+    assert skipped.skip
+
+
+def test_only_the_clusters_own_storages_wait_for_it() -> None:
+    guard = CephGuard({"ceph": lambda: status("recovering")})
+    assert guard.enter(case("local")) is None
+    assert guard.leave(case("local")) == ""
+
+
+def test_a_cluster_that_cannot_be_asked_holds_nothing_the_run_itself_says_why() -> None:
+    def silent() -> Mapping[str, Any]:
+        raise VolumeError("no answer")
+
+    guard = CephGuard({"ceph": silent})
+    assert guard.enter(case()) is None
+    assert guard.leave(case()) == ""
+
+
+def test_librbds_cache_is_emptied_by_plugging_in_anew() -> None:
+    holds = KINDS["rbd"].holds
+    assert (holds.network, holds.host_cache) == (True, HostCache.REOPENED)
+    assert holds.formats == {Format.RAW}
+
+
+@pytest.mark.parametrize("pool", ["-p", "a/b", "a@b", "", "a b"])
+def test_a_pools_name_that_rbd_would_read_otherwise_is_refused(tmp_path: Path, pool: str) -> None:
+    path = tmp_path / "pvebench.yaml"
+    path.write_text(f"storages:\n  c: {{kind: rbd, pool: '{pool}'}}\n", "utf-8")
+    with pytest.raises(ConfigError):
+        load_settings(path)
+
+
+def test_undo_removes_no_image_without_our_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something was run"))
+    entry = {"pool": "p", "conf": "", "user": "", "owner": "0123456789abcdef"}
+    for name in ("vm-100-disk-0", f"{MARK}fedcba9876543210-x", f"{MARK}0123456789abcdefg-x"):
+        with pytest.raises(VolumeError, match="left alone"):
+            KINDS["rbd"].undo["rbd"]({**entry, "name": name})
