@@ -20,8 +20,8 @@
     │   ├── GuestSilent                  the agent does not answer in time (retryable)
     │   │   └── ToolStuck                it answers, but a tool in it does not end
     │   ├── VolumeError                  a volume could not be made, read or removed
-    │   ├── ServerGone                   the Proxmox API cannot be reached (retryable)
-    │   ├── ServerUntrusted              its certificate is not the expected one
+    │   ├── ServerGone                   the Proxmox API, or ssh, is away (retryable)
+    │   ├── ServerUntrusted              its certificate or host key is another one
     │   ├── AccessDenied                 the token is refused, or lacks a right
     │   ├── Busy                         a backup, migration … holds the VM (retryable)
     │   └── NotOurs                      pvebench did not make it and does not touch it
@@ -226,13 +226,13 @@ class VolumeError(DriverError):
 
 
 class ServerGone(DriverError):
-    """The Proxmox API cannot be reached, or its node or cluster is not working."""
+    """The Proxmox API or a machine cannot be reached, or its node or cluster does not work."""
 
     retryable = True
 
 
 class ServerUntrusted(DriverError):
-    """The server's certificate is not the one that the settings ask for; nothing was sent."""
+    """The server has not the certificate or host key that it should have; nothing was sent."""
 
 
 class AccessDenied(DriverError):

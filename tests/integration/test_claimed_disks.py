@@ -20,6 +20,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.drivers.host.tuning import check_own
 from pvebench.drivers.storages.block import DeviceStorage
 from pvebench.drivers.storages.claim import BLOCK_BYTES, DEVICE_MARK, HEAD_BYTES, TAIL_BYTES, claim
@@ -345,7 +346,9 @@ def test_the_host_looks_again_before_each_run_on_a_disk_that_it_has(
     with storage(claimed, tmp_path) as used:
         store = Store(tmp_path / "host.db", simulated=False)
         host = HostDisk(
-            node="lab", storages={"disk": used}, runtime=tmp_path / "run", journal=store.journal
+            node="lab",
+            storages={"disk": used},
+            machine=ThisMachine(tmp_path / "run", store.journal),
         )
         volume, _ = host.volume(ROW)
         host.attach(volume, ROW.disk)

@@ -17,6 +17,7 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.drivers.host.tuning import KIND, KNOBS, undo_setting
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages import KINDS
@@ -59,8 +60,7 @@ class Host:
         self.disk = HostDisk(
             node="lab",
             storages={"disk": storage},
-            runtime=folder / "run",
-            journal=self.store.journal,
+            machine=ThisMachine(folder / "run", self.store.journal),
         )
         probe = ProcProbe(lambda: None, lambda: self.disk.volume_path)
         site = Site(node="lab", hypervisor=self.disk, probe=probe, clock=SystemClock())
@@ -195,7 +195,7 @@ def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
     wanted = tuned(read_ahead=other_size(device), scheduler=another(device))
     host.disk.attach(volume, wanted.disk)
     assert in_force(device) != before
-    host.disk._tuner._changed.clear()  # as if the process had died here
+    host.disk._machine._tuner._changed.clear()  # as if the process had died here
     lines = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
     assert f"set read_ahead of {device} back to {before['read_ahead']}" in lines
     assert in_force(device) == before
@@ -221,7 +221,7 @@ def test_settings_of_a_device_that_is_not_ours_are_left_alone(host: Host, device
     with pytest.raises(
         Exception, match="does not carry pvebench's mark; it is left alone, and so are its settings"
     ):
-        host.disk._tuner.apply(device, tuned(read_ahead=other_size(device)).disk)
+        host.disk._machine._tuner.apply(device, tuned(read_ahead=other_size(device)).disk)
     assert in_force(device) == before
     assert host.store.journal.pending() == []
 
@@ -235,8 +235,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
     host = HostDisk(
         node="lab",
         storages=storages,
-        runtime=own_lab.directory / "run",
-        journal=own_lab.store.journal,
+        machine=ThisMachine(own_lab.directory / "run", own_lab.store.journal),
     )
     both = Beside(own_lab.qemu, host)
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)

@@ -12,6 +12,7 @@ from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.guest import GuestImage
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus
@@ -40,8 +41,7 @@ class Bench:
         host = HostDisk(
             node="lab",
             storages=lab.storages,
-            runtime=lab.directory / "run",
-            journal=lab.store.journal,
+            machine=ThisMachine(lab.directory / "run", lab.store.journal),
         )
         both = Beside(lab.qemu, host)
         probe = ProcProbe(

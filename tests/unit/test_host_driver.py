@@ -12,8 +12,9 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
 from pvebench.drivers.host.beside import Beside
-from pvebench.drivers.host.host_disk import HostDisk, HostTools, undo_scratch
+from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.host.this_machine import HostTools, ThisMachine, undo_scratch
 from pvebench.drivers.simulated.world import World
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.drivers.storages.contract import StorageOptions
@@ -53,7 +54,9 @@ def host(tmp_path: Path, store: Store) -> HostDisk:
     options = StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)
     return HostDisk(
-        node="lab", storages={"local": storage}, runtime=tmp_path / "run", journal=store.journal
+        node="lab",
+        storages={"local": storage},
+        machine=ThisMachine(tmp_path / "run", store.journal),
     )
 
 

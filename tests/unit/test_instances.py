@@ -8,8 +8,8 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
-from pvebench.drivers.host.host_disk import KIND as SCRATCH
-from pvebench.drivers.host.host_disk import undo_scratch
+from pvebench.drivers.host.this_machine import KIND as SCRATCH
+from pvebench.drivers.host.this_machine import undo_scratch
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.instance import instance_id

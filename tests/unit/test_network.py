@@ -15,6 +15,7 @@ from pvebench.config import Settings, load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.host.this_machine import ThisMachine
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.network import ServerLink
@@ -63,7 +64,7 @@ def measured(tmp_path: Path, link: ServerLink) -> Run:
     options = StorageOptions(name="cifs", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)
     host = HostDisk(
-        node="lab", storages={"cifs": storage}, runtime=tmp_path / "run", journal=store.journal
+        node="lab", storages={"cifs": storage}, machine=ThisMachine(tmp_path / "run", store.journal)
     )
     site = Site(
         node="lab",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.host_disk import HostTools
+from pvebench.drivers.host.this_machine import HostTools
 from pvebench.drivers.simulated.reality import Fault
 from pvebench.drivers.simulated.simulated_guest import SimulatedGuest
 from pvebench.errors import GuestSilent, Interrupted, ToolStuck

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.host_disk import HostDisk, remove_scratch
+from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_machine import ThisMachine, remove_scratch
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.loop import LoopStorage
@@ -114,7 +115,9 @@ def test_a_volume_that_became_something_else_is_not_used(
 ) -> None:
     become, said = BECOMES[what]
     host = HostDisk(
-        node="lab", storages={"local": storage}, runtime=tmp_path / "run", journal=store.journal
+        node="lab",
+        storages={"local": storage},
+        machine=ThisMachine(tmp_path / "run", store.journal),
     )
     volume, _ = host.volume(ROW)
     host.attach(volume, ROW.disk)

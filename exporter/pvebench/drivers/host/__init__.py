@@ -1,15 +1,51 @@
-"""This machine itself: its counters, its devices, and tools that run on it without a VM."""
+"""A machine itself, this one or one reached by ssh: counters, devices, tools without a VM."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
+
+from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver
+from pvebench.drivers.host.ssh_settings import SshSettings
 from pvebench.drivers.storages.settings import LocalSettings, local_storages
 from pvebench.model.rules import Rows
 
+_BY_SSH: Final = frozenset({"dir"})
+_NOT_FIOS: Final = frozenset(":;#\n")
+"""In a job's filename the first parts files, the others end it."""
+
+
+class HostSettings(LocalSettings):
+    """What the driver of the host's own rows is told.
+
+    Attributes:
+        ssh: another machine whose own rows are measured; None: this one. `storages` are that
+            machine's then, and `node` is its name.
+    """
+
+    ssh: SshSettings | None = None
+
+    @model_validator(mode="after")
+    def _another_machines(self) -> Self:
+        if self.ssh is None:
+            return self
+        if "node" not in self.model_fields_set:
+            raise ValueError("ssh: give `node` too, the name of that machine in all results")
+        if not self.storages:
+            raise ValueError("ssh: give `storages` too: what of that machine is measured")
+        for name, entry in self.storages.items():
+            if entry.kind not in _BY_SSH:
+                raise ValueError(f"storage {name}: kind {entry.kind} cannot be had by ssh")
+            if entry.path is None or not entry.path.is_absolute():
+                raise ValueError(f"storage {name}: a path on another machine begins with /")
+            if set(str(entry.path)) & _NOT_FIOS:
+                raise ValueError(f"storage {name}: fio takes no path with : ; # or a line break")
+        return self
+
+
 DRIVER: Final = Driver(
-    settings=LocalSettings,
+    settings=HostSettings,
     engine="pvebench.drivers.host.this_host",
     storages=local_storages,
     rows=Rows.HOST,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.drivers.host.host_disk import HostDisk, tool_version
+from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.this_machine import tool_version
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Guest, Hypervisor, TellsStatistics

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
@@ -48,26 +49,37 @@ class ProcProbe:
 
     def snapshot(self) -> HostSnapshot:
         """Return the counters now; what cannot be read is absent."""
-        total, cpus, switches = _host_cpu(self._root)
-        seconds = {"total": total}
-        counts: dict[str, int] = {}
-        pid = self._pid()
-        if pid is not None:
-            seconds |= qemu_cpu(self._root, pid)
-            counts |= _process_bytes(self._root, pid)
         volume = self._volume()
-        if volume is not None:
-            counts |= _device_bytes(self._root, volume)
-        return HostSnapshot(
-            monotonic=time.monotonic(),
-            cpu_seconds=seconds,
-            bytes=counts,
-            cpus=cpus,
-            context_switches=switches,
-        )
+        try:
+            device = device_number(volume) if volume is not None else None
+        except OSError:
+            device = None  # it is gone
+        return read_snapshot(self._root, pid=self._pid(), device=device, at=time.monotonic())
 
 
-def _host_cpu(root: Path) -> tuple[float, int, int]:
+def read_snapshot(
+    root: Traversable, *, pid: int | None, device: int | None, at: float
+) -> HostSnapshot:
+    """Return what /proc and /sys below `root` tell; what is not there is absent.
+
+    Args:
+        pid: QEMU's process. device: number of the block device below the test volume.
+        at: when they were read, in seconds.
+    """
+    total, cpus, switches = _host_cpu(root)
+    seconds = {"total": total}
+    counts: dict[str, int] = {}
+    if pid is not None:
+        seconds |= qemu_cpu(root, pid)
+        counts |= _process_bytes(root, pid)
+    if device is not None:
+        counts |= _device_bytes(root, device)
+    return HostSnapshot(
+        monotonic=at, cpu_seconds=seconds, bytes=counts, cpus=cpus, context_switches=switches
+    )
+
+
+def _host_cpu(root: Traversable) -> tuple[float, int, int]:
     busy, cpus, switches = 0.0, 0, 0
     for line in (root / "proc/stat").read_text("ascii").splitlines():
         name, *values = line.split()
@@ -82,7 +94,7 @@ def _host_cpu(root: Path) -> tuple[float, int, int]:
     return busy, cpus, switches
 
 
-def qemu_cpu(root: Path, pid: int) -> dict[str, float]:
+def qemu_cpu(root: Traversable, pid: int) -> dict[str, float]:
     """Return CPU seconds of a QEMU process: `qemu`, and of it `vcpu`, `iothread`, `other`.
 
     Threads are told apart by the names that QEMU gives them with `debug-threads=on`. The
@@ -101,7 +113,7 @@ def qemu_cpu(root: Path, pid: int) -> dict[str, float]:
     return used | _vcpu_wait(process)
 
 
-def _vcpu_wait(process: Path) -> dict[str, float]:
+def _vcpu_wait(process: Traversable) -> dict[str, float]:
     """Return how long the vcpu threads waited for a CPU, if the kernel counts that."""
     try:
         waits = [
@@ -114,21 +126,21 @@ def _vcpu_wait(process: Path) -> dict[str, float]:
     return {"vcpu_wait": sum(waits) / _NANOSECONDS}
 
 
-def _tasks(process: Path) -> list[Path]:
-    return sorted((process / "task").iterdir())
+def _tasks(process: Traversable) -> list[Traversable]:
+    return sorted((process / "task").iterdir(), key=lambda task: task.name)
 
 
-def _name(task: Path) -> str:
-    return (task / "comm").read_text("utf-8", "replace").strip()
+def _name(task: Traversable) -> str:
+    return (task / "comm").read_bytes().decode("utf-8", "replace").strip()
 
 
-def _stat_seconds(path: Path) -> float:
+def _stat_seconds(path: Traversable) -> float:
     # The name is in parentheses and may hold spaces; utime and stime are fields 14 and 15.
-    fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+    fields = path.read_bytes().decode("utf-8", "replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _process_bytes(root: Path, pid: int) -> dict[str, int]:
+def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
     try:
         text = (root / "proc" / str(pid) / "io").read_text("ascii")
     except OSError:
@@ -137,36 +149,38 @@ def _process_bytes(root: Path, pid: int) -> dict[str, int]:
     return {"process_read": int(values["read_bytes"]), "process_write": int(values["write_bytes"])}
 
 
-def _device_bytes(root: Path, volume: Path) -> dict[str, int]:
+def _device_bytes(root: Traversable, device: int) -> dict[str, int]:
     try:
-        fields = _device_stat(root, volume)
+        found = device_counters(root, device)
     except OSError:
         return {}  # an overlay, ZFS or network file system has no block device of its own
-    return {"device_read": fields[2] * _SECTOR, "device_write": fields[6] * _SECTOR}
+    return {"device_read": found.read_bytes, "device_write": found.write_bytes}
 
 
-def _device_stat(root: Path, path: Path) -> list[int]:
-    """Return /sys/dev/block/*/stat of a block device, or of the one below a file or directory."""
+def device_number(path: Path) -> int:
+    """Return the number of a block device, or of the one below a file or directory."""
     found = path.stat()
-    device = found.st_rdev if path.is_block_device() else found.st_dev
-    name = f"{os.major(device)}:{os.minor(device)}"
-    return [int(field) for field in (root / "sys/dev/block" / name / "stat").read_text().split()]
+    return found.st_rdev if path.is_block_device() else found.st_dev
 
 
-def device_counters(path: Path, root: Path = Path("/")) -> BlockCounters:
-    """Return the counters of the block device `path` is, or lies on.
+def no_device(path: str | Path) -> SwitchFailed:
+    """Return the complaint that a volume lies on no block device, as below ZFS or NFS."""
+    return SwitchFailed(
+        f"the host cannot measure on {path}: it lies on no block device of its own",
+        cause="an overlay, ZFS or network file system",
+        next_step="use a storage on a block device for the host's rows",
+    )
+
+
+def device_counters(root: Traversable, device: int) -> BlockCounters:
+    """Return the counters of a block device since the machine was started.
 
     Raises:
-        SwitchFailed: there is no such device, as below ZFS or a network file system.
+        OSError: there is no such device.
     """
-    try:
-        fields = _device_stat(root, path)
-    except OSError as error:
-        raise SwitchFailed(
-            f"the host cannot measure on {path}: it lies on no block device of its own",
-            cause="an overlay, ZFS or network file system",
-            next_step="use a storage on a block device for the host's rows",
-        ) from error
+    name = f"{os.major(device)}:{os.minor(device)}"
+    text = (root / "sys/dev/block" / name / "stat").read_text("ascii")
+    fields = [int(field) for field in text.split()]
     flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
     return BlockCounters(
         read_operations=fields[0],
@@ -177,33 +191,33 @@ def device_counters(path: Path, root: Path = Path("/")) -> BlockCounters:
     )
 
 
-def host_facts() -> dict[str, str]:
+def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
     """Return kernel, CPU model, microcode, governor and distribution of the running host."""
-    cpu = _first_cpu()
+    cpu = _first_cpu(root)
     found = {
-        "kernel": os.uname().release,
+        "kernel": _read(root / "proc/sys/kernel/osrelease"),
         "cpu_model": cpu.get("model name", ""),
         "microcode": cpu.get("microcode", ""),
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "host_os": _os_name(),
-        "cpus": str(os.cpu_count() or ""),
+        "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "host_os": _os_name(root),
+        "cpus": str(_host_cpu(root)[1] or ""),
     }
     return {key: value for key, value in found.items() if value}
 
 
-def _read(path: str) -> str:
+def _read(path: Traversable) -> str:
     try:
-        return Path(path).read_text("utf-8").strip()
+        return path.read_text("utf-8").strip()
     except OSError:
         return ""
 
 
-def _first_cpu() -> dict[str, str]:
-    block = _read("/proc/cpuinfo").partition("\n\n")[0]
+def _first_cpu(root: Traversable) -> dict[str, str]:
+    block = _read(root / "proc/cpuinfo").partition("\n\n")[0]
     pairs = (line.partition(":") for line in block.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _os_name() -> str:
-    pairs = (line.partition("=") for line in _read("/etc/os-release").splitlines())
+def _os_name(root: Traversable) -> str:
+    pairs = (line.partition("=") for line in _read(root / "etc/os-release").splitlines())
     return {key: value.strip('"') for key, _, value in pairs}.get("PRETTY_NAME", "")

@@ -1,4 +1,4 @@
-"""This machine put together as a site: the host's own rows, without a VM."""
+"""A machine put together as a site: the host's own rows, without a VM."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pvebench.drivers.driver import Engine, Finding, Workplace
-from pvebench.drivers.host.host_disk import UNDO, HostDisk
+from pvebench.drivers.host import HostSettings, remote_host
+from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.host.this_machine import UNDO, ThisMachine
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.instance import instance_id
@@ -29,9 +31,11 @@ _SBIN: Final = "/usr/sbin:/sbin"
 
 
 class HostEngine(Engine):
-    """`drivers.driver.Engine` of this machine."""
+    """`drivers.driver.Engine` of this machine, or of one reached by ssh."""
 
-    def sites(self, settings: LocalSettings, place: Workplace) -> list[Site]:
+    def sites(self, settings: HostSettings, place: Workplace) -> list[Site]:
+        if settings.ssh is not None:
+            return [remote_host.site(settings, settings.ssh, place)]
         host = host_of(settings, place, make_storages(settings, place))
         return [
             Site(
@@ -43,11 +47,14 @@ class HostEngine(Engine):
             )
         ]
 
-    def undo(self, settings: LocalSettings, journal: Journal) -> list[str]:
+    def undo(self, settings: HostSettings, journal: Journal) -> list[str]:
         """Undo what the lab left as well: both work with the same storages."""
-        return undo_pending(journal, UNDO, instance=instance_id(settings.state))
+        undo = UNDO | remote_host.undo(settings.ssh)
+        return undo_pending(journal, undo, instance=instance_id(settings.state))
 
-    def check(self, settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+        if settings.ssh is not None:
+            return remote_host.check(settings, settings.ssh, cases)
         return check_host(settings, cases)
 
 
@@ -67,7 +74,7 @@ def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Findi
 def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Storage]) -> HostDisk:
     """Return this machine as a place to measure on `storages`."""
     return HostDisk(
-        node=settings.node, storages=storages, runtime=place.runtime, journal=place.journal
+        node=settings.node, storages=storages, machine=ThisMachine(place.runtime, place.journal)
     )
 
 

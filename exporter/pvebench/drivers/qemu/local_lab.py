@@ -18,9 +18,9 @@ from pvebench.drivers.driver import (
     volume_bytes,
 )
 from pvebench.drivers.host.beside import Beside
-from pvebench.drivers.host.host_disk import UNDO
 from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.host.this_host import check_host, host_of
+from pvebench.drivers.host.this_machine import UNDO
 from pvebench.drivers.qemu import LabSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,

@@ -101,11 +101,18 @@ def local_storages(settings: LocalSettings, node: str | None) -> dict[str, Measu
 
 def make_storages(settings: LocalSettings, place: Workplace) -> dict[str, Storage]:
     """Return the storages, ready to make volumes; nothing is made yet."""
+    return {
+        name: KINDS[options.kind].make(options, place.journal)
+        for name, options in storage_options(settings).items()
+    }
+
+
+def storage_options(settings: LocalSettings) -> dict[str, StorageOptions]:
+    """Return what makes each storage."""
     # Two instances may share a directory; their volumes must not share a name.
     owner = instance_id(settings.state)
     return {
-        name: KINDS[entry.kind].make(_options(name, entry, owner), place.journal)
-        for name, entry in settings.storages_in_force().items()
+        name: _options(name, entry, owner) for name, entry in settings.storages_in_force().items()
     }
 
 

@@ -1,0 +1,145 @@
+"""A machine that is reached by ssh put together as a site: its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pvebench.drivers.driver import Finding, Workplace, attempt, volume_bytes
+from pvebench.drivers.host import HostSettings
+from pvebench.drivers.host.host_disk import HostDisk
+from pvebench.drivers.host.remote_machine import KIND, RemoteMachine, Rows, undo_left
+from pvebench.drivers.host.remote_storages import RemoteDirectory
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.storages.contract import Undo
+from pvebench.drivers.storages.directory import RESERVE_BYTES
+from pvebench.drivers.storages.instance import instance_id
+from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.storages.settings import networks_of, storage_options
+from pvebench.errors import ToolsMissing, VolumeError
+from pvebench.guest.recipe import PROGRAMS
+from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import Site
+from pvebench.model.units import show_bytes
+from pvebench.model.workload import Case
+from pvebench.workloads import ROOMS
+
+_POLL_SECONDS: Final = 0.3
+"""Each question is a process on the machine that is measured."""
+_SBIN: Final = "/usr/sbin:/sbin"
+"""Not on everybody's PATH, but jobs look there too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteProbe:
+    """`model.ports.HostProbe` of that machine."""
+
+    host: HostDisk
+    machine: RemoteMachine
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the counters now; what cannot be read is absent."""
+        return self.machine.snapshot(str(self.host.volume_path or ""))
+
+
+def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
+    """Return the machine as a place to measure; nothing is sent yet."""
+    rows = Rows(SshConnection(ssh))
+    machine = RemoteMachine(rows, owner=instance_id(settings.state), journal=place.journal)
+    storages = {
+        name: RemoteDirectory(options, place.journal, rows)
+        for name, options in storage_options(settings).items()
+    }
+    host = HostDisk(node=settings.node, storages=storages, machine=machine)
+    return Site(
+        node=settings.node,
+        hypervisor=host,
+        probe=RemoteProbe(host, machine),
+        clock=place.clock,
+        poll_seconds=_POLL_SECONDS,
+        networks={
+            # A round trip would have to go from that machine: only what is declared is known.
+            name: ServerLink(link_bits_per_second=link.link_bits_per_second)
+            for name, link in networks_of(settings).items()
+            if link.link_bits_per_second
+        },
+    )
+
+
+def undo(ssh: SshSettings | None) -> dict[str, Undo]:
+    """Return what undoes the journal entries about another machine."""
+
+    def at_once(details: Mapping[str, str]) -> str:
+        if ssh is None:
+            raise VolumeError(
+                f"{details['path']} is on {details['where']}, and the settings tell of no `ssh`",
+                next_step="start once with settings that do, or remove it there by hand",
+            )
+        connection = SshConnection(ssh)
+        try:
+            return undo_left(Rows(connection), details)
+        finally:
+            connection.close()
+
+    return {KIND: at_once}
+
+
+def check(settings: HostSettings, ssh: SshSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yield what the machine offers. Changes nothing."""
+    connection = SshConnection(ssh)
+    try:
+        reached = attempt("ssh", partial(_who, connection))
+        yield reached
+        if reached[1]:
+            yield from _found(settings, Rows(connection), cases)
+    finally:
+        connection.close()
+
+
+def _who(connection: SshConnection) -> str:
+    said = connection.ask(["uname", "-srm"]).stdout.decode("utf-8", "replace").strip()
+    return f"{connection.settings.where}: {said[:200]}"
+
+
+def _found(settings: HostSettings, rows: Rows, cases: Sequence[Case]) -> Iterator[Finding]:
+    wanted = {ROOMS[case.workload.tool].program for case in cases} - {""}
+    for name in sorted(wanted | {"fio", "setsid"}):
+        yield attempt(name, partial(_program, rows, name))
+    yield "fincore", True, _fincore(rows)
+    needs = volume_bytes(cases)
+    for name, entry in settings.storages.items():
+        need = needs.get(name, 0) + RESERVE_BYTES
+        yield attempt(f"storage {name}", partial(_room, rows, str(entry.path), need))
+
+
+def _program(rows: Rows, name: str) -> str:
+    script = f'PATH=$PATH:{_SBIN}; command -v "$1" && {{ "$1" --version 2>&1 | head -n 1; }}'
+    done = rows.ssh.ask(["sh", "-c", script, "sh", name])
+    if done.exit_code:
+        package = PROGRAMS.get(name, name)
+        raise ToolsMissing(f"not installed on {rows.where}: apt-get install {package}")
+    return " ".join(done.stdout.decode("utf-8", "replace").split())[:200]
+
+
+def _fincore(rows: Rows) -> str:
+    if rows.ssh.ask(["sh", "-c", "command -v fincore"]).exit_code:
+        return "not there: that the page cache is empty cannot be seen (package util-linux-extra)"
+    return "shows that the page cache of the volume is empty before each run"
+
+
+def _room(rows: Rows, path: str, need: int) -> str:
+    script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
+    done = rows.ssh.ask(["sh", "-c", script, "sh", path])
+    free = done.stdout.strip()
+    if done.exit_code or not free.isdigit():
+        raise VolumeError(
+            f"{path} on {rows.where} is no directory that this user can write",
+            next_step=f"there: install -d -o {rows.ssh.settings.user} -m 700 {path}",
+        )
+    text = f"{show_bytes(int(free))} free in {path}, {show_bytes(need)} needed"
+    if int(free) < need:
+        raise VolumeError(text)
+    return text

@@ -1,0 +1,179 @@
+"""A machine reached by ssh may answer anything: it is understood or refused by one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pvebench.config import Settings
+from pvebench.drivers.host.fetched import Fetched
+from pvebench.drivers.host.procfs import read_snapshot
+from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Rows
+from pvebench.drivers.host.remote_storages import RemoteDirectory
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.errors import PvebenchError
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Completed
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+
+SSH = SshSettings(host="pve1", key_file=Path("key"))
+HOSTILE = (
+    b"",
+    b"\n\n\n",
+    b"\0\0\0",
+    b"-1\n5\nabc",
+    b"9" * 5000,
+    b"1\n" + b"9" * 5000 + b"\n",
+    b"0\n99999999999999999999\nshort",
+    b"\xff\xfe\xfd" * 100,
+    b"running\nrunning",
+    b"block special file|ffffffffff|0|0|0",
+    b"block special file|ffffffff|ffffffff|1|1",
+    b"regular file|1|2|-5",
+    b"/proc/stat\0cpu  x y z\n",
+    b"/proc/stat\0cpu  1 2\n/proc/stat\0cpu0\n/proc/stat\0ctxt\n",
+    b"/sys/dev/block/0:0/stat\0 1 2 3\n",
+    b"no NUL at all\n",
+    b"1e309\n",
+    "٣".encode(),
+)
+
+
+class NoJournal:
+    """There is nothing to undo: nothing is ever made."""
+
+    def open(self, kind: str, details: Mapping[str, str]) -> int:
+        return 1
+
+    def close(self, number: int) -> None:
+        pass
+
+    def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
+        return []
+
+
+class Saying(SshConnection):
+    """Answers everything with the same bytes."""
+
+    def __init__(self, said: bytes, code: int = 0) -> None:
+        super().__init__(SSH)
+        self._done = Completed(code, said, said)
+
+    def run(self, argv: Any, *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        return self._done
+
+
+ROW = Scenario(
+    node="faraway",
+    storage="far",
+    disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
+    machine=Machine(memory_bytes=MIB, cpus=1),
+    volume_bytes=8 * MIB,
+)
+
+
+def _poll(ssh: SshConnection) -> None:
+    tools = RemoteTools(Rows(ssh), "/tmp/pvebench-test-x", NoJournal())
+    tools.poll(tools.start(["fio"]))
+
+
+def _machine(ssh: SshConnection) -> RemoteMachine:
+    return RemoteMachine(Rows(ssh), owner="me", journal=NoJournal())
+
+
+def _create(ssh: SshConnection) -> None:
+    options = StorageOptions(name="far", kind="dir", owner="me", path="/far")
+    storage = RemoteDirectory(options, NoJournal(), Rows(ssh))
+    storage.drop_caches(storage.create(ROW))
+
+
+QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
+    _poll,
+    _create,
+    lambda ssh: _machine(ssh).counters("/dev/sdz"),
+    lambda ssh: _machine(ssh).snapshot("/dev/sdz"),
+    lambda ssh: _machine(ssh).facts(),
+)
+
+
+@pytest.mark.parametrize("code", [0, 1, 96, 97, 127])
+@pytest.mark.parametrize("said", HOSTILE)
+def test_any_answer_is_understood_or_refused_by_one_error(said: bytes, code: int) -> None:
+    for question in QUESTIONS:
+        with suppress(PvebenchError):  # anything else is a fault
+            question(Saying(said, code))
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=150, deadline=None)
+def test_files_are_read_from_any_bytes(said: bytes) -> None:
+    found = Fetched.read(said)
+    assert sum(map(len, found.files.values())) <= len(said) + len(found.files)
+
+
+def test_files_are_told_as_grep_tells_them() -> None:
+    """The form is that of `grep -aHZ ''` (GNU grep's manual, --null): a NUL ends the name."""
+    said = b"/proc/stat\0cpu  10 0 20 70 0 0 0 0 0 0\n/proc/stat\0cpu0 1\n/proc/stat\0ctxt 7\n"
+    found = Fetched.read(said)
+    assert (found / "proc/stat").read_text("ascii").startswith("cpu  10 0 20 70")
+    assert [entry.name for entry in (found / "proc").iterdir()] == ["stat"]
+    shot = read_snapshot(found, pid=None, device=None, at=1.0)
+    assert (shot.cpu_seconds["total"], shot.cpus, shot.context_switches) == (0.3, 1, 7)
+    with pytest.raises(FileNotFoundError):
+        (found / "proc/other").read_bytes()
+
+
+FAULTS = {
+    "a user in the host": ({"host": "root@pve1"}, "no name or address alone"),
+    "a port in the host": ({"host": "pve1:22"}, "no name or address alone"),
+    "an option as host": ({"host": "-oProxyCommand=x"}, "no name or address alone"),
+    "an odd user": ({"user": "a b"}, "no name of a user"),
+    "a fingerprint of another kind": ({"fingerprint": "MD5:aa"}, "ssh-keygen -lf"),
+    "two ways to know it": (
+        {"fingerprint": f"SHA256:{'A' * 43}", "known_hosts": "known_hosts"},
+        "either known_hosts or fingerprint",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_cannot_be_meant_is_refused(fault: str) -> None:
+    changes, said = FAULTS[fault]
+    with pytest.raises(ValidationError, match=said):
+        SshSettings.model_validate({"host": "pve1", "key_file": "key", **changes})
+
+
+OF_ANOTHER = {
+    "no name of it": ({"node": None}, "give `node` too"),
+    "nothing to measure": ({"storages": {}}, "give `storages` too"),
+    "a kind that needs this machine": (
+        {"storages": {"x": {"kind": "loop", "path": "/x"}}},
+        "kind loop cannot be had by ssh",
+    ),
+    "a path from here": ({"storages": {"x": {"path": "x"}}}, "begins with /"),
+    "a name that ends fio's line": ({"storages": {"x": {"path": "/a;b"}}}, "fio takes no path"),
+}
+
+
+@pytest.mark.parametrize("fault", OF_ANOTHER)
+def test_settings_of_another_machine_are_whole(fault: str) -> None:
+    changes, said = OF_ANOTHER[fault]
+    whole = {"node": "far", "ssh": SSH.model_dump(exclude_unset=True), "storages": {}, **changes}
+    with pytest.raises(ValidationError, match=said):
+        Settings.model_validate({key: value for key, value in whole.items() if value is not None})
+
+
+def test_the_node_stands_for_its_name() -> None:
+    assert (
+        SSH.model_copy(update={"host": "{node}.lan"}).of_node("pve2").where == "pvebench@pve2.lan"
+    )
