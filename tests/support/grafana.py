@@ -1,95 +1,131 @@
-"""What Grafana does with a dashboard file, as far as queries go: panels, variables, values."""
+"""Grafana's HTTP API, as far as dashboards are pushed: what its documentation says of each call.
+
+Docs: "HTTP API" of Grafana 12.4: dashboard.md (POST /api/dashboards/db with 412 version-mismatch
+and name-exists; GET and DELETE /api/dashboards/uid/:uid), folder.md, data_source.md,
+folder_dashboard_search.md. The stored dashboard keeps what was sent, `id` and `version` added.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from support.packs import ROOT
-from support.prometheus import Prometheus
-
-FILES = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
-BUILT_IN = {
-    "__interval": "1h",
-    "__rate_interval": "4m",
-    "__range": "30d",
-    # Long enough for one run of each case to have ended in it.
-    "__interval_ms": str(2 * 86_400_000),
-}
+TOKEN = "glsa_tokenOfTheTest_12345678"
 
 
-def dashboards() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text("utf-8")) for path in FILES]
+class StandInGrafana:
+    """The state of one; a test may look inside, and change it as somebody else would."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.sources = [
+            {"uid": "other", "name": "Logs", "type": "loki"},
+            {"uid": "prom1", "name": "Metrics", "type": "prometheus"},
+        ]
+        self.folders: dict[str, str] = {}
+        self.dashboards: dict[str, dict[str, Any]] = {}
+        self.meta: dict[str, dict[str, Any]] = {}
+        self.changes: list[str] = []
+        self.raw: tuple[int, bytes] | None = None
+        """An answer to everything, instead."""
+
+    def add(
+        self, dashboard: dict[str, Any], folder: str = "", *, provisioned: bool = False
+    ) -> None:
+        stored = {**dashboard, "id": len(self.dashboards) + 1, "version": 1}
+        self.dashboards[dashboard["uid"]] = stored
+        self.meta[dashboard["uid"]] = {"folderUid": folder, "provisioned": provisioned}
+
+    def answer(self, method: str, address: str, body: Any) -> tuple[int, Any]:  # noqa: C901, PLR0911 # a line a call
+        parts = urlsplit(address)
+        match [method, *map(unquote, parts.path.strip("/").split("/"))]:
+            case ["GET", "api", "datasources"]:
+                return 200, self.sources
+            case ["GET", "api", "folders", uid]:
+                if uid in self.folders:
+                    return 200, {"uid": uid, "title": self.folders[uid]}
+            case ["POST", "api", "folders"]:
+                self.changes.append(f"folder {body['uid']}")
+                self.folders[body["uid"]] = body["title"]
+                return 200, body
+            case ["GET", "api", "dashboards", "uid", uid]:
+                if uid in self.dashboards:
+                    return 200, {"dashboard": self.dashboards[uid], "meta": self.meta[uid]}
+            case ["POST", "api", "dashboards", "db"]:
+                return self._save(body)
+            case ["DELETE", "api", "dashboards", "uid", uid]:
+                self.changes.append(f"delete {uid}")
+                if self.dashboards.pop(uid, None):
+                    return 200, {"message": "deleted"}
+            case ["GET", "api", "search"]:
+                return 200, self._search(parse_qs(parts.query))
+        return 404, {"message": "not found"}
+
+    def _save(self, body: dict[str, Any]) -> tuple[int, Any]:
+        dashboard, folder = body["dashboard"], body["folderUid"]
+        uid = dashboard["uid"]
+        there = self.dashboards.get(uid)
+        if folder not in self.folders:
+            return 400, {"message": "folder not found"}
+        if there and not body["overwrite"]:
+            if "version" not in dashboard:
+                return 412, {"message": "uid exists", "status": "name-exists"}
+            if dashboard["version"] != there["version"]:
+                return 412, {"message": "somebody else", "status": "version-mismatch"}
+        version = there["version"] + 1 if there else 1
+        self.changes.append(f"save {uid}")
+        self.add(dashboard, folder)
+        self.dashboards[uid]["version"] = version
+        return 200, {"uid": uid, "version": version, "status": "success"}
+
+    def _search(self, asked: dict[str, list[str]]) -> list[dict[str, Any]]:
+        return [
+            {"uid": uid, "title": one["title"], "type": "dash-db"}
+            for uid, one in self.dashboards.items()
+            if asked["tag"][0] in one["tags"]
+            and asked["folderUIDs"][0] == self.meta[uid]["folderUid"]
+        ]
 
 
-def panels(dashboard: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return all panels, those in collapsed rows included."""
-    found: list[dict[str, Any]] = []
-    for panel in dashboard["panels"]:
-        found += [panel, *panel.get("panels", [])]
-    return found
+@contextmanager
+def standing_in() -> Iterator[StandInGrafana]:
+    grafana = StandInGrafana()
 
-
-def queries() -> list[tuple[str, str, str, str]]:
-    """Return (uid, panel, ref, expression) of every query."""
-    return [
-        (dashboard["uid"], panel["title"], target["refId"], target["expr"])
-        for dashboard in dashboards()
-        for panel in panels(dashboard)
-        for target in panel.get("targets", [])
-    ]
-
-
-def variables(dashboard: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = dashboard["templating"]["list"]
-    return found
-
-
-def chosen(server: Prometheus, dashboard: Mapping[str, Any], *, every: bool) -> dict[str, str]:
-    """Return each variable's value: All where it has that and `every` is set, else the default."""
-    values = dict(BUILT_IN)
-    for variable in variables(dashboard):
-        name = variable["name"]
-        if variable["type"] == "custom":
-            values[name] = variable["current"]["value"]
-        elif variable["type"] == "query":
-            if every and variable.get("includeAll"):
-                values[name] = variable["allValue"]
+    class Handler(BaseHTTPRequestHandler):
+        def _respond(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(size)) if size else None
+            if grafana.raw is not None:
+                code, text = grafana.raw
+            elif self.headers["Authorization"] != f"Bearer {TOKEN}":
+                code, text = 401, json.dumps({"message": "Invalid API key"}).encode()
             else:
-                values[name] = first_choice(server, variable, values)
-    return values
+                code, found = grafana.answer(self.command, self.path, body)
+                text = json.dumps(found).encode()
+            self.send_response(code)
+            if code in {301, 302, 307}:
+                self.send_header("Location", text.decode())
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
 
+        do_GET = do_POST = do_DELETE = _respond  # noqa: N815 # names that http.server looks for
 
-def first_choice(server: Prometheus, variable: Mapping[str, Any], values: Mapping[str, str]) -> str:
-    """Return what Grafana chooses when nobody has: the first of the sorted values."""
-    text = substitute(variable["query"]["query"], values)
-    if match := re.fullmatch(r"query_result\((.+)\)", text):
-        return _from_results(server, match[1], variable["regex"])
-    match = re.fullmatch(r"label_values\((.+), (\w+)\)", text)
-    assert match, text
-    found = {entry["metric"].get(match[2], "") for entry in server.query(match[1])} - {""}
-    assert found, text
-    descending = variable.get("sort") == 2
-    return max(found) if descending else min(found)
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # as the base calls it
+            pass
 
-
-def _from_results(server: Prometheus, expression: str, regex: str) -> str:
-    pattern = re.compile(regex.strip("/").replace("(?<", "(?P<"))
-    for entry in server.query(expression):
-        labels = dict(entry["metric"])
-        name = labels.pop("__name__", "")
-        inside = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        at, value = entry["value"]
-        match = pattern.search(f"{name}{{{inside}}} {value} {at * 1000:.0f}")
-        assert match, (regex, entry)
-        return match["value"]
-    raise AssertionError(f"nothing to choose from: {expression}")
-
-
-def substitute(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = re.sub(rf"\$\{{?{name}\b\}}?", value.replace("\\", "\\\\"), text)
-    assert "$" not in text, text
-    return text
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    grafana.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield grafana
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

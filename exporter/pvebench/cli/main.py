@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from importlib import import_module
@@ -20,12 +21,14 @@ COMMANDS: Final = (
     "check",
     "demo",
     "export",
+    "grafana",
     "guest",
     "import",
     "judge",
     "packs",
     "pause",
     "plan",
+    "print",
     "proxmox",
     "prune",
     "reparse",
@@ -59,7 +62,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        pythons_own = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
+        name = f"{cmd_name}_" if pythons_own else cmd_name
         found: click.Command = getattr(import_module(f"pvebench.cli.{name}"), name)
         return found
 

@@ -21,10 +21,9 @@ from pvebench.cli.options import PATH
 from pvebench.errors import ChainBroken, ConfigError, Problem
 from pvebench.files import read_secret
 from pvebench.metrics import catalog
+from pvebench.monitoring.dashboards import DATASOURCE
 
 POINT: Final = catalog.PAGE_TIMESTAMP.exposed
-DATASOURCE: Final = "pvebench-prometheus"
-"""Uid of Grafana's data source, as grafana/provisioning sets it."""
 PAUSE_SECONDS: Final = 1.0
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -1,0 +1,1 @@
+"""What a Prometheus and a Grafana get that are there already: jobs, rules, dashboards."""
