@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.groups import LEAST_MEMBERS, Group, groups_of
+from pvebench.analysis.groups import LEAST_MEMBERS, LEAST_MOVED, Group, groups_of
 from pvebench.analysis.known_times.placebo import OWN, Known
 from pvebench.analysis.levels.robust import critical, spread, two_sided
 
@@ -34,7 +34,11 @@ LEAST_RUNS: Final = 3
 CLIP: Final = 4.0
 """One case counts in a group as if it had moved by at most so many of its scales."""
 PRIOR: Final = 8.0
+BEYOND: Final = 3.0
+"""Scales that no case moves by chance, as a rule."""
 MOST_GROUPS: Final = 3
+MEDIAN: Final = 1.2533
+"""Times as wide as a mean that a median of normal noise is."""
 COMPLEMENT: Final = 2.3
 """Log of the odds (10:1) that a named group moved, rather than everything but it."""
 
@@ -193,8 +197,7 @@ def _group_shift(
     sign = -1.0 if all_but else 1.0
     effect = sign * (inside - outside)
     past = np.median(known.placebos[mask], axis=0) - np.median(known.placebos[~mask], axis=0)
-    # 1.2533: a median is that much wider than a mean.
-    wide = [1.2533 * float(np.sqrt(np.mean(known.scale[m] ** 2) / m.sum())) for m in (mask, ~mask)]
+    wide = [MEDIAN * float(np.sqrt(np.mean(known.scale[m] ** 2) / m.sum())) for m in (mask, ~mask)]
     scale = max(float(spread(past[None, :])[0]), math.hypot(*wide))
     reach = critical(0.05, known.degrees + PRIOR) * scale
     members = np.flatnonzero(~mask if all_but else mask)
@@ -226,13 +229,16 @@ def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
     cases = len(rest)
     if cases < 2 * LEAST_MEMBERS:
         return None
-    past = np.clip(known.placebos / known.scale[:, None], -CLIP, CLIP).mean(axis=0)[None, :]
-    now = np.clip(rest / known.scale, -CLIP, CLIP).mean()
-    scale = max(float(spread(past)[0]), float(np.sqrt(1 / cases)))
+    # A mean would call a few cases that moved far everything.
+    past = np.median(np.clip(known.placebos / known.scale[:, None], -CLIP, CLIP), axis=0)[None, :]
+    now = float(np.median(np.clip(rest / known.scale, -CLIP, CLIP)))
+    scale = max(float(spread(past)[0]), MEDIAN * math.sqrt(1 / cases))
     p_value = float(two_sided(now / scale, known.degrees + PRIOR))
     if p_value > level:
         return None
     effect = float(np.median(rest))
+    if np.mean(_moved_along(rest, known.scale, effect)) < LEAST_MOVED:
+        return None
     common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])
     reach = critical(0.05, known.degrees + PRIOR) * common
     return GroupShift(
@@ -244,6 +250,15 @@ def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
         high=effect + reach,
         p_value=p_value,
     )
+
+
+def _moved_along(rest: Matrix, scale: Matrix, effect: float) -> NDArray[np.bool_]:
+    """Tell which cases moved at least half as far, or the same way beyond their own noise."""
+    import numpy as np
+
+    own = rest * np.sign(effect)
+    along: NDArray[np.bool_] = (own > abs(effect) / 2) | (own > BEYOND * scale)
+    return along
 
 
 def _single(known: Known, rest: Matrix) -> tuple[Matrix, float]:
