@@ -67,6 +67,18 @@ def test_the_way_back_is_a_step_too_and_its_return_another_one() -> None:
     assert [step.back for step in found] == [False, True, True]
 
 
+def test_the_way_back_from_a_restless_stretch_is_seen() -> None:
+    # Two neighbours' loads, one after the other: the runs between say little of their own level.
+    loads = [-0.15, -0.26, -0.17, -0.2, -0.2, -0.22, -0.19, -0.11, -0.2, -0.18, 0.0, 0.02, 0.02]
+    loads += [-0.42, -0.4, -0.4, -0.44, -0.43, -0.38, -0.42, -0.37, -0.38, -0.42, -0.5]
+    values = [*noise(73, sigma=0.03), *loads, *noise(60, seed=9, sigma=0.03)]
+    first, back = LevelScan(values).detect().steps
+    assert (first.index, first.back) == (73, False)
+    assert (back.index, back.back) == (73 + len(loads), True)
+    assert back.seen < back.index + 16
+    assert first.effect + back.effect == pytest.approx(0.0, abs=0.05)
+
+
 def test_a_found_step_does_not_hide_the_next() -> None:
     values = stepped(60, 1.6, runs=220)
     values[170:] = [value + math.log(0.85) for value in values[170:]]

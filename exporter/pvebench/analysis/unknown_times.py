@@ -17,6 +17,7 @@ from pvebench.analysis.hours import first_days, without_hours
 from pvebench.analysis.levels.cleaned import Cleaned, cleaned
 from pvebench.analysis.levels.robust import two_sided
 from pvebench.analysis.stretch import LEAST, WINDOW, Shifted, before_each, longest_strays, shifted
+from pvebench.analysis.way_back import BY_CHANCE, LONG, back_again
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -135,7 +136,8 @@ class LevelScan:
         early, sure = shifted(clean, before, start, after)
         past, last = _Past(clean, start, steps), len(self._values) - 1
         worth = (sure.score >= SURE) | (early.score >= (SURE_BACK if steps else SURE))
-        worth[last] = early.score[last] >= DOUBT
+        worth |= past.again
+        worth[last] |= early.score[last] >= DOUBT
         for run in (np.flatnonzero(worth[begin:]) + begin).tolist():
             found, certain = past.judge(run, sure, early, int(after[run]))
             if found is not None and certain:
@@ -157,12 +159,22 @@ class _Past:
     """The levels that a case has had."""
 
     def __init__(self, clean: Cleaned, start: int, steps: Sequence[ChangePoint]) -> None:
+        import numpy as np
+
         self._clean, self._start, self._steps = clean, start, steps
+        self.again = np.zeros(len(clean.runs), dtype=bool)
+        if steps:
+            since = steps[-2].index if len(steps) > 1 else 0
+            last = steps[-1]
+            self.again = back_again(clean.runs, since, last.index, last.before, last.effect)
 
     def judge(
         self, run: int, sure: Shifted, early: Shifted, after: int
     ) -> tuple[ChangePoint | None, bool]:
         """Return what the run shows, and whether it is sure."""
+        if self.again[run]:
+            found = self._step(run, LONG, early, back=True)
+            return found and replace(found, p_value=min(found.p_value, BY_CHANCE)), True
         back = self._was_there(run, early)
         which = sure
         certain = sure.score[run] >= SURE
@@ -170,12 +182,17 @@ class _Past:
             which, certain = (sure, True) if certain else (early, early.block[run] >= after)
         if not certain:
             which = early
-        index = self._place(run, int(which.block[run]))
+        step = self._step(run, int(which.block[run]), which, back=back)
+        return step, certain and step is not None
+
+    def _step(self, run: int, block: int, which: Shifted, *, back: bool) -> ChangePoint | None:
+        """Return the step that the newest runs make; None if nobody would call it one."""
+        index = self._place(run, block)
         before = self._level(self._start, index)
         # The block may have begun before the border, or after it.
         effect = self._level(index, run + 1) - before
         if abs(effect) < SMALLEST:
-            return None, False
+            return None
         step = ChangePoint(
             index=index,
             seen=run,
@@ -188,7 +205,7 @@ class _Past:
         visits = self._visits(index, before, effect, float(which.apart[run]))
         clear = which.apart[run] >= CLEAR
         mode = visits >= (CLEAR_VISITS if clear else VISITS)
-        return replace(step, mode=mode), certain
+        return replace(step, mode=mode)
 
     def _level(self, start: int, end: int) -> float:
         import numpy as np
