@@ -337,6 +337,7 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
         cpu_seconds={"total": 0.0, "vcpu_wait": 0.0},
         bytes={"device_read": 0},
         context_switches=1,
+        vm_exits=1,
         pressure_seconds={"io": 0.0},
         averages={"vm_io": 0.1},
     )

@@ -20,6 +20,7 @@ START = Mark(
         bytes={"process_read": 10},
         cpus=2,
         context_switches=1000,
+        vm_exits=500,
     ),
     BLOCK,
 )
@@ -30,6 +31,7 @@ END = Mark(
         bytes={"process_read": 110},
         cpus=2,
         context_switches=4000,
+        vm_exits=800,
     ),
     replace(BLOCK, read_operations=51),
 )
@@ -46,12 +48,14 @@ def test_counters_are_differences_and_cpu_is_cores() -> None:
     assert found["host_cpu", "qemu"] == 0.4
     assert found["host_bytes", "process_read"] == 100.0
     assert found["host_context_switches", ""] == 3000.0
+    assert found["vm_exits", ""] == 300.0
     assert found["qemu_operations", "read"] == 50.0
 
 
 def test_a_counter_that_could_not_be_read_at_the_start_gives_no_number() -> None:
-    start = replace(START, host=replace(START.host, context_switches=0, cpu_seconds={}, bytes={}))
-    found = values(start, END)
+    unread = replace(START.host, context_switches=0, vm_exits=0, cpu_seconds={}, bytes={})
+    found = values(replace(START, host=unread), END)
+    assert ("vm_exits", "") not in found
     assert ("host_context_switches", "") not in found
     assert not [key for key in found if key[0] in ("host_cpu", "host_bytes")]
 

@@ -1,4 +1,4 @@
-"""`pvebench proxmox init`: the least rights that a token needs, as commands or applied."""
+"""`pvebench proxmox`: the least rights that a token needs, and what answers on a node by ssh."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pvebench.drivers.proxmox.granting import (
     leftovers,
     shell_script,
 )
+from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.node_versions import version_number
 from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
 from pvebench.errors import AccessDenied, NotWritable
@@ -70,6 +71,12 @@ def init(
     api = Connection(server, ask_password(user), SystemClock())
     wanted = wanted_of(given, version_number(api)[0], scrub_guard=scrub_guard)
     grant(api, server, wanted, given.token_file, clean=clean, new_token=new_token)
+
+
+@proxmox.command()
+def node_script() -> None:
+    """Print the script that answers on a node by ssh: /usr/local/sbin/pvebench-node."""
+    click.echo(NODE_SCRIPT, nl=False)
 
 
 def wanted_of(given: ProxmoxSettings, major: int, *, scrub_guard: bool) -> Wanted:

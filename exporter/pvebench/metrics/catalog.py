@@ -176,11 +176,17 @@ HOST_PRESSURE = _gauge(
     "host_pressure_ratio",
     (*CASE, "resource"),
     "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
-    "io_some, io_full, memory_some, memory_full of nodes with node_exporter; vm_io_some … of the "
-    "VM alone at the window's end (Proxmox VE 9).",
+    "io_some, io_full, memory_some, memory_full of nodes with node_exporter or ssh; vm_io_some … "
+    "of the VM alone at the window's end (Proxmox VE 9).",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
+)
+VM_EXITS = _gauge(
+    "vm_exits_per_operation",
+    CASE,
+    "How often the VM left its CPUs for KVM in the measured window, for each operation that QEMU "
+    "counted; where KVM runs it and debugfs tells: of nodes with ssh, and in the lab as root.",
 )
 HOST_BYTES = _gauge(
     "host_io_bytes",

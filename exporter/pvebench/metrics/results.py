@@ -94,6 +94,9 @@ def _add_switches(
     if "host_context_switches" in values and values.get("window"):
         rate = values["host_context_switches"] / values["window"]
         families.add(catalog.HOST_SWITCHES, labels, rate)
+    done = sum(sample.value for sample in samples if sample.metric == "qemu_operations")
+    if "vm_exits" in values and done:
+        families.add(catalog.VM_EXITS, labels, values["vm_exits"] / done)
 
 
 def collect_runs(snapshot: Snapshot, families: Families) -> None:

@@ -20,6 +20,7 @@ class HostSnapshot:
             `device_read`, `device_write` (the backing device, if it can be known).
         cpus: how many the host has.
         context_switches: of the whole host so far.
+        vm_exits: how often the VM left its CPU for KVM so far, all reasons together.
         pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
             `io_some`, `io_full`, `memory_some`, `memory_full`.
         averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
@@ -31,5 +32,6 @@ class HostSnapshot:
     bytes: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 0
     context_switches: int = 0
+    vm_exits: int = 0
     pressure_seconds: Mapping[str, float] = field(default_factory=dict)
     averages: Mapping[str, float] = field(default_factory=dict)

@@ -31,6 +31,7 @@ MEASURED: Final = frozenset(
         "guest_cpu_wait",
         "host_bytes",
         "host_context_switches",
+        "vm_exits",
         "host_cpu",
         "host_pressure",
         "network_limit",

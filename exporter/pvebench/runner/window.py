@@ -41,6 +41,9 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     # No host has made none since it started: a zero is a counter that could not be read.
     if start.host.context_switches and end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
+    exits = end.host.vm_exits - start.host.vm_exits
+    if start.host.vm_exits and end.host.vm_exits and exits >= 0:
+        samples.append(Sample("vm_exits", None, float(exits), Unit.OPERATIONS))
     samples += _pressures(start.host, end.host, seconds)
     return samples + _block_samples(start.block, end.block)
 

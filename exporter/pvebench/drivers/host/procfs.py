@@ -15,6 +15,9 @@ from pvebench.model.host import HostSnapshot
 from pvebench.model.volume import BlockCounters
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_MEMORY: Final = (("memory", "some"), ("memory", "full"))
+_MICROSECONDS: Final = 1e6
+"""In a second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
 _NANOSECONDS: Final = 1e9
 """In a second; the unit of schedstat."""
 _SECTOR: Final = 512
@@ -75,7 +78,12 @@ def read_snapshot(
     if device is not None:
         counts |= _device_bytes(root, device)
     return HostSnapshot(
-        monotonic=at, cpu_seconds=seconds, bytes=counts, cpus=cpus, context_switches=switches
+        monotonic=at,
+        cpu_seconds=seconds,
+        bytes=counts,
+        cpus=cpus,
+        context_switches=switches,
+        vm_exits=vm_exits(root, pid) if pid is not None else 0,
     )
 
 
@@ -124,6 +132,33 @@ def _vcpu_wait(process: Traversable) -> dict[str, float]:
     except (OSError, IndexError, ValueError):
         return {}
     return {"vcpu_wait": sum(waits) / _NANOSECONDS}
+
+
+def pressures(root: Traversable) -> dict[str, float]:
+    """Return resource -> seconds so far in which tasks waited, as `HostSnapshot` names them."""
+    found = {}
+    for resource, kind in (("cpu", "some"), ("io", "some"), ("io", "full"), *_MEMORY):
+        try:
+            text = (root / "proc/pressure" / resource).read_text("ascii")
+        except OSError:
+            continue  # a kernel that counts none
+        if total := re.search(rf"^{kind} .*\btotal=(\d{{1,18}})$", text, re.MULTILINE):
+            found[f"{resource}_{kind}"] = int(total[1]) / _MICROSECONDS
+    return found
+
+
+def vm_exits(root: Traversable, pid: int) -> int:
+    """Return how often a VM's CPUs left it for KVM so far; 0: the kernel does not tell.
+
+    Each VM has a directory `PID-FD` (`kvm_create_vm_debugfs` in Linux's virt/kvm/kvm_main.c), and
+    in it sums over its CPUs.
+    """
+    try:
+        entries = list((root / "sys/kernel/debug/kvm").iterdir())
+        of_vm = [entry for entry in entries if entry.name.startswith(f"{pid}-")]
+        return sum(int((entry / "exits").read_text("ascii")) for entry in of_vm)
+    except (OSError, ValueError):
+        return 0
 
 
 def _tasks(process: Traversable) -> list[Traversable]:

@@ -281,14 +281,8 @@ class RemoteMachine:
         self._scratch: tuple[str, int] | None = None
 
     def find(self, path: str) -> Found:
-        said = self._rows.ask("device", path).decode("utf-8", "replace").strip()
-        fields = _DEVICE.fullmatch(said)
-        if fields is None:
-            raise OutputUnreadable(f"{self._rows.where} does not tell what {path} is: {said[:99]}")
-        is_device = fields["what"] == "block special file"
-        major_minor = int(fields["major"], 16), int(fields["minor"], 16)
-        self._devices[path] = os.makedev(*major_minor) if is_device else int(fields["below"])
-        return Found(size_bytes=int(fields["size"]), is_device=is_device)
+        found, self._devices[path] = parse_device(self._rows.ask("device", path), path)
+        return found
 
     def counters(self, path: str) -> BlockCounters:
         if path not in self._devices:
@@ -360,6 +354,28 @@ class RemoteMachine:
     def close(self) -> None:
         self.tools.leave()
         self._rows.ssh.close()
+
+
+def parse_device(said: bytes, path: str) -> tuple[Found, int]:
+    """Return what is at a path, and the number of the device that it is or lies on.
+
+    Args:
+        said: by `stat`: what it is, its numbers, its file system's, and its size.
+
+    Raises:
+        OutputUnreadable: it does not say that.
+    """
+    text = said.decode("utf-8", "replace").strip()
+    fields = _DEVICE.fullmatch(text)
+    if fields is None:
+        raise OutputUnreadable(
+            f"the machine does not tell what {path} is: {text[:99]!r}",
+            cause="the shell there says something of its own",
+        )
+    is_device = fields["what"] == "block special file"
+    own = os.makedev(int(fields["major"], 16), int(fields["minor"], 16))
+    found = Found(size_bytes=int(fields["size"]), is_device=is_device)
+    return found, own if is_device else int(fields["below"])
 
 
 _DEVICE: Final = re.compile(

@@ -8,6 +8,7 @@ from typing import Final
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, volume_bytes
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
+from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.connection import Connection, Server, read_token
 from pvebench.drivers.proxmox.faults import spoken
@@ -24,6 +25,7 @@ from pvebench.drivers.proxmox.leftovers import (
 from pvebench.drivers.proxmox.making import VmOptions, find_iso
 from pvebench.drivers.proxmox.neighbours import LoadGuard, LoadLimits, NodeGuard, NodeProbe
 from pvebench.drivers.proxmox.node import ProxmoxNode
+from pvebench.drivers.proxmox.node_ssh import NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.drivers.proxmox.vm import KIND, VmPlace
@@ -138,6 +140,7 @@ def _exporter_url(given: ProxmoxSettings, node: str) -> str:
 
 def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace) -> Site:
     traffic = Traffic()
+    on_node = _by_ssh(given, node)
     hypervisor = ProxmoxNode(
         connect(given, node, place.clock, traffic),
         place=_place(given, node),
@@ -153,8 +156,9 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         clock=place.clock,
         storages=storages_of(given, node),
     )
-    url = _exporter_url(given, node)
-    probe = NodeProbe(hypervisor, NodeExporterProbe(url) if url else None)
+    if on_node is not None:
+        hypervisor.use_ssh(on_node)
+    probe = NodeProbe(hypervisor, _counters(given, node, hypervisor, on_node))
     # Round trips go from the node, where pvebench is not: only what is declared is known.
     networks = {
         name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
@@ -176,6 +180,20 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         fill_notes=hypervisor if given.keep_volumes else None,
         traffic=traffic,
     )
+
+
+def _by_ssh(given: ProxmoxSettings, node: str) -> NodeSsh | None:
+    return NodeSsh(SshConnection(given.ssh.of_node(node))) if given.ssh is not None else None
+
+
+def _counters(
+    given: ProxmoxSettings, node: str, hypervisor: ProxmoxNode, on_node: NodeSsh | None
+) -> HostProbe | None:
+    """Return what counts on the node: ssh tells all that node_exporter does, and more."""
+    if on_node is not None:
+        return NodeCounters(on_node, lambda: hypervisor.vmid, lambda: hypervisor.device)
+    url = _exporter_url(given, node)
+    return NodeExporterProbe(url) if url else None
 
 
 def _guard(
@@ -219,7 +237,10 @@ def _check_node(
     if len(found) > 1:  # else the server does not even tell its version
         yield _image(settings, node, api, given.iso_storage)
         yield attempt("benchmark VMs", lambda: _made_here(api, given.pool, node))
-    yield _exporter(_exporter_url(given, node))
+    if (on_node := _by_ssh(given, node)) is not None:
+        yield from check_node(on_node)
+    else:
+        yield _exporter(_exporter_url(given, node))
 
 
 def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) -> Finding:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -17,11 +19,12 @@ from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import Holding
 from pvebench.drivers.proxmox.making import VmOptions, cpu_options
 from pvebench.drivers.proxmox.neighbours import coarse_cpu, vm_pressure
+from pvebench.drivers.proxmox.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node_versions import Versions, version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.switching import Plugged, block_counters, look, stopped_by_storage
 from pvebench.drivers.proxmox.vm import BenchVm, VmPlace, refuse_lock
-from pvebench.errors import DriverError, SwitchFailed
+from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, Upkeep
@@ -54,6 +57,7 @@ class ProxmoxNode:
         Args:
             storages: name in packs -> storage of the cluster.
         """
+        self._on_node: NodeSsh | None = None
         self._api = api
         self._place = place
         self._clock = clock
@@ -76,12 +80,17 @@ class ProxmoxNode:
         self._cold: Plug | None = None
         self._plugged: Plugged | None = None
         self._broken = False
+        self._device: int | None = None
         self._told: tuple[float, Mapping[str, Any]] = (0.0, {})
         """When the server was last asked for the VM's status, and its answer."""
         self._attempt = 0
         self._count = 0
         self._boot_seconds = 0.0
         self._versions = Versions(api, place.node, image, clock)
+
+    def use_ssh(self, on_node: NodeSsh) -> None:
+        """Ask the node itself what the API does not tell, and to drop its page cache."""
+        self._on_node = on_node
 
     @property
     def vmid(self) -> int:
@@ -113,7 +122,7 @@ class ProxmoxNode:
 
     def _forget(self) -> None:
         """Nothing runs: the VM is a new one, or gone."""
-        self._guest = self._machine = self._cold = self._plugged = None
+        self._guest = self._machine = self._cold = self._plugged = self._device = None
         self._told = 0.0, {}
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
@@ -232,7 +241,17 @@ class ProxmoxNode:
         if now is None or now.plug != plug or self._guest is None:
             raise SwitchFailed("the disk was to be there since power-on, but is not")
         form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
-        return look(self._held.the_vm, self._guest, now, volume_format=form)
+        found = look(self._held.the_vm, self._guest, now, volume_format=form)
+        return self._with_state(found, plug.volume)
+
+    def _with_state(self, found: Attachment, volume: Volume) -> Attachment:
+        """Note which device is to be counted; add the node's state to the evidence."""
+        self._device = None
+        if self._on_node is None:
+            return found
+        with contextlib.suppress(DriverError, OutputUnreadable):
+            self._device = self._on_node.device(volume.volid)
+        return replace(found, raw=f"{found.raw}\n\nthe node by ssh\n{self._on_node.state()}")
 
     def detach(self) -> None:
         if self._plugged is None:
@@ -254,8 +273,20 @@ class ProxmoxNode:
     def note(self, volume: Volume, content: str) -> None:
         self._held.the_volumes.note(volume, content)
 
+    @property
+    def device(self) -> int | None:
+        """Number of the node's block device below the volume that is plugged in, where known."""
+        return self._device
+
     def drop_caches(self, volume: Volume) -> int | None:
-        return None
+        if self._on_node is None or STORAGE_TYPES[self._storages[volume.storage].type].network:
+            return None
+        try:
+            return self._on_node.drop(volume.volid)
+        except (DriverError, OutputUnreadable):
+            if self._plugged is not None and self._plugged.plug.disk.cache.direct:
+                return None  # it reads past that cache
+            raise
 
     def counters(self) -> BlockCounters:
         if self._plugged is None:
@@ -300,3 +331,5 @@ class ProxmoxNode:
         # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
         self._forget()
         self._held.give_up(SystemClock())
+        if self._on_node is not None:
+            self._on_node.close()

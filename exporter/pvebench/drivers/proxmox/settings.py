@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage
+from pvebench.drivers.host.ssh_settings import SshSettings
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, storage_kind
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, Ratio, Size, Slug, Strict
@@ -109,10 +110,18 @@ class ClusterStorageSettings(Strict):
         """Whether several nodes write to the same disks."""
         return STORAGE_TYPES[self.type].of_server if self.shared is None else self.shared
 
-    def kind(self, major: int) -> StorageKind:
-        """Return what it can hold on that version, and what is done about caches."""
+    def kind(self, major: int, *, ssh: bool = False) -> StorageKind:
+        """Return what it can hold on that version, and what is done about caches.
+
+        Args:
+            ssh: whether the node's page cache can be dropped there.
+        """
         found = storage_kind(self.type, major=major)
-        return found if self.cold else replace(found, host_cache=HostCache.WARM)
+        if not self.cold:
+            return replace(found, host_cache=HostCache.WARM)
+        # What QEMU itself speaks to is not in the page cache, and ZFS has a cache of its own.
+        droppable = found.host_cache is not HostCache.WARM and not found.network
+        return replace(found, host_cache=HostCache.DROPPED) if ssh and droppable else found
 
     def is_on(self, node: str) -> bool:
         """Return whether `node` has it."""
@@ -148,8 +157,10 @@ class ProxmoxSettings(Strict):
         cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
         kvm: false only where the node has no hardware virtualisation.
         keep_volumes: filled volumes stay, with the VM that owns them, from one start to the next.
-        limits: when to wait for the node's own work; wants node_exporter.
+        limits: when to wait for the node's own work; wants node_exporter or ssh.
         node_exporter: its address, `{node}` stands for the node's name; empty: there is none.
+        ssh: how the nodes are asked what the API does not tell; `{node}` in its host, too. None:
+            they are not, and node_exporter is.
     """
 
     host: Annotated[StrictStr, AfterValidator(bare_host)]
@@ -168,6 +179,7 @@ class ProxmoxSettings(Strict):
     keep_volumes: StrictBool = False
     limits: LimitSettings = LimitSettings()
     node_exporter: StrictStr = "http://{node}:9100/metrics"
+    ssh: SshSettings | None = None
 
     @model_validator(mode="after")
     def _cpu_that_can_be(self) -> Self:
@@ -222,7 +234,7 @@ def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, M
     given = section(settings)
     return {
         name: MeasuredStorage(
-            holds=entry.kind(given.version),
+            holds=entry.kind(given.version, ssh=given.ssh is not None),
             shared=entry.is_shared,
             budget_bytes=entry.write_budget,
             floor_bytes=entry.free_floor,

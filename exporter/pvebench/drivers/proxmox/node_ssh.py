@@ -1,0 +1,156 @@
+"""What a node tells by ssh that its API does not: `node.sh`, which an administrator put there.
+
+Nothing on the node is changed but its page cache of our volumes, so there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Final
+
+from pvebench.drivers.driver import Finding
+from pvebench.drivers.host.fetched import Fetched
+from pvebench.drivers.host.procfs import pressures, read_snapshot
+from pvebench.drivers.host.remote_machine import parse_device, whole
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.errors import AccessDenied, DriverError, OutputUnreadable, PvebenchError, VolumeError
+from pvebench.model.host import HostSnapshot
+
+PROGRAM: Final = "pvebench-node"
+NODE_SCRIPT: Final = files("pvebench.drivers.proxmox").joinpath("node.sh").read_text("utf-8")
+_GREETING: Final = f"{PROGRAM} 1"
+_REFUSED: Final = 96
+_STATE_CHARACTERS: Final = 32_000
+
+
+class NodeSsh:
+    """The questions of `node.sh`, to one node. Owned by one worker thread."""
+
+    def __init__(self, ssh: SshConnection) -> None:
+        self._ssh = ssh
+
+    def _ask(self, *words: str) -> bytes:
+        """Return the answer.
+
+        Raises:
+            AccessDenied: the key runs something else, or sudo wants a password.
+            VolumeError: the node refuses the question; others as `SshConnection.run`.
+        """
+        question = "".join(f"{word}\n" for word in words).encode()
+        done = self._ssh.ask([PROGRAM], stdin=question)
+        if not done.exit_code:
+            return done.stdout
+        said = done.stderr.decode("utf-8", "replace").strip()
+        last = said.splitlines()[-1] if said else f"status {done.exit_code}"
+        if done.exit_code == _REFUSED:
+            raise VolumeError(
+                f"{self._ssh.settings.where}: {last[:300]}",
+                cause="the volume went away, or a program of the node is missing",
+                next_step="`pvebench check` tells what the node has",
+                evidence=said,
+            )
+        raise AccessDenied(
+            f"{self._ssh.settings.where} does not run {PROGRAM}: {last[:300]}",
+            cause="it is not installed there, the key runs another command, or sudo wants a "
+            "password",
+            next_step="compare authorized_keys and sudoers there with docs/proxmox.md",
+            evidence=said,
+        )
+
+    def hello(self) -> frozenset[str]:
+        """Return what the node has. Raises as `_ask`, and OutputUnreadable."""
+        first, *others = self._ask("hello").decode("utf-8", "replace").splitlines() or [""]
+        if first != _GREETING:
+            raise OutputUnreadable(
+                f"{self._ssh.settings.where} answers {first[:60]!r}, not {_GREETING!r}",
+                cause=f"{PROGRAM} there is of another pvebench",
+                next_step="install the one of this pvebench: `pvebench proxmox node-script`",
+            )
+        return frozenset(line.removeprefix("has ") for line in others[:50])
+
+    def device(self, volid: str) -> int:
+        """Return the number of the block device that a volume is, or lies on. Raises as `_ask`."""
+        return parse_device(self._ask("find", volid), volid)[1]
+
+    def drop(self, volid: str) -> int:
+        """Write back and drop the node's page cache of a volume; return the bytes still cached."""
+        return whole(self._ask("drop", volid), f"bytes of {volid} in the page cache")
+
+    def state(self) -> str:
+        """Return the state of md, ZFS, dm and the disks, for people; or why it is not known."""
+        try:
+            return self._ask("state").decode("utf-8", "replace")[:_STATE_CHARACTERS]
+        except (DriverError, OutputUnreadable) as error:
+            return f"not available: {error.reason}"
+
+    def snapshot(self, vmid: int, device: int | None) -> HostSnapshot:
+        """Return the counters of node, VM and device now; what cannot be read is absent."""
+        number = f"{os.major(device)}:{os.minor(device)}" if device is not None else "0:0"
+        asked = time.monotonic()
+        try:
+            found = Fetched.read(self._ask("look", str(vmid), number))
+            at = (asked + time.monotonic()) / 2  # they are of some moment in between
+            shot = read_snapshot(found, pid=_pid(found, vmid), device=device, at=at)
+            return replace(shot, pressure_seconds=pressures(found))
+        except (PvebenchError, OSError, ValueError, IndexError):
+            return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={})
+
+    def close(self) -> None:
+        """End the connection."""
+        self._ssh.close()
+
+
+def _pid(found: Fetched, vmid: int) -> int | None:
+    path = found / f"run/qemu-server/{vmid}.pid"
+    text = path.read_text("ascii").strip() if path.is_file() else ""
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCounters:
+    """`model.ports.HostProbe`: the node, its VM, and the device of the volume that is plugged in.
+
+    Attributes:
+        vmid: returns the VM's number; 0: there is none.
+        device: returns the device's number; None: it is not known.
+    """
+
+    node: NodeSsh
+    vmid: Callable[[], int]
+    device: Callable[[], int | None]
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the counters now; what cannot be read is absent."""
+        return self.node.snapshot(self.vmid(), self.device())
+
+
+_GIVES: Final = {
+    "pvesm": "device bytes of the very volume, and its caches",
+    "fincore": "shows that the page cache of a volume is empty before each run",
+    "kvm": "KVM exits for each I/O (needs CONFIG_DEBUG_FS and root)",
+    "zpool": "ZFS pools, scrub and cache in the evidence",
+    "dmsetup": "device mapper in the evidence",
+    "smartctl": "health of the disks in the evidence",
+}
+_NEEDED: Final = frozenset({"pvesm", "fincore"})
+
+
+def check_node(node: NodeSsh) -> Iterator[Finding]:
+    """Yield whether the node answers by ssh, and what each piece gives. Changes nothing."""
+    try:
+        has = node.hello()
+    except PvebenchError as error:
+        yield "ssh", False, str(error)
+        return
+    finally:
+        node.close()
+    yield "ssh", True, "CPU by QEMU thread, pressure, caches that are dropped for certain"
+    for name, gives in _GIVES.items():
+        there = name in has
+        lacking = f"not there: {gives}" + (" (package util-linux-extra)" * (name == "fincore"))
+        yield f"ssh {name}", there or name not in _NEEDED, gives if there else lacking

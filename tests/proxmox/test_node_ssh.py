@@ -1,0 +1,294 @@
+"""What a node tells by ssh: `node.sh` behind a forced command of OpenSSH's own server.
+
+No node of Proxmox is here. Its `pvesm path`, the pid file and QEMU's command line are stood in for;
+their form is that of recordings (`-id 9000 … -pidfile /var/run/qemu-server/9000.pid` in what
+`qm showcmd` prints). The script is the one that is installed, with only those places changed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from click.testing import CliRunner
+
+from pve.site import Site, scenario
+from pvebench.cli.main import cli
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
+from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.errors import AccessDenied, OutputUnreadable, PvebenchError, ServerGone, VolumeError
+from pvebench.metrics import catalog
+from pvebench.metrics.families import Families
+from pvebench.metrics.results import _add_switches
+from pvebench.model.disk import Cache, HostCache
+from pvebench.model.run import Sample, Unit
+from support.sshd import SshServer, ssh_server
+
+NAME = "vm-9500-pvebench-0123456789ab-raw-0.raw"
+VOLUME = f"local:9500/{NAME}"
+PVESM = """\
+#!/bin/sh
+[ "$1" = path ] || exit 1
+echo "{folder}/${{2##*/}}"
+"""
+EXITS = 12345
+
+
+class Node:
+    """A machine that looks like a node with VM 9500."""
+
+    def __init__(self, folder: Path, server: SshServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.volume = folder / NAME
+        self.volume.write_bytes(os.urandom(1 << 20))
+        self.qemu = subprocess.Popen(
+            ["python3", "-c", "import time; time.sleep(600)", "-id", "9500", "-name", "x"]
+        )
+        (folder / "pids").mkdir()
+        (folder / "pids" / "9500.pid").write_text(f"{self.qemu.pid}\n")
+        kvm = folder / "kvm" / f"{self.qemu.pid}-12"
+        kvm.mkdir(parents=True)
+        (kvm / "exits").write_text(f"{EXITS}\n")
+        (folder / "bin").mkdir()
+        pvesm = folder / "bin" / "pvesm"
+        pvesm.write_text(PVESM.format(folder=folder))
+        pvesm.chmod(0o755)
+        self.script = folder / "pvebench-node"
+        self.install(NODE_SCRIPT)
+
+    def install(self, script: str) -> None:
+        back = (
+            f"s|^{self.folder}/pids|/run/qemu-server|;s|^{self.folder}/kvm|/sys/kernel/debug/kvm|"
+        )
+        places = {
+            "grep -saHZ '' -- \"$@\" || :": f"grep -saHZ '' -- \"$@\" | sed '{back}'",
+            "PIDS=/run/qemu-server": f"PIDS={self.folder}/pids",
+            "PATH=/usr/sbin": f"PATH={self.folder}/bin:/usr/sbin",
+            '"/sys/kernel/debug/kvm/$pid-"*/exits': f'"{self.folder}/kvm/$pid-"*/exits',
+        }
+        for here, there in places.items():
+            assert here in script
+            script = script.replace(here, there)
+        self.script.write_text(script)
+        self.script.chmod(0o755)
+        self.server.allow(f'restrict,command="{self.script}"')
+
+    def ask(self) -> NodeSsh:
+        return NodeSsh(SshConnection(self.server.settings()))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    (tmp_path / "node").mkdir()
+    with ssh_server(tmp_path / "sshd") as server:
+        made = Node(tmp_path / "node", server)
+        yield made
+        made.qemu.kill()
+        made.qemu.wait()
+
+
+@pytest.fixture
+def asked(node: Node) -> Iterator[NodeSsh]:
+    made = node.ask()
+    yield made
+    made.close()
+
+
+def cached(path: Path) -> int:
+    """Return a file's bytes in the page cache, by util-linux's fincore."""
+    command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_the_page_cache_of_a_volume_is_dropped_for_certain(node: Node, asked: NodeSsh) -> None:
+    before = node.volume.read_bytes()
+    assert cached(node.volume) > 0
+    assert asked.drop(VOLUME) == 0
+    assert cached(node.volume) == 0
+    assert node.volume.read_bytes() == before
+
+
+def test_counters_are_those_of_the_vm_and_of_the_volumes_own_device(
+    node: Node, asked: NodeSsh
+) -> None:
+    device = asked.device(VOLUME)
+    assert device == node.volume.stat().st_dev
+    shot = asked.snapshot(9500, device)
+    assert {"total", "qemu", "vcpu", "iothread", "other"} <= set(shot.cpu_seconds)
+    assert {"process_read", "process_write"} <= set(shot.bytes)
+    assert shot.vm_exits == EXITS
+    stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    assert ("device_read" in shot.bytes) is stat.exists()
+    assert shot.cpus == os.cpu_count()
+    assert asked.snapshot(9501, None).cpu_seconds.keys() == {"total"}
+
+
+def test_a_number_that_is_another_process_by_now_is_no_vm(node: Node, asked: NodeSsh) -> None:
+    (node.folder / "pids" / "9500.pid").write_text(f"{os.getpid()}\n")
+    assert "qemu" not in asked.snapshot(9500, None).cpu_seconds
+
+
+QUESTIONS = (
+    ["drop", "local:9500/vm-9500-disk-0.raw"],
+    ["drop", f"local:9500/{NAME};touch /tmp/x"],
+    ["drop", f"local:../{NAME}"],
+    ["drop", "/etc/passwd"],
+    ["drop", f"-x:9500/{NAME}"],
+    ["drop", "x" * 5000],
+    ["drop"],
+    ["find", f"$(id):{NAME}"],
+    ["look", "9500; id", "0:0"],
+    ["look", "9500", "../../../etc:1"],
+    ["look", "9500", "8:0/../.."],
+    ["sh"],
+    ["refuse"],
+    [""],
+)
+
+
+def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
+    for words in QUESTIONS:
+        with pytest.raises(VolumeError, match="pvebench-node: "):
+            asked._ask(*words)
+    plain = SshConnection(node.server.settings())
+    done = plain.run(["touch", str(node.folder / "gotcha")], stdin=b"hello\n")
+    assert done.stdout.startswith(b"pvebench-node 1\n")  # whatever the client wants to run
+    assert not (node.folder / "gotcha").exists()
+    plain.close()
+
+
+def test_a_volume_that_is_gone_is_told(node: Node, asked: NodeSsh) -> None:
+    node.volume.unlink()
+    with pytest.raises(VolumeError, match="is no file or device of this node"):
+        asked.drop(VOLUME)
+
+
+def test_check_tells_what_each_piece_gives(node: Node) -> None:
+    found = {name: (good, text) for name, good, text in check_node(node.ask())}
+    assert found["ssh"][0]
+    assert found["ssh fincore"] == (
+        True,
+        "shows that the page cache of a volume is empty before each run",
+    )
+    assert found["ssh zpool"] == (True, "not there: ZFS pools, scrub and cache in the evidence")
+    node.install(NODE_SCRIPT.replace("for program in fincore", "for program in"))
+    found = {name: (good, text) for name, good, text in check_node(node.ask())}
+    assert not found["ssh fincore"][0]
+
+
+def test_a_sudo_that_wants_a_password_is_told(node: Node) -> None:
+    """The words are sudo's own, to a user who may nothing."""
+    nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+    node.server.allow(f'restrict,command="{nobody} sudo -n /usr/local/sbin/pvebench-node"')
+    (found,) = check_node(node.ask())
+    assert found[1] is False
+    assert "sudo" in found[2]
+    assert "a password is required" in found[2]
+
+
+def test_the_script_of_another_version_is_told(node: Node) -> None:
+    node.install(NODE_SCRIPT.replace("VERSION=1", "VERSION=2"))
+    asked = node.ask()
+    with pytest.raises(OutputUnreadable, match="is of another pvebench"):
+        asked.hello()
+    asked.close()
+
+
+@pytest.mark.parametrize("said", ["", "\\0", "x" * 100, "9" * 5000, "block special file|z|z|z|z"])
+def test_a_node_may_answer_anything(node: Node, said: str) -> None:
+    node.script.write_text(f"#!/bin/sh\nprintf '%b\\n' '{said}'\n")
+    asked = node.ask()
+    for question in (asked.hello, lambda: asked.device(VOLUME), lambda: asked.drop(VOLUME)):
+        with pytest.raises(PvebenchError):
+            question()
+    assert asked.snapshot(9500, 1).cpu_seconds == {}
+    asked.close()
+
+
+def test_a_plain_login_is_no_node(node: Node) -> None:
+    node.server.allow()
+    asked = node.ask()
+    with pytest.raises(AccessDenied, match="does not run pvebench-node"):
+        asked.hello()
+    asked.close()
+
+
+class Stand:
+    """Stands in for `NodeSsh` where only what the driver does with it matters."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    def _there(self) -> None:
+        if self.away:
+            raise ServerGone("away")
+
+    def device(self, volid: str) -> int:
+        self._there()
+        return 77
+
+    def drop(self, volid: str) -> int:
+        self._there()
+        return 0
+
+    def state(self) -> str:
+        return "== md\nPersonalities"
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_driver_drops_and_counts_the_volume_that_is_plugged_in(site: Site) -> None:
+    stand = Stand()
+    site.node.use_ssh(cast(NodeSsh, stand))
+    wanted = scenario(cache=Cache.WRITEBACK)
+    volume, _ = site.node.volume(wanted)
+    site.node.boot(wanted.machine)
+    assert "Personalities" in site.node.attach(volume, wanted.disk).raw
+    assert site.node.device == 77
+    assert site.node.drop_caches(volume) == 0
+    stand.away = True
+    with pytest.raises(ServerGone):  # it would read from memory, and be told as cold
+        site.node.drop_caches(volume)
+    site.node.attach(volume, scenario().disk)
+    assert site.node.drop_caches(volume) is None  # cache=none reads past it
+    assert site.node.device is None
+
+
+def test_exits_are_told_for_each_operation() -> None:
+    found = Families()
+    samples = (
+        Sample("vm_exits", None, 300.0, Unit.OPERATIONS),
+        Sample("qemu_operations", None, 90.0, Unit.OPERATIONS, "read"),
+        Sample("qemu_operations", None, 10.0, Unit.OPERATIONS, "flush"),
+    )
+    _add_switches(found, dict.fromkeys(catalog.CASE, "x"), samples)
+    (family,) = found.families()
+    assert [one.value for one in family.samples] == [3.0]
+
+
+def test_with_ssh_caches_are_dropped_where_the_page_cache_is_what_is_read() -> None:
+    """Why not of ZFS and of what QEMU itself speaks to is in `STORAGE_TYPES`."""
+    given = {"host": "pve1", "key_file": "key"}
+    for kind, cache in (("lvmthin", HostCache.REOPENED), ("dir", HostCache.REWRITTEN)):
+        settings = ProxmoxSettings.model_validate(
+            {"host": "pve1", "ssh": given, "storages": {"one": {"type": kind}}}
+        )
+        entry = settings.storages["one"]
+        assert entry.kind(9).host_cache is cache
+        assert entry.kind(9, ssh=True).host_cache is HostCache.DROPPED
+    for kind in ("zfspool", "rbd"):
+        entry = ProxmoxSettings.model_validate(
+            {"host": "pve1", "storages": {"one": {"type": kind}}}
+        ).storages["one"]
+        assert entry.kind(9, ssh=True).host_cache is entry.kind(9).host_cache
+
+
+def test_the_script_is_handed_out_as_it_is() -> None:
+    assert CliRunner().invoke(cli, ["proxmox", "node-script"]).output == NODE_SCRIPT
