@@ -76,7 +76,7 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
 ) -> None:
     assert setup("--storage", "thin", "--storage", "local", "--node-exporter", exporter) == 0
     out = capsys.readouterr().out
-    assert f"next: pvebench check --config {tmp_path / 'bench.yaml'}" in out
+    assert f"next: pvebench serve --config {tmp_path / 'bench.yaml'}" in out
     assert "2 CPUs" in out
     given = section(load_settings(tmp_path / "bench.yaml"))
     assert given.nodes == ("pve1", "pve2")
@@ -217,7 +217,7 @@ def test_without_a_fingerprint_a_script_is_told_and_no_password_is_sent(
 
 
 def test_somebody_who_is_asked_answers_with_enter(api: RunningApi, tmp_path: Path) -> None:
-    answers = ["127.0.0.1", "yes", "", "", "", ""]
+    answers = ["", "127.0.0.1", "yes", "", "", "", ""]
     arguments = ["setup", "--config", str(tmp_path / "bench.yaml"), "--port", str(api.port)]
     done = CliRunner().invoke(
         cli, [*arguments, "--node-exporter", ""], input="\n".join(answers) + "\n"
@@ -233,7 +233,7 @@ def test_a_fingerprint_that_is_not_the_nodes_ends_it_before_the_password(
     api: RunningApi, tmp_path: Path
 ) -> None:
     arguments = ["setup", "--config", str(tmp_path / "bench.yaml"), "--port", str(api.port)]
-    done = CliRunner().invoke(cli, arguments, input="127.0.0.1\nno\n")
+    done = CliRunner().invoke(cli, arguments, input="proxmox\n127.0.0.1\nno\n")
     assert done.exit_code == 1
     assert api.calls == []
     assert not (tmp_path / "bench.yaml").exists()

@@ -26,7 +26,11 @@ from pvebench.service.instance import access_of
 @json_option
 def check(as_json: bool, scale: float, **options: Any) -> None:
     """Check settings, packs, tools, space and accelerator; change nothing."""
-    findings = list(_findings(options, scale))
+    show_findings(list(findings_of(options, scale)), as_json=as_json)
+
+
+def show_findings(findings: list[Finding], *, as_json: bool = False) -> None:
+    """Print them. Raises MachineError if one is bad."""
     if as_json:
         rows = [{"check": name, "ok": good, "found": text} for name, good, text in findings]
         click.echo(json.dumps(rows, indent=2))
@@ -41,7 +45,8 @@ def check(as_json: bool, scale: float, **options: Any) -> None:
         )
 
 
-def _findings(options: dict[str, Any], scale: float) -> Iterator[Finding]:
+def findings_of(options: dict[str, Any], scale: float = 1.0) -> Iterator[Finding]:
+    """Yield what is there and what is not, for settings that are read as `read_settings` does."""
     # Settings and packs raise their own, better message: nothing below means much without them.
     settings = read_settings(**options)
     yield "settings", True, f"node {settings.node}, driver {settings.driver}"

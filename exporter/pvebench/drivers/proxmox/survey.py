@@ -126,7 +126,7 @@ class ClusterChoice:
     major: int
     node_exporter: str
     token_file: str
-    packs: Sequence[Path]
+    packs: Sequence[str]
 
 
 def names_of(storages: Sequence[StorageFound]) -> dict[str, StorageFound]:
@@ -147,15 +147,16 @@ def settings_text(choice: ClusterChoice) -> str:
     lines = [
         "# Made by pvebench setup; every key is explained in docs/proxmox.md.",
         "driver: proxmox",
-        f"packs: {json.dumps([str(path) for path in choice.packs])}",
+        "# What is measured: `pvebench packs` lists them, `packs --copy NAME` changes one.",
+        f"packs: {json.dumps(list(choice.packs))}",
         "proxmox:",
         f"  host: {json.dumps(choice.host)}",
         f"  port: {choice.port}",
         f"  nodes: {json.dumps(list(choice.nodes))}",
         f"  version: {choice.major}",
-        f"  token_file: {json.dumps(choice.token_file)}",
+        f"  token_file: {json.dumps(choice.token_file)}  # beside this file, mode 0600",
         f"  tls: {json.dumps(_tls(choice))}",
-        f"  pool: {json.dumps(choice.pool)}",
+        f"  pool: {json.dumps(choice.pool)}  # VMs are made in this one and nowhere else",
         "  storages:  # name in packs and labels: storage of the cluster",
     ]
     lines += [
@@ -163,7 +164,8 @@ def settings_text(choice: ClusterChoice) -> str:
         for name, one in names_of(choice.storages).items()
     ]
     lines += [
-        f"  iso_storage: {json.dumps(choice.iso_storage)}",
+        f"  iso_storage: {json.dumps(choice.iso_storage)}  # the guest's image is uploaded there",
+        "  # For host CPU and device bytes; empty: there is none.",
         f"  node_exporter: {json.dumps(choice.node_exporter)}",
     ]
     return "\n".join(lines) + "\n"

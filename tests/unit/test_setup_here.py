@@ -1,0 +1,154 @@
+"""`pvebench setup` for the lab and for this host, asked or by options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pvebench.cli import setup_here
+from pvebench.cli.main import cli, run_cli
+from pvebench.config import load_settings
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def setup(*options: str) -> int:
+    return run_cli(["setup", *options, "--state", "state", "--no-check"])
+
+
+def test_a_script_gets_settings_and_when_the_first_answers_come(
+    here: Path, capsys: Captured
+) -> None:
+    (here / "disks").mkdir()
+    assert setup("lab", "--yes", "--storage", "disks", "--label", "bench", "--pack", "quick") == 0
+    settings = load_settings(here / "pvebench.yaml")
+    assert (settings.driver, settings.node) == ("qemu", "bench")
+    assert settings.state == here / "state"
+    assert settings.storages["local"].path == here / "disks"
+    out = capsys.readouterr().out
+    assert "a cycle: 12 cases, about" in out
+    assert "3 runs of each: whether settings differ" in out
+    assert "the first verdict on a change is possible" in out
+    assert "next: pvebench serve --config pvebench.yaml" in out
+
+
+def test_the_times_are_those_of_the_schedule(capsys: Captured) -> None:
+    assert setup("host", "--yes", "--pack", "upgrade-watch") == 0
+    lines = capsys.readouterr().out.splitlines()
+    # Each case every 30 minutes: the seventh run begins after three hours.
+    (verdict,) = [line for line in lines if "7 runs" in line]
+    assert verdict.startswith("after about 3 h")
+
+
+def test_everything_is_asked_that_is_not_given(here: Path) -> None:
+    answers = ["host", "nvme=fast, slow", "bench", "y"]
+    command = ["setup", "--state", "state", "--no-check"]
+    done = CliRunner().invoke(cli, command, input="\n".join(answers) + "\n")
+    assert done.exit_code == 0, done.output
+    settings = load_settings(here / "pvebench.yaml")
+    assert (settings.driver, settings.node) == ("host", "bench")
+    paths = {name: one.path for name, one in settings.storages.items()}
+    assert paths == {"nvme": here / "fast", "local": here / "slow"}
+
+
+def test_a_no_writes_nothing(here: Path) -> None:
+    command = ["setup", "lab", "--state", "state", "--no-check"]
+    done = CliRunner().invoke(cli, command, input="\n\nn\n")
+    assert done.exit_code == 1
+    assert list(here.iterdir()) == []
+
+
+def test_what_is_found_is_shown(here: Path, capsys: Captured) -> None:
+    assert setup("lab", "--yes") == 0
+    shown = [mount.point for mount in setup_here.mounts()]
+    assert all(point in capsys.readouterr().out for point in shown)
+
+
+def test_only_disks_of_this_machine_are_looked_at(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # To ask a file server that is away takes for ever.
+    (here / "with space").mkdir()
+    (here / "file").touch()
+    escaped = str(here / "with space").replace(" ", "\\040")
+    lines = [
+        f"/dev/sda1 {escaped} ext4 rw 0 0",
+        f"tank/data {here} zfs rw 0 0",
+        f"server:/export {here} nfs4 rw 0 0",
+        f"tmpfs {here} tmpfs rw 0 0",
+        f"/dev/sdb1 {here / 'gone'} xfs rw 0 0",
+        f"/dev/sda1 {here / 'file'} ext4 rw 0 0",
+    ]
+    (here / "mounts").write_text("\n".join(lines) + "\n", "utf-8")
+    monkeypatch.setattr(setup_here, "_MOUNTS", here / "mounts")
+    found = {mount.point: mount.type for mount in setup_here.mounts()}
+    assert found == {str(here / "with space"): "ext4", str(here): "zfs"}
+
+
+def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Captured) -> None:
+    assert setup("lab", "--yes") == 0
+    before = (here / "pvebench.yaml").stat()
+    assert setup("lab", "--yes") == 0
+    assert "says so already" in capsys.readouterr().out
+    assert (here / "pvebench.yaml").stat().st_ino == before.st_ino
+    assert setup("lab", "--yes", "--label", "other") == 3
+    assert "--replace" in capsys.readouterr().err
+    assert setup("lab", "--yes", "--label", "other", "--replace") == 0
+    assert load_settings(here / "pvebench.yaml").node == "other"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--label", 'a"\nstate: /'],
+        ["--label", ""],
+        ["--listen", "nowhere"],
+        ["--storage", "A B=/x"],
+        ["--storage", "a=/x", "--storage", "a=/y"],
+        ["--pack", "quik"],
+    ],
+)
+def test_an_answer_that_makes_no_settings_writes_nothing(
+    here: Path, options: list[str], capsys: Captured
+) -> None:
+    code = setup("lab", "--yes", *options)
+    written = (here / "pvebench.yaml").exists()
+    assert (code, written) == ((0, True) if options[1] == "" else (2, False))
+    assert [path for path in here.iterdir() if path.name.startswith(".")] == []
+
+
+def test_odd_names_of_directories_stay_what_they_are(here: Path) -> None:
+    name = "a \"b\" 'c' # d: é"
+    assert setup("lab", "--yes", "--storage", "/x", "--storage", f"odd={name}") == 0
+    assert load_settings(here / "pvebench.yaml").storages["odd"].path == here / name
+
+
+def test_where_no_storage_is_called_local_the_first_is_and_is_told(
+    here: Path, capsys: Captured
+) -> None:
+    assert setup("lab", "--yes", "--storage", "fast=/x", "--storage", "slow=/y") == 0
+    assert "fast is called local" in capsys.readouterr().out
+    assert set(load_settings(here / "pvebench.yaml").storages) == {"local", "slow"}
+
+
+def test_a_script_that_does_not_say_what_is_told(here: Path, capsys: Captured) -> None:
+    assert setup("--yes") == 2
+    assert "proxmox, lab, host" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_told_after_the_settings_are_written(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run_cli(["setup", "lab", "--yes", "--state", "state"]) == 3
+    captured = capsys.readouterr()
+    assert "FAIL  qemu-system-x86_64" in captured.out
+    assert load_settings(here / "pvebench.yaml").driver == "qemu"
