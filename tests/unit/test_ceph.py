@@ -6,6 +6,7 @@ Witness: `golden/ceph`, real answers of `ceph status`. What needs a cluster is i
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import pytest
 
 from pvebench.config import load_settings
-from pvebench.drivers.storages import KINDS
+from pvebench.drivers.storages import KINDS, rbd
 from pvebench.drivers.storages.ceph import CephGuard, trouble
-from pvebench.drivers.storages.contract import MARK
+from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache
 from pvebench.model.guard import Hold, HoldKind
@@ -132,6 +133,62 @@ def test_a_pools_name_that_rbd_would_read_otherwise_is_refused(tmp_path: Path, p
     path.write_text(f"storages:\n  c: {{kind: rbd, pool: '{pool}'}}\n", "utf-8")
     with pytest.raises(ConfigError):
         load_settings(path)
+
+
+class Answers:
+    """Stands for Ceph's programs: says what it is told to, and keeps what it was asked."""
+
+    def __init__(self, **said: str) -> None:
+        self.said = said
+        self.asked: list[list[str]] = []
+
+    def __call__(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        self.asked.append(command)
+        said = next((text for word, text in self.said.items() if word in command), "")
+        return subprocess.CompletedProcess(command, 0, said, "")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "not JSON",
+        "[]",
+        '{"pools": {}}',
+        '{"pools": [{}]}',
+        '{"pools": [{"name": "p", "stats": {}}]}',
+        '{"pools": [{"name": "p", "stats": {"max_avail": 1e400}}]}',
+        '{"pools": []}',
+    ],
+)
+def test_an_answer_of_ceph_that_cannot_be_read_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr("subprocess.run", Answers(df=said))
+    with pytest.raises(VolumeError, match=r"cannot be read|no pool p in this"):
+        rbd.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
+
+
+def test_check_tells_room_and_health_as_the_user_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = '{"pools": [{"name": "p", "stats": {"max_avail": 1073741824}}]}'
+    answers = Answers(df=room, status=json.dumps(status("degraded")))
+    monkeypatch.setattr("subprocess.run", answers)
+    options = StorageOptions(name="c", kind="rbd", owner="", pool="p", conf="/c", user="u")
+    assert rbd.look(options) == "pool p: 1.0 GiB free, HEALTH_WARN"
+    assert all(one[:5] == ["ceph", "--conf", "/c", "--id", "u"] for one in answers.asked)
+
+
+def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hang(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr("subprocess.run", hang)
+    with pytest.raises(VolumeError, match="does not answer ceph within 60 s"):
+        rbd.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
 
 def test_undo_removes_no_image_without_our_mark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from pvebench.drivers.shapes import (
     text,
     whole,
 )
+from pvebench.drivers.storages import ceph
 
 _UPID: Final = re.compile(r"UPID:[A-Za-z0-9-]{1,63}:([0-9A-Fa-f]+:){3}[^:\s/]*:[^:/]*:[^\s:/]+:\Z")
 
@@ -149,14 +150,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _told("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
     _told("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text))),
     _told("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
-    _told(
-        "GET",
-        "/nodes/{node}/ceph/status",
-        fields(
-            health_=fields(checks_=anything),
-            pgmap_=fields(pgs__by__state_=rows(fields(state__name=text, count=number))),
-        ),
-    ),
+    _told("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
     _told("GET", "/cluster/nextid", number, "vmid"),
     _told(
         "GET",

@@ -11,10 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.shapes import Shape, fields, rows, table, text, whole
 from pvebench.errors import DriverError
 from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.workload import Case
 
+STATUS: Final[Shape] = fields(
+    health_=fields(status_=text, checks_=table(fields(summary_=fields(message_=text)))),
+    pgmap_=fields(pgs_by_state_=rows(fields(state_name=text, count=whole))),
+)
+"""What is read of the answer."""
 MOVING: Final = frozenset(
     {
         "activating",

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pvebench.drivers.shapes import Shape, anything, fields, rows, table, text, whole
+from pvebench.drivers.storages.ceph import STATUS
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Disk
@@ -31,6 +33,9 @@ COMMAND_SECONDS: Final = 60.0
 """Without monitors Ceph's programs would wait for five minutes."""
 WATCHED_SECONDS: Final = 60.0
 """The cluster counts a killed QEMU among an image's users for half a minute."""
+_INFO: Final = fields(id=text)
+_SPACE: Final = fields(pools=rows(fields(name=text, stats=fields(max_avail=whole))))
+_EVIDENCE_CHARACTERS: Final = 2000
 _ABSENT: Final = 2  # ENOENT
 _BUSY: Final = 16  # EBUSY
 
@@ -143,13 +148,13 @@ class _Pool:
 
     def identity(self, image: str) -> str:
         """Return the id that the cluster gave an image. Raises VolumeError."""
-        told = json.loads(self.rbd("info", "--format", "json", self.path(image)))
-        return str(told["id"])
+        said = self.rbd("info", "--format", "json", self.path(image))
+        return str(_read("rbd info", said, _INFO)["id"])
 
     def owner(self, image: str) -> str:
         """Return whose an image is; empty: nobody said. Raises VolumeError if it is not there."""
-        told = json.loads(self.rbd("image-meta", "list", "--format", "json", self.path(image)))
-        return str(told.get(OWNER_KEY, ""))
+        said = self.rbd("image-meta", "list", "--format", "json", self.path(image))
+        return str(_read("rbd image-meta", said, table(anything)).get(OWNER_KEY, ""))
 
     def has(self, image: str) -> bool:
         """Return whether there is such an image."""
@@ -167,12 +172,12 @@ class _Pool:
 
     def status(self) -> Mapping[str, Any]:
         """Return the answer to `ceph status`. Raises VolumeError."""
-        return self._ask("status")
+        return self._ask("status", STATUS)
 
     def free_bytes(self) -> int:
         """Return what can still be written to the pool, copies and limits allowed for."""
-        pools = self._ask("df").get("pools", ())
-        mine = next((one for one in pools if one.get("name") == self.pool), None)
+        pools = self._ask("df", _SPACE)["pools"]
+        mine = next((one for one in pools if one["name"] == self.pool), None)
         if mine is None:
             raise VolumeError(
                 f"there is no pool {self.pool} in this Ceph cluster",
@@ -180,12 +185,11 @@ class _Pool:
             )
         return int(mine["stats"]["max_avail"])
 
-    def _ask(self, what: str) -> dict[str, Any]:
+    def _ask(self, what: str, shape: Shape) -> dict[str, Any]:
         code, said, complaint = self._run("ceph", what, "--format", "json")
         if code:
             raise _failed("ceph", (what,), complaint)
-        found: dict[str, Any] = json.loads(said)
-        return found
+        return _read(f"ceph {what}", said, shape)
 
     def _run(self, program: str, *arguments: str) -> tuple[int, str, str]:
         chosen = ["--conf", self.conf] if self.conf else []
@@ -208,6 +212,22 @@ class _Pool:
                 next_step="look at it: ceph status",
             ) from error
         return done.returncode, done.stdout, done.stderr
+
+
+def _read(what: str, said: str, shape: Shape) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    try:
+        found = json.loads(said)
+        wrong = shape(found)
+    except ValueError as error:
+        wrong = str(error)
+    if wrong:
+        raise VolumeError(
+            f"the answer of {what} cannot be read: {wrong}",
+            cause="another release of Ceph than pvebench knows",
+            evidence=said[:_EVIDENCE_CHARACTERS],
+        )
+    return found
 
 
 def _failed(program: str, arguments: tuple[str, ...], complaint: str) -> VolumeError:
