@@ -240,8 +240,8 @@ def one_value(line: int, record: PublishedRow) -> ReferenceRow:
         if record.get("medium", "").startswith("SSD") and variant in ("host", *storage):
             size = parse_size(words[1] if len(words) > 1 else "")
             match = {**bus, **where, "tool": "fio", "rw": rw, "bs": size}
-    elif record.get("system") == "single disk":
-        match = _raid_match(test)
+    elif record.get("system") in _DISKS:
+        match = {"storage": _DISKS[record["system"]], **_raid_match(test)}
     value = number_or_none(record["value"])
     return ReferenceRow(
         line=line,
@@ -258,6 +258,10 @@ def one_value(line: int, record: PublishedRow) -> ReferenceRow:
         match=match,
         values={} if value is None else {(_METRICS[record["metric"]], direction): value * factor},
     )
+
+
+_DISKS: Final = {"single disk": "local", "raid0": "raid0"}
+"""Disks of that table -> their storage in the pack."""
 
 
 def _raid_match(test: str) -> dict[str, str | int]:

@@ -1,0 +1,249 @@
+"""Which rows of the published packs have run, and where: the tables of docs/published.md.
+
+`python -m support.published` writes them anew, from the packs, the published tables and `WHERE`.
+What `WHERE` says of a place is what that place's target runs: it takes its rows from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pvebench.config import Pack, load_pack
+from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.workload import Case
+from pvebench.plan import expand, make_plan
+from pvebench.references.library import published
+from support.packs import ROOT
+
+PAGE: Final = ROOT / "docs" / "published.md"
+PACKS: Final = (
+    "bus-format-2012",
+    "cache-bus-format-2017",
+    "lvmcache-2019",
+    "media-sweep-2018",
+    "raid-2017",
+    "shared-storage-2021",
+    "zfs-mdadm-2016",
+)
+LAB: Final = "lab"
+CEPH: Final = "Ceph here"
+HOST_VM: Final = "host in a VM"
+PLACES: Final = {
+    LAB: "`make e2e-published`",
+    CEPH: "`make e2e-ceph`",
+    HOST_VM: "`make e2e-host-vm`",
+}
+"""Where rows run -> the target that runs every one of them."""
+NOT_YET: Final = "not yet: "
+"""Before a place: its target would run the row, but nobody has let it so far."""
+_NEVER: Final = "never: "
+_GUEST_ELSEWHERE: Final = f"{_NEVER}a guest there would be QEMU in QEMU, emulated twice"
+_ZFS: Final = f"{_NEVER}Debian has ZFS only as source to be built, outside of its main section"
+
+WHERE: Final[Mapping[tuple[str, str, str], str]] = {
+    ("bus-format-2012", "local", "guest"): NOT_YET + LAB,
+    ("bus-format-2012", "local", "host"): NOT_YET + LAB,
+    ("cache-bus-format-2017", "local", "guest"): NOT_YET + LAB,
+    ("cache-bus-format-2017", "local", "host"): NOT_YET + LAB,
+    ("lvmcache-2019", "lvm-off", "guest"): _GUEST_ELSEWHERE,
+    ("lvmcache-2019", "lvm-off", "host"): NOT_YET + HOST_VM,
+    ("lvmcache-2019", "lvm-writethrough", "guest"): _GUEST_ELSEWHERE,
+    ("lvmcache-2019", "lvm-writethrough", "host"): NOT_YET + HOST_VM,
+    ("lvmcache-2019", "lvm-writeback", "guest"): _GUEST_ELSEWHERE,
+    ("lvmcache-2019", "lvm-writeback", "host"): NOT_YET + HOST_VM,
+    ("media-sweep-2018", "local", "guest"): NOT_YET + LAB,
+    ("media-sweep-2018", "local", "host"): NOT_YET + LAB,
+    ("media-sweep-2018", "passthrough", "guest"): NOT_YET + LAB,
+    ("media-sweep-2018", "passthrough", "host"): NOT_YET + LAB,
+    ("media-sweep-2018", "lvm", "guest"): _GUEST_ELSEWHERE,
+    ("media-sweep-2018", "lvm", "host"): NOT_YET + HOST_VM,
+    ("raid-2017", "local", "guest"): LAB,
+    ("raid-2017", "local", "host"): LAB,
+    ("raid-2017", "raid0", "guest"): _GUEST_ELSEWHERE,
+    ("raid-2017", "raid0", "host"): NOT_YET + HOST_VM,
+    ("raid-2017", "raid1", "guest"): _GUEST_ELSEWHERE,
+    ("raid-2017", "raid1", "host"): NOT_YET + HOST_VM,
+    ("shared-storage-2021", "local", "guest"): NOT_YET + LAB,
+    ("shared-storage-2021", "local", "host"): NOT_YET + LAB,
+    ("shared-storage-2021", "cifs", "guest"): _GUEST_ELSEWHERE,
+    ("shared-storage-2021", "cifs", "host"): NOT_YET + HOST_VM,
+    ("shared-storage-2021", "ceph-ssd", "guest"): CEPH,
+    ("shared-storage-2021", "ceph-hdd", "guest"): (
+        f"{_NEVER}there are no hard disks here; it would be `ceph-ssd` once more"
+    ),
+    ("zfs-mdadm-2016", "zvol", "guest"): _ZFS,
+    ("zfs-mdadm-2016", "zvol", "host"): _ZFS,
+    ("zfs-mdadm-2016", "zfs-ssd-cache", "guest"): _ZFS,
+    ("zfs-mdadm-2016", "zfs-ssd-cache", "host"): _ZFS,
+    ("zfs-mdadm-2016", "md-raid10", "guest"): _GUEST_ELSEWHERE,
+    ("zfs-mdadm-2016", "md-raid10", "host"): NOT_YET + HOST_VM,
+    ("zfs-mdadm-2016", "single-ssd", "guest"): NOT_YET + LAB,
+    ("zfs-mdadm-2016", "single-ssd", "host"): NOT_YET + LAB,
+}
+"""(pack, storage, guest or host) -> where it ran, or why it never did."""
+
+WITHOUT: Final[Mapping[tuple[str, str, str], tuple[str, str]]] = {
+    ("raid-2017", storage, "host"): ("hdparm", "over ssh volumes are files")
+    for storage in ("raid0", "raid1")
+}
+"""Row -> the tool that never ran there, and why."""
+
+KIND_OF: Final = {"ceph-ssd": ("rbd",), "ceph-hdd": ("rbd",), "passthrough": ("block",)}
+"""Storage of a pack -> kinds that it may be; others are a directory, or a device below a file."""
+_EITHER: Final = ("dir", "loop")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a published pack asks for on one storage, with guests or on the host itself."""
+
+    pack: str
+    storage: str
+    side: str
+    cases: tuple[Case, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """As in `WHERE`."""
+        return self.pack, self.storage, self.side
+
+    @property
+    def place(self) -> str:
+        """Where it runs, or is to run; empty: nowhere."""
+        found = WHERE[self.key].removeprefix(NOT_YET)
+        return found if found in PLACES else ""
+
+    @property
+    def tools(self) -> str:
+        """The tools that run there."""
+        return ", ".join(sorted({case.workload.tool for case in self.cases}))
+
+    @property
+    def tried(self) -> list[Case]:
+        """The cases of those tools that can run there."""
+        without, _ = WITHOUT.get(self.key, ("", ""))
+        return [case for case in self.cases if case.workload.tool != without]
+
+    def sample(self) -> list[Case]:
+        """Return cases in which each scenario and each workload of the row is at least once."""
+        cases = self.tried
+        scenarios = list(dict.fromkeys(case.scenario.slug for case in cases))
+        workloads = list(dict.fromkeys(case.workload.slug for case in cases))
+        known = {(case.scenario.slug, case.workload.slug): case for case in cases}
+        wanted: dict[str, Case] = {}
+        for number in range(max(len(scenarios), len(workloads))):
+            pair = scenarios[number % len(scenarios)], workloads[number % len(workloads)]
+            if pair in known:
+                wanted[known[pair].slug] = known[pair]
+        for case in cases:
+            met = {one.scenario.slug for one in wanted.values()}
+            ran = {one.workload.slug for one in wanted.values()}
+            if case.scenario.slug not in met or case.workload.slug not in ran:
+                wanted[case.slug] = case
+        return list(wanted.values())
+
+
+def load(name: str) -> Pack:
+    return load_pack(ROOT / "scenarios" / f"{name}.yaml")
+
+
+def all_cases(pack: Pack) -> list[Case]:
+    """Return every case of a pack that can be on some kind of its storages."""
+    found: dict[str, Case] = {}
+    names = [str(name) for name in pack.axes["storage"]]
+    for number in range(2):
+        kinds = {name: KIND_OF.get(name, _EITHER) for name in names}
+        storages = {
+            name: STORAGE_KINDS[kinds[name][min(number, len(kinds[name]) - 1)]] for name in names
+        }
+        for case in expand(pack, node="lab", storages=storages).cases:
+            found.setdefault(case.slug, case)
+    return list(found.values())
+
+
+def rows() -> list[Row]:
+    """Return every row of every published pack."""
+    found: dict[tuple[str, str, str], list[Case]] = {}
+    for name in PACKS:
+        for case in all_cases(load(name)):
+            side = "host" if case.scenario.disk.on_host else "guest"
+            found.setdefault((name, case.scenario.storage, side), []).append(case)
+    return [Row(*key, tuple(cases)) for key, cases in found.items()]
+
+
+def where_table() -> str:
+    lines = ["| pack | storage | row | with | cases | ran |", "|---|---|---|---|---|---|"]
+    for row in rows():
+        place = WHERE[row.key]
+        if row.key in WITHOUT:
+            place += "; {} never: {}".format(*WITHOUT[row.key])
+        lines.append(
+            f"| `{row.pack}` | {row.storage} | {row.side} | {row.tools} | {len(row.cases)} "
+            f"| {place} |"
+        )
+    return "\n".join(lines)
+
+
+def planned_table() -> str:
+    """What each pack costs at its published size, if all its storages were directories."""
+    lines = ["| pack | cases | time | written at most |", "|---|---|---|---|"]
+    for name in PACKS:
+        pack = load(name)
+        storages = {str(one): STORAGE_KINDS["dir"] for one in pack.axes["storage"]}
+        plan = make_plan(expand(pack, node="lab", storages=storages), seed=pack.seed)
+        lines.append(
+            f"| `{name}` | {len(plan.cases)} | {show_seconds(plan.seconds)} "
+            f"| {show_bytes(plan.bytes_written)} |"
+        )
+    return "\n".join(lines)
+
+
+def beside_table() -> str:
+    lines = [
+        "| pack | published table | printed rows | shown beside a case | cases with one |",
+        "|---|---|---|---|---|",
+    ]
+    for name in PACKS:
+        pack = load(name)
+        if not pack.published:
+            lines.append(f"| `{name}` | charts without numbers | 0 | 0 | 0 |")
+            continue
+        series = published(pack.published)
+        beside = [series.beside(known_of(case)) for case in all_cases(pack)]
+        found = [row for row in beside if row is not None]
+        lines.append(
+            f"| `{name}` | `{series.name}` | {len(series.rows)} "
+            f"| {len({row.line for row in found})} | {len(found)} |"
+        )
+    return "\n".join(lines)
+
+
+def known_of(case: Case) -> dict[str, str | int | bool]:
+    """Return what a row of results says of its case, as the tables do."""
+    scenario, workload = case.scenario, case.workload
+    return {**scenario.meaning(), **scenario.labels(), "tool": workload.tool, **workload.parameters}
+
+
+SECTIONS: Final = {"where": where_table, "planned": planned_table, "beside": beside_table}
+
+
+def marked(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- /{name} -->)", re.DOTALL)
+
+
+def sections(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, what the page says, what is so) of each table."""
+    for name, make in SECTIONS.items():
+        match = marked(name).search(text)
+        yield name, match.group() if match else "", make()
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text("utf-8")
+    for title, _, made in list(sections(page)):
+        page = marked(title).sub(lambda _, made=made: made, page)  # type: ignore[misc] # one a loop
+    PAGE.write_text(page, "utf-8")

@@ -1,0 +1,44 @@
+"""docs/published.md: its tables are what the packs and the published tables say."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.published import PAGE, PLACES, SECTIONS, WHERE, Row, marked, rows, sections
+
+ROWS = {row.key: row for row in rows()}
+
+
+def test_every_row_of_every_pack_has_a_place_or_a_reason_and_no_other_has() -> None:
+    assert set(WHERE) == set(ROWS)
+    for row in ROWS.values():
+        assert row.place or WHERE[row.key].startswith("never: ")
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_tables_are_as_the_packs_are_now(name: str) -> None:
+    """To write them anew: PYTHONPATH=exporter:tests .venv/bin/python -m support.published."""
+    text = PAGE.read_text("utf-8")
+    assert marked(name).search(text)
+    for known, said, so in sections(text):
+        assert known != name or said == so
+
+
+def test_every_place_is_explained_with_a_target_that_is_there() -> None:
+    text = PAGE.read_text("utf-8")
+    makefile = (PAGE.parents[1] / "Makefile").read_text("utf-8")
+    for place in {row.place for row in ROWS.values()} - {""}:
+        assert f"| {place} |" in text
+        target = PLACES[place].strip("`").removeprefix("make ")
+        assert PLACES[place] in text
+        assert f"\n{target}:" in makefile
+
+
+@pytest.mark.parametrize("key", [key for key, row in ROWS.items() if row.place])
+def test_what_is_tried_of_a_row_has_each_scenario_and_each_workload(
+    key: tuple[str, str, str],
+) -> None:
+    row: Row = ROWS[key]
+    sample = row.sample()
+    assert {one.scenario.slug for one in sample} == {one.scenario.slug for one in row.tried}
+    assert {one.workload.slug for one in sample} == {one.workload.slug for one in row.tried}
