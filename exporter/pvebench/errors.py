@@ -288,6 +288,12 @@ class CycleIncomplete(PvebenchError):
     exit_code = 9
 
 
+class NotTold(PvebenchError):
+    """A message to people did not arrive."""
+
+    usual_next_step = "mend its address; what the service's own log says; see docs/notifications.md"
+
+
 class Interrupted(PvebenchError):
     """The user asked to stop; everything is restored."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
@@ -12,6 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from pvebench.model.quiet import parse_window
 from pvebench.model.units import parse_duration, parse_size
+from pvebench.model.weekly import parse_weekly
 
 MOST_NAME: Final = 100
 """Characters of a name: it becomes a part of labels, addresses and file names."""
@@ -78,6 +80,24 @@ def _zone(value: Any) -> str:
     return str(value)
 
 
+def _weekly(value: Any) -> str:
+    if value not in ("off", False):  # YAML 1.1 reads `off` as false, and some editors write so
+        parse_weekly(str(value))
+        return str(value)
+    return "off"
+
+
+def _web_address(value: Any) -> str:
+    text = str(value)
+    parts = urlsplit(text)
+    fine = parts.scheme in {"http", "https"} and parts.hostname and text.isprintable()
+    if not fine or " " in text or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(
+            "it is no address of a page: write it as https://bench.example.org, without a login"
+        )
+    return text.rstrip("/")
+
+
 def _path(value: Any) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ValueError(f"{value!r} is not a path")
@@ -130,6 +150,18 @@ Zone = Annotated[
     str, BeforeValidator(_zone), WithJsonSchema({"type": "string", "examples": ["Europe/Vienna"]})
 ]
 FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+
+
+WeeklyMoment = Annotated[
+    str,
+    BeforeValidator(_weekly),
+    WithJsonSchema({"type": "string", "examples": ["Mon 08:00", "off"]}),
+]
+WebAddress = Annotated[
+    str,
+    BeforeValidator(_web_address),
+    WithJsonSchema({"type": "string", "examples": ["https://bench.example.org"]}),
+]
 
 
 class OneOf:

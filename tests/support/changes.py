@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.together.findings import Finding, Move
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
 from pvebench.store import Store
 from support.packs import quick
 
+DAY = 86400.0
+MOVE = Move(
+    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
+)
+FINDING = Finding(
+    time=100 * DAY,
+    node="pve1",
+    known=False,
+    kind="slower",
+    group=None,
+    all_but=False,
+    cases=("a", "b", "c", "d"),
+    names=("a", "b", "c", "d"),
+    of=0,
+    moves=(MOVE,),
+)
 START = datetime(2026, 5, 1, tzinfo=UTC)
 CASES = quick()[1].cases
 OLD = Environment(node="lab", facts={"kernel": "6.8.12-4-pve", "qemu_package": "9.0.2-5"})

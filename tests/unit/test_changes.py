@@ -10,36 +10,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Shown
 
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.together.findings import Finding, Move
+from pvebench.analysis.together.findings import Finding
 from pvebench.analysis.words import sentence
 from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.judging.change import MOST_LETTERS, Change, listed, one_line
 from pvebench.judging.headline import headline
-from pvebench.judging.naming import NEAR_RUNS, KnownChange, Namer, recognised
+from pvebench.judging.naming import NEAR_RUNS, Namer, recognised
 from pvebench.metrics.changes import MOST_SHOWN, collect_changes
 from pvebench.metrics.families import Families
 from pvebench.metrics.text import render
 from pvebench.results import Results
-from pvebench.store import Decision, Store
-from support.changes import CASES, START, measured, upgrade
+from pvebench.store import Decision, KnownChange, Store
+from support.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 
-DAY = 86400.0
-MOVE = Move(
-    figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
-)
-FINDING = Finding(
-    time=100 * DAY,
-    node="pve1",
-    known=False,
-    kind="slower",
-    group=None,
-    all_but=False,
-    cases=("a", "b", "c", "d"),
-    names=("a", "b", "c", "d"),
-    of=0,
-    moves=(MOVE,),
-)
 KNOWN = KnownChange(
     id="known", since=100 * DAY, worse=True, slow=False, cases=frozenset(FINDING.cases)
 )
@@ -217,6 +200,8 @@ def test_ids_are_short_and_never_given_twice(store: Store) -> None:
     verdicts = Keeper(Feed(Results(store)), ()).judge()
     (named,) = Namer().name(verdicts)
     taken = KnownChange(id=named.id, since=0, worse=False, slow=False, cases=frozenset())
-    (other,) = Namer([taken]).name(verdicts)
+    store.changes.keep([taken])
+    namer = Namer(store.changes)
+    (other,) = namer.name(verdicts)
     assert other.id != named.id
     assert len(other.id) == len(named.id) == 8

@@ -111,6 +111,12 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nobody has judged yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
+        # Nobody is told anything.
+        "pvebench_notifications_queued",
+        "pvebench_notifications_sent_total",
+        "pvebench_notifications_dropped_total",
+        "pvebench_notification_failures_total",
+        "pvebench_notification_success_timestamp_seconds",
         # Nothing holds the worker, no upgrade waits, no storage has a limit, no node_exporter.
         "pvebench_scheduler_hold",
         "pvebench_environment_pending_info",

@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "guest",
     "import",
     "judge",
+    "notify",
     "packs",
     "pause",
     "plan",

@@ -45,6 +45,8 @@ _CLOSING: Final = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
 Location = tuple[int | str, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
+_SECRET: Final = ("notify",)
+"""Key of the settings below which addresses with secrets stand."""
 _WANTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -214,7 +216,7 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
         return document.problem(location, message, at_key=True)
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
-    text = _complaint(fault)
+    text = _complaint(fault, secret=location[:1] == _SECRET)
     # A rule about several keys names the one that it complains about.
     key, colon, rest = text.partition(": ")
     if kind == "value_error" and colon and document.has((*location, key)):
@@ -223,9 +225,15 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
     return document.problem(location, f"{path}: {text}" if path else text)
 
 
-def _complaint(fault: dict[str, Any]) -> str:
-    """Return what pydantic found, in our words where we have some."""
+def _complaint(fault: dict[str, Any], *, secret: bool) -> str:
+    """Return what pydantic found, in our words where we have some.
+
+    Args:
+        secret: what was found may be one, and is not told.
+    """
     kind, found, context = fault["type"], fault["input"], fault.get("ctx", {})
+    if secret and kind != "value_error":
+        return f"wants {_WANTED[kind]}" if kind in _WANTED else str(fault["msg"])
     if kind in {"enum", "literal_error"}:
         return f"{shown(repr(found))} is not one of {context['expected']}"
     if kind == "value_error":

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from pvebench.config.document import read_document, validate
+from pvebench.config.notify import NotifySettings
 from pvebench.config.pack_names import is_pack_name, pack_named
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
@@ -32,8 +33,10 @@ from pvebench.fields import (
     Strict,
     Text,
     TimeWindow,
+    WebAddress,
     Zone,
 )
+from pvebench.files import check_secret
 from pvebench.model.quiet import QuietHours, parse_window
 from pvebench.model.units import GIB
 
@@ -78,6 +81,8 @@ _RELOADABLE: Final = (
     "keep_backups",
     "backup_room",
     "wall",
+    "notify",
+    "external_url",
 )
 """Settings that a running instance takes over when their file changes."""
 
@@ -111,6 +116,8 @@ class Settings(_KeysOfDrivers):
         quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
         wall: up to four cases for the wall dashboard. Empty: chosen from the results.
+        notify: who is told of changes.
+        external_url: address under which people reach the page, for links in messages.
     """
 
     driver: DriverName = "qemu"
@@ -127,6 +134,8 @@ class Settings(_KeysOfDrivers):
     wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     quiet_hours: tuple[TimeWindow, ...] = ()
     time_zone: Zone = "UTC"
+    notify: NotifySettings | None = None
+    external_url: WebAddress | None = None
 
     @field_validator("packs")
     @classmethod
@@ -181,6 +190,8 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     read = validate(read_document(path), Settings)
+    if read.notify is not None and any(one.url is not None for one in read.notify.to):
+        check_secret(path)
     found: Settings = _below(read, path.parent)
     packs = tuple(_pack_below(pack, path.parent) for pack in read.packs)
     return found.model_copy(update={"packs": packs} if packs else {})

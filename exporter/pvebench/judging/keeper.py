@@ -16,6 +16,7 @@ from pvebench.judging.feed import Feed
 from pvebench.judging.naming import Namer
 from pvebench.judging.verdicts import Verdicts
 from pvebench.model.known_issue import KnownIssue
+from pvebench.store import Changes
 
 log = structlog.get_logger()
 
@@ -47,6 +48,7 @@ class Keeper:
     Args:
         feed: of the store.
         issues: known ones.
+        kept: where changes are known again after a restart; None: they are not.
         told: called with new verdicts, in the thread that made them.
         monotonic: seconds of a clock that judgings are timed with.
         rest: waits so many seconds, or until it is told to end; None: as the keeper itself ends.
@@ -57,13 +59,14 @@ class Keeper:
         feed: Feed,
         issues: Sequence[KnownIssue],
         *,
+        kept: Changes | None = None,
         told: Callable[[Verdicts], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         rest: Callable[[float], object] | None = None,
     ) -> None:
         self._feed = feed
         self._judge = Judge(issues)
-        self._namer = Namer()
+        self._namer = Namer(kept)
         self._told = told
         self._current = Verdicts()
         self._wanted, self._stopped = threading.Event(), threading.Event()

@@ -8,39 +8,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
+
+import structlog
 
 from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.together.findings import Finding
+from pvebench.errors import StoreError
 from pvebench.judging.change import SEVERITIES, Change, Severity
 from pvebench.judging.verdicts import Verdicts
+from pvebench.store import Changes, Ending, KnownChange
+
+log = structlog.get_logger()
 
 NEAR_RUNS: Final = 10
 """Runs by which the time of a change may have moved since it was told."""
 ID_LETTERS: Final = 8
+UNSAID_SECONDS: Final = 86400.0
+"""How long a change may be doubted again before it is taken for none."""
+KNOWN_SECONDS: Final = 30 * 86400.0
+"""How long one that is over is known again, should it return."""
 WIDESPREAD: Final = 0.2
 """Share of a storage's cases from which a change is critical."""
 LEAST_CASES: Final = 10
 """Cases of a storage from which one can speak of widespread."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownChange:
-    """What a change is known by.
-
-    Attributes:
-        since: seconds since the epoch, as told last.
-        worse: whether its first figure moved for the worse.
-        slow: whether it came little by little.
-        cases: keys.
-    """
-
-    id: str
-    since: float
-    worse: bool
-    slow: bool
-    cases: frozenset[str]
 
 
 Apart = Callable[[str, float, float], int]
@@ -48,35 +40,110 @@ Apart = Callable[[str, float, float], int]
 
 
 class Namer:
-    """Names the changes of one judging after the other.
+    """Names the changes of one judging after the other, and notes which are open no more.
 
     Args:
-        known: changes that were open before.
+        kept: where what is known of them outlasts the process; None: it is forgotten with it.
     """
 
-    def __init__(self, known: Iterable[KnownChange] = ()) -> None:
-        self._known = {one.id: one for one in known}
+    def __init__(self, kept: Changes | None = None) -> None:
+        self._kept = kept
+        self._known: dict[str, KnownChange] = {}
 
     def name(self, verdicts: Verdicts) -> tuple[Change, ...]:
         """Return the open changes, the weightiest first."""
+        self._load()
         findings = verdicts.open_findings
-        ids = recognised(findings, list(self._known.values()), _apart(verdicts))
-        taken = {*ids.values(), *self._known}
+        apart = _apart(verdicts)
+        known = list(self._known.values())
+        ids = recognised(findings, known, apart)
+        rest = [place for place in range(len(findings)) if place not in ids]
+        parts = recognised([findings[place] for place in rest], known, apart)
+        found = self._changes(findings, ids, verdicts)
+        now = {one.id: self._known_again(one) for one in found}
+        for number, place in enumerate(rest):
+            if number in parts:  # of one that was told as a whole
+                told = self._known[parts[number]].told
+                now[found[place].id] = replace(now[found[place].id], told=told)
+        missing = [one for one in known if one.id not in now]
+        self._take(now, missing, findings, verdicts, apart)
+        return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+
+    def _changes(
+        self, findings: Sequence[Finding], ids: Mapping[int, str], verdicts: Verdicts
+    ) -> list[Change]:
+        taken, judged = {*ids.values(), *self._known}, _judged_cases(verdicts)
         found: list[Change] = []
-        judged = _judged_cases(verdicts)
         for place, finding in enumerate(findings):
             name = ids.get(place) or _new_id(finding, taken)
             taken.add(name)
-            found.append(
-                Change(
-                    id=name,
-                    finding=finding,
-                    storages=_storages(finding, verdicts),
-                    severity=_severity(finding, verdicts, judged),
-                )
-            )
-        self._known = {one.id: _known(one) for one in found}
-        return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+            storages, severity = _storages(finding, verdicts), _severity(finding, verdicts, judged)
+            found.append(Change(id=name, finding=finding, storages=storages, severity=severity))
+        return found
+
+    def _known_again(self, change: Change) -> KnownChange:
+        finding, before = change.finding, self._known.get(change.id)
+        return KnownChange(
+            id=change.id,
+            since=finding.time,
+            worse=finding.moves[0].effect < 0,
+            slow=finding.slow,
+            severity=change.severity,
+            cases=frozenset(finding.cases),
+            text=change.summary,
+            told=before.told if before else "",
+        )
+
+    def _take(
+        self,
+        now: Mapping[str, KnownChange],
+        missing: Sequence[KnownChange],
+        findings: Sequence[Finding],
+        verdicts: Verdicts,
+        apart: Apart,
+    ) -> None:
+        """Take over what is open now; what is not is over, told with another, or missing."""
+        moment = max((report.judged_until for report in verdicts.reports), default=0.0)
+        absorbed = set(recognised(findings, missing, apart).values())
+        closed = [one for one in verdicts.findings if one.accepted or one.over]
+        ends = {name: closed[place] for place, name in recognised(closed, missing, apart).items()}
+        later = {one.id: _missing(one, ends.get(one.id), moment) for one in missing}
+        gone = {
+            one.id
+            for one in later.values()
+            if one.id in absorbed or (one.ended is not None and moment - one.ended > KNOWN_SECONDS)
+        }
+        after = {**now, **{name: one for name, one in later.items() if name not in gone}}
+        self._keep([one for name, one in after.items() if self._known.get(name) != one], gone)
+        self._known = after
+
+    def _load(self) -> None:
+        try:
+            if self._kept is not None:
+                self._known = {one.id: one for one in self._kept.all()}
+        except StoreError as error:
+            log.warning("changes are known by this process's memory only", reason=str(error))
+
+    def _keep(self, changed: Sequence[KnownChange], gone: Iterable[str]) -> None:
+        try:
+            if self._kept is not None:
+                self._kept.keep(changed, gone)
+        except StoreError as error:
+            # The verdict holds all the same; with the next one it is tried again.
+            log.warning("what is known of changes is not kept", reason=str(error))
+
+
+def _missing(one: KnownChange, end: Finding | None, moment: float) -> KnownChange:
+    """Return what is known of a change that is not open now."""
+    if one.ended is not None:
+        return one
+    if end is not None:
+        ending: Ending = "accepted" if end.accepted else "over"
+        return replace(one, ended=moment, ending=ending)
+    since = moment if one.missing is None else one.missing
+    if moment - since >= UNSAID_SECONDS:
+        return replace(one, missing=since, ended=moment, ending="unsaid")
+    return replace(one, missing=since)
 
 
 def recognised(
@@ -125,17 +192,6 @@ def _apart(verdicts: Verdicts) -> Apart:
         return 0 if history is None else history.runs_between(one, other)
 
     return apart
-
-
-def _known(change: Change) -> KnownChange:
-    finding = change.finding
-    return KnownChange(
-        id=change.id,
-        since=finding.time,
-        worse=finding.moves[0].effect < 0,
-        slow=finding.slow,
-        cases=frozenset(finding.cases),
-    )
 
 
 def _new_id(finding: Finding, taken: set[str]) -> str:

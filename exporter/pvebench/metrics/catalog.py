@@ -460,6 +460,21 @@ CONFIG_RELOAD_SUCCESS = _gauge(
 CONFIG_RELOAD_TIMESTAMP = _gauge(
     "config_last_reload_success_timestamp_seconds", (), "When the settings in force were loaded."
 )
+NOTIFICATIONS_QUEUED = _gauge(
+    "notifications_queued", ("target",), "Messages that wait for a target of `notify`."
+)
+NOTIFICATIONS_SENT = _counter("notifications_sent", ("target",), "Messages that a target took.")
+NOTIFICATIONS_DROPPED = _counter(
+    "notifications_dropped",
+    ("target",),
+    "Messages that were given up: refused again and again, or more than 100 waited.",
+)
+NOTIFICATION_FAILURES = _counter(
+    "notification_failures", ("target",), "Attempts in vain to send a message, since the start."
+)
+NOTIFICATION_SUCCESS = _gauge(
+    "notification_success_timestamp_seconds", ("target",), "When a target last took a message."
+)
 PAGE_TIMESTAMP = _gauge(
     "page_timestamp_seconds",
     (),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import engine_of
 from pvebench.drivers.driver import StopClock
+from pvebench.errors import Interrupted, PvebenchError
 from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.judging.found import told
 from pvebench.metrics import Page, Snapshot
@@ -25,6 +26,7 @@ from pvebench.metrics.live import (
     collect_database,
     collect_scheduler,
 )
+from pvebench.metrics.notified import collect_notified
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.metrics.storages import collect_storages
 from pvebench.model.definition import Definition
@@ -43,10 +45,12 @@ from pvebench.service.guarding import Manners
 from pvebench.service.signals import answering
 from pvebench.service.sites import make_sites, opened_store
 from pvebench.service.supervision import Supervisor
+from pvebench.service.telling import make_courier
 from pvebench.service.upkeep import Configuration, Reloader, Tidier
 from pvebench.web import Access, Doorway, WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.app import make_app
+from pvebench.web.facts import without_secrets
 
 log = structlog.get_logger()
 
@@ -177,17 +181,44 @@ class Instance:
             between=_nothing if cycles else self._look_after,
             stop=clock.stop,
         )
+        self._teller, self._courier = make_courier(
+            results, self._settings, self.crew.statuses, clock
+        )
         self._page = self._make_page(sites)
         issues = load_known_issues(*self._settings().known_issues)
-        self._keeper = Keeper(Feed(results), issues, told=self._page.judged)
+        self._keeper = Keeper(
+            Feed(results), issues, kept=results.store.changes, told=self._take_verdicts
+        )
         results.listen(self._page.refresh)
         results.listen(lambda _: self._keeper.nudge())
 
     def run(self, screen: Screen) -> None:
         """Run all workers to their end; raises what `Crew.run` raises."""
         self._say = screen.say
-        with screen.progress(self.crew.statuses) as self._progress:
+        with screen.progress(self.crew.statuses) as self._progress, self._telling():
             self.crew.run()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """While inside, an endless service delivers messages; that it fell is the last one."""
+        if self._cycles is not None:
+            yield
+            return
+        with self._courier:
+            try:
+                yield
+            except Interrupted:
+                raise
+            except PvebenchError as error:
+                self._courier.fell(without_secrets(str(error)))
+                raise
+
+    def _take_verdicts(self, verdicts: Verdicts) -> None:
+        """Show new verdicts, and have an endless service tell what is new in them."""
+        self._page.judged(verdicts)
+        if self._cycles is None:
+            self._teller.judged(verdicts)
+            self._courier.wake()
         if self._cycles is not None:
             for status in self.crew.statuses():
                 self._tell_of(status.node)
@@ -265,6 +296,7 @@ class Instance:
                 "scheduler": lambda families: collect_scheduler(self.crew.statuses(), families),
                 "storages": lambda families: collect_storages(self._manners.storages(), families),
                 "api": lambda families: collect_api(traffic, families),
+                "notify": lambda families: collect_notified(self._courier.states, families),
                 "database": lambda families: collect_database(self._results.store.path, families),
             },
             now=self._clock.now,

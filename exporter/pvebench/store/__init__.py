@@ -1,9 +1,11 @@
-"""The only SQL of pvebench: runs, samples, evidence, environments, cycles, decisions, journal."""
+"""The only SQL of pvebench: runs, samples, evidence, environments, decisions, messages, journal."""
 
+from pvebench.store.changes import Changes, Ending, KnownChange, Told
 from pvebench.store.copies import Backup, backups_of, restore
 from pvebench.store.decisions import Decision, DecisionKind, Decisions
 from pvebench.store.journal import StoredJournal
 from pvebench.store.mending import Mended
+from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
 from pvebench.store.records import GOOD, CaseRecord, Point, RunNumbers, StoredRun, Totals
 from pvebench.store.retention import Removal
 from pvebench.store.state import StateDirectory
@@ -13,17 +15,25 @@ __all__ = [
     "GOOD",
     "Backup",
     "CaseRecord",
+    "Changes",
     "Decision",
     "DecisionKind",
     "Decisions",
+    "Ending",
+    "KnownChange",
     "Mended",
+    "Message",
+    "Outbox",
     "Point",
+    "Queued",
     "Removal",
     "RunNumbers",
     "StateDirectory",
     "Store",
     "StoredJournal",
     "StoredRun",
+    "TargetCounts",
+    "Told",
     "Totals",
     "backups_of",
     "restore",

@@ -11,11 +11,13 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreMixed
 from pvebench.model.run import Run
+from pvebench.store.changes import Changes
 from pvebench.store.copies import Backup, back_up
 from pvebench.store.decisions import Decisions
 from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
 from pvebench.store.journal import StoredJournal
 from pvebench.store.mending import Mending
+from pvebench.store.outbox import Outbox
 from pvebench.store.reading import StoredResults
 from pvebench.store.retention import Removal, prune, removable
 from pvebench.store.tables import cycles, facts
@@ -39,6 +41,8 @@ class Store(StoredResults):
         super().__init__(open_engine(path))
         self.journal = StoredJournal(self._engine)
         self.decisions = Decisions(self._engine)
+        self.changes = Changes(self._engine)
+        self.outbox = Outbox(self._engine)
         self.mending = Mending(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")

@@ -19,9 +19,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -161,4 +162,40 @@ decisions = Table(
     Column("cases", String, nullable=False),
     Column("until", Float, nullable=False),
     Column("reason", Text, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("since", Float, nullable=False),
+    Column("worse", Integer, nullable=False),
+    Column("slow", Integer, nullable=False),
+    Column("severity", String, nullable=False),
+    Column("cases", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("missing", Float),
+    Column("ended", Float),
+    Column("ending", String, nullable=False),
+    Column("told", String, nullable=False),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("about", String, nullable=False),
+    Column("target", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("made", Float, nullable=False),
+    Column("due", Float, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    # When an attempt began whose end is not known: it may have arrived.
+    Column("begun", Float),
+    Column("reason", Text, nullable=False),
+    Column("state", String, nullable=False),
+    Column("done", Float),
+    UniqueConstraint("about", "target", name="told_once"),
 )
