@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,39 @@ def test_every_receiver_of_the_alertmanager_example_is_used_and_there() -> None:
     config = YAML(typ="safe").load(ROOT / "prometheus" / "alertmanager" / "alertmanager.yml")
     routes = [config["route"], *config["route"]["routes"]]
     assert {route["receiver"] for route in routes} == {one["name"] for one in config["receivers"]}
+
+
+def schema_check(*files: Path) -> subprocess.CompletedProcess[str]:
+    """Hold files against the compose specification's own schema, which check-jsonschema carries."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    return subprocess.run(
+        [*command, *map(str, files)], capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_the_files_keep_to_the_compose_specification() -> None:
+    files = sorted(ROOT.glob("compose*.yaml"))
+    assert len(files) > 2
+    done = schema_check(*files)
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("healthcheck:", "helthcheck:"), ("read_only: true", "read_only: [1]")]
+)
+def test_the_specification_refuses_what_is_misspelt(tmp_path: Path, right: str, wrong: str) -> None:
+    text = (ROOT / "compose.yaml").read_text("utf-8")
+    assert right in text
+    (tmp_path / "compose.yaml").write_text(text.replace(right, wrong, 1), "utf-8")
+    assert schema_check(tmp_path / "compose.yaml").returncode == 1
+
+
+def test_the_image_runs_as_nobody_special_and_tells_whether_it_lives() -> None:
+    text = (ROOT / "exporter/Dockerfile").read_text("utf-8")
+    last = text.rpartition("\nFROM ")[2]
+    assert re.search(r"(?m)^USER (?!0\b)\d+:(?!0\b)\d+$", last)
+    assert re.search(r"(?m)^HEALTHCHECK .* CMD ", last)
+    stages = set(re.findall(r"(?m)^FROM .* AS (\S+)$", text))
+    bases = set(re.findall(r"(?m)^FROM (\S+)", text)) - stages
+    assert bases
+    assert all(re.fullmatch(r"\S+:[\w.-]*\d[\w.-]*", base) for base in bases)
