@@ -30,7 +30,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
-.PHONY: clean release venv compose-test mutate fuzz e2e-ceph e2e-host-vm e2e-published
+.PHONY: boards-test clean release venv compose-test mutate fuzz e2e-ceph e2e-host-vm e2e-published
 .PHONY: packages-run packages-test packages-guest packages-ceph packages-host-vm
 
 help: ## list the targets (needs nothing)
@@ -75,6 +75,9 @@ generate: venv ## write the generated files anew: schemas, dashboards (needs Pyt
 
 screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulation (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
+
+boards-test: packages-test venv ## look at every board in a running Grafana; GRAFANA=http://… ARGS= (needs Chromium and a Grafana)
+	@PYTHONPATH=tests $(BIN)/python tests/boards '$(GRAFANA)' $(ARGS)
 
 bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
 	@shopt -s nullglob; found=(bench/[a-z]*.py); \

@@ -38,7 +38,7 @@ from starlette.routing import Route
 from pvebench.cli.demo import demo_page
 from pvebench.judging import Feed, Keeper
 from pvebench.web import WebServer, listen
-from support.grafana import chosen, dashboards, panels, substitute
+from support.boards import chosen, dashboards, panels, substitute
 from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.year import filled_store, results_of
 

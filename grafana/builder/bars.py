@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import fixed, plain, prop
 from builder.parts import DATASOURCE, instant
+from builder.promql import in_words
 
 
 def ranking(
@@ -24,7 +25,7 @@ def ranking(
         .description(description)
         .unit(unit)
         .min(0)
-        .no_value("nothing measured yet")
+        .no_value("nothing measured yet: it comes with the first run")
         .orientation(models.VizOrientation.HORIZONTAL)
         .display_mode(models.BarGaugeDisplayMode.BASIC)
         .value_mode(models.BarGaugeValueMode.TEXT)
@@ -42,8 +43,10 @@ def changes_bars(
     worse: int = 10,
     better: int = 10,
     limit: str = "0",
+    words: bool = True,
+    neutral: bool = False,
 ) -> bargauge.Panel:
-    """Return bars of changes: the worst, then the best, said in words beside the colour.
+    """Return bars of changes in per cent: the worst, then the best, with their signs.
 
     A bar's length is the size of the change: bars that begin at a negative minimum would be the
     shorter the larger the loss.
@@ -52,22 +55,28 @@ def changes_bars(
         expression: changes as ratios, plus is better.
         worse, better: how many of each.
         limit: smaller changes are left out.
+        words: what the legend says of workload and setting is added to the chosen few.
+        neutral: neither direction is the better one.
     """
     targets = []
     if worse:
-        lost = f"sort_desc(abs(bottomk({worse}, ({expression}) < -{limit})))"
-        targets.append(instant(lost, legend=f"worse: {legend}"))
+        lost = f"bottomk({worse}, ({expression}) < -{limit})"
+        lost = in_words(f"({lost})") if words else lost
+        targets.append(instant(f"sort_desc(-100 * {lost})", legend=legend))
     if better:
-        gained = f"sort_desc(topk({better}, ({expression}) > {limit}))"
-        targets.append(instant(gained, legend=f"better: {legend}", ref="B"))
+        gained = f"topk({better}, ({expression}) > {limit})"
+        gained = in_words(f"({gained})") if words else gained
+        targets.append(instant(f"sort_desc(100 * {gained})", legend=legend, ref="B"))
+    down, up = ("purple", "blue") if neutral else ("dark-orange", "semi-dark-blue")
+    minus = prop("unit", "prefix:−")  # noqa: RUF001 # the sign, which a hyphen is not
     return (
-        ranking(title, description, "", unit="percentunit", legend="")
+        ranking(f"{title}, %", description, "", unit="percent", legend="")
         .targets(list(targets))
         .decimals(1)
         .color_scheme(plain())
-        .no_value("no change beyond noise")
-        .override_by_regexp("^worse:.*", [prop("color", fixed("dark-orange"))])
-        .override_by_regexp("^better:.*", [prop("color", fixed("semi-dark-blue"))])
+        .no_value("none beyond noise among what can be told")
+        .override_by_query("A" if worse else "-", [minus, prop("color", fixed(down))])
+        .override_by_query("B", [prop("unit", "prefix:+"), prop("color", fixed(up))])
     )
 
 
@@ -89,7 +98,7 @@ def bars(
         .description(description)
         .unit(unit)
         .min(0)
-        .no_value("nothing measured yet")
+        .no_value("nothing measured yet: it comes with the first run")
         .x_field(x)
         .show_value(models.VisibilityMode.AUTO)
         .orientation(models.VizOrientation.HORIZONTAL)
@@ -100,7 +109,7 @@ def bars(
         .line_width(0)
         .transformations(list(transformations))
         .override_by_regexp("^(read|A)$", [prop("color", fixed("blue"))])
-        .override_by_regexp("^(write|B)$", [prop("color", fixed("orange"))])
+        .override_by_regexp("^(write|B)$", [prop("color", fixed("purple"))])
         .legend(
             common.VizLegendOptions()
             .display_mode(models.LegendDisplayMode.LIST)

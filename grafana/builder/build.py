@@ -74,6 +74,9 @@ def all_panels(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _make_classic(panel: dict[str, Any]) -> None:
     """Spell cell options as schema 37 does: `displayMode`, which later versions migrate."""
+    if panel["type"] == "state-timeline":
+        # All rows at once: a pager takes the room of two and hides the rest. The SDK refuses 0.
+        panel["options"]["perPage"] = 0
     if panel["type"] != "table":
         return
     custom = panel["fieldConfig"]["defaults"].setdefault("custom", {})

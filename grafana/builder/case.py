@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.looks import (
-    BETTER,
-    SAME,
-    WORSE,
-    alarm_steps,
-    change_steps,
-    prop,
-    state_words,
-    steps,
-    values,
+from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
+from builder.panels import NEW_CASES, intro, lines, names, number, timeline, verdict
+from builder.parts import (
+    base,
+    changes,
+    custom_variable,
+    environment_changes,
+    label_variable,
+    node_variable,
+    place,
+    query,
 )
-from builder.panels import intro, lines, number, timeline, verdict
-from builder.parts import base, environment_changes, label_variable, node_variable, place, query
-from builder.promql import recorded, series
+from builder.promql import in_words, recorded, series
 from builder.tables import Column, facts, rows
 from pvebench.metrics.catalog import (
     BANDWIDTH,
@@ -35,7 +35,6 @@ from pvebench.metrics.catalog import (
     RUN_ATTEMPT_TIMESTAMP,
     RUN_DURATION,
     RUN_SUCCESS,
-    RUN_TIMESTAMP,
     RUNS,
     SCENARIO_INFO,
     SYNC_LATENCY_PERCENTILE,
@@ -45,11 +44,11 @@ from pvebench.metrics.catalog import (
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
+KEYS: Final = "node, storage, scenario, workload"
 INTRO: Final = (
     "**Everything about one case**: the disk's configuration (scenario), what ran against it "
-    "(workload), its last value and its past. A step in a line is a new run, a dot the moment it "
-    "ended; the dashed line is the baseline, the band around it the case's own noise. Raw output "
-    "and logs of each run are on the exporter's page."
+    "(workload), its last value and its past. Raw output and logs of each run are on the "
+    "exporter's page."
 )
 
 
@@ -68,28 +67,40 @@ def build() -> dashboard.Dashboard:
     return (
         base("Case detail", "pvebench-case", "One scenario and workload: value, verdict, past.")
         .annotation(environment_changes())
+        .annotation(changes())
         .with_variable(node_variable(multi=False))
         .with_variable(scenarios)
         .with_variable(workloads)
-        .with_panel(_last().grid_pos(place(0, 0, 4, 4)))
-        .with_panel(_baseline().grid_pos(place(4, 0, 4, 4)))
-        .with_panel(_change().grid_pos(place(8, 0, 3, 4)))
-        .with_panel(_noise().grid_pos(place(11, 0, 3, 4)))
-        .with_panel(_state().grid_pos(place(14, 0, 4, 4)))
-        .with_panel(_age().grid_pos(place(18, 0, 3, 4)))
-        .with_panel(_success().grid_pos(place(21, 0, 3, 4)))
-        .with_panel(_value().grid_pos(place(0, 4, 24, 9)))
-        .with_panel(_percentiles().grid_pos(place(0, 13, 12, 9)))
-        .with_panel(_bandwidth().grid_pos(place(12, 13, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(0, 22, 12, 6)))
-        .with_panel(_within().grid_pos(place(12, 22, 12, 6)))
-        .with_panel(_cpu().grid_pos(place(0, 28, 8, 8)))
-        .with_panel(_syncs().grid_pos(place(8, 28, 8, 8)))
-        .with_panel(_duration().grid_pos(place(16, 28, 8, 8)))
-        .with_panel(_scenario().grid_pos(place(0, 36, 8, 12)))
-        .with_panel(_workload().grid_pos(place(8, 36, 8, 12)))
-        .with_panel(_outcomes().grid_pos(place(16, 36, 8, 12)))
-        .with_panel(intro(INTRO, y=48))
+        .with_variable(custom_variable("axis", "Axis", {"from zero": "0", "close up": "1"}))
+        .with_panel(_name().grid_pos(place(0, 0, 24, 3)))
+        .with_panel(_last().grid_pos(place(0, 3, 5, 6)))
+        .with_panel(_baseline().grid_pos(place(5, 3, 4, 6)))
+        .with_panel(_judged().grid_pos(place(9, 3, 9, 6)))
+        .with_panel(_age().grid_pos(place(18, 3, 3, 6)))
+        .with_panel(_success().grid_pos(place(21, 3, 3, 6)))
+        .with_panel(_value().grid_pos(place(0, 9, 24, 10)))
+        .with_panel(_percentiles().grid_pos(place(0, 19, 12, 9)))
+        .with_panel(_bandwidth().grid_pos(place(12, 19, 12, 9)))
+        .with_panel(_verdicts().grid_pos(place(0, 28, 12, 6)))
+        .with_panel(_within().grid_pos(place(12, 28, 12, 6)))
+        .with_panel(_cpu().grid_pos(place(0, 34, 8, 8)))
+        .with_panel(_syncs().grid_pos(place(8, 34, 8, 8)))
+        .with_panel(_duration().grid_pos(place(16, 34, 8, 8)))
+        .with_panel(_scenario().grid_pos(place(0, 42, 8, 12)))
+        .with_panel(_workload().grid_pos(place(8, 42, 8, 12)))
+        .with_panel(_outcomes().grid_pos(place(16, 42, 8, 12)))
+        .with_panel(intro(INTRO, y=54))
+    )
+
+
+def _name() -> stat.Panel:
+    tried = in_words(f"max by (job, instance, {KEYS}) ({series(RUN_ATTEMPT_TIMESTAMP, **CASE)})")
+    return names(
+        "Case",
+        "What is run, on which disk.",
+        tried,
+        "{{words}}  ·  {{setting}}  ·  {{storage}} on {{node}}",
+        missing="never run: the first run is due within an interval of the schedule",
     )
 
 
@@ -100,7 +111,6 @@ def _last() -> stat.Panel:
         series(IOPS, **CASE),
         unit="iops",
         legend="{{direction}}",
-        graph=True,
         missing="no IOPS in this case",
     )
 
@@ -116,41 +126,32 @@ def _baseline() -> stat.Panel:
     )
 
 
-def _change() -> stat.Panel:
-    panel = number(
-        "Change",
-        "Against the baseline; plus is better.",
-        series(CHANGE, **CASE),
-        unit="percentunit",
-        legend="{{metric}} {{direction}}",
-        decimals=1,
-        missing="no baseline yet",
-    )
-    return verdict(panel, change_steps())
-
-
-def _noise() -> stat.Panel:
-    return number(
-        "Noise",
-        "A smaller change is not told from noise.",
-        series(CHANGE_THRESHOLD, **CASE),
-        unit="percentunit",
-        legend="{{metric}} {{direction}}",
-        decimals=1,
-        missing="no baseline yet",
-    )
-
-
-def _state() -> stat.Panel:
-    panel = number(
-        "Verdict",
-        "Confirmed changes only are called slower or faster.",
-        series(CHANGE_STATE, **CASE),
-        legend="{{metric}} {{direction}}",
-        missing="no baseline yet",
-    )
-    colours = steps(WORSE, (-1, "orange"), (0, SAME), (1, "blue"), (2, BETTER))
-    return verdict(panel.mappings(state_words()), colours)
+def _judged() -> table.Panel:
+    by = "metric, direction"
+    return rows(
+        "Change, noise, verdict",
+        "Of each figure against its baseline; plus is better. A change within the noise is none; "
+        "only confirmed changes are called slower or faster.",
+        ("metric", "direction"),
+        (
+            Column(
+                title="verdict",
+                expression=f"max by ({by}) ({series(CHANGE_STATE, **CASE)})",
+                words=True,
+            ),
+            Column(
+                title="change", expression=f"max by ({by}) ({series(CHANGE, **CASE)})", change=True
+            ),
+            Column(
+                title="noise ±",
+                expression=f"max by ({by}) ({series(CHANGE_THRESHOLD, **CASE)})",
+                unit="percentunit",
+                decimals=1,
+            ),
+        ),
+        linked=False,
+        missing=NEW_CASES,
+    ).cell_height(common.TableCellHeight.SM)
 
 
 def _age() -> stat.Panel:
@@ -173,7 +174,9 @@ def _success() -> stat.Panel:
         missing="never tried",
     )
     return verdict(
-        panel.mappings(values({"0": ("FAILED", WORSE), "1": ("good", SAME)})),
+        panel.mappings(
+            values({"0": ("FAILED", WORSE), "1": ("good", SAME)}, nothing=("never tried", SAME))
+        ),
         steps(WORSE, (1, SAME)),
     )
 
@@ -181,24 +184,40 @@ def _success() -> stat.Panel:
 def _value() -> timeseries.Panel:
     value, baseline = series(IOPS, **CASE), series(BASELINE_IOPS, **CASE)
     noise = series(CHANGE_THRESHOLD, **CASE, metric="throughput")
-    ran = f"{series(RUN_TIMESTAMP, **CASE)} > time() - $__interval_ms / 1000"
-    dots = f"{value} and on (job, instance, node, scenario, workload) ({ran})"
     return (
         lines(
             "IOPS, baseline and noise",
-            "A step is a new run, a dot the moment it ended.",
+            "A step is a new run, a dot the moment it ended, by its outcome; the dashed line is "
+            "the baseline, the band its noise. The axis begins at zero unless chosen otherwise.",
             [
                 query(value, legend="{{direction}}", ref="A"),
-                query(dots, legend="run {{direction}}", ref="B"),
+                query(_ended(value), legend="run: {{outcome}}", ref="B"),
                 query(baseline, legend="baseline {{direction}}", ref="C"),
                 query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
                 query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
+                query("vector(0) == $axis", legend="zero", ref="F"),
             ],
             unit="iops",
             linked=False,
             right=False,
         )
-        .override_by_query("B", [prop("custom.drawStyle", "points"), prop("custom.pointSize", 5)])
+        .override_by_query(
+            "B",
+            [
+                prop("custom.drawStyle", "points"),
+                prop("custom.showPoints", "always"),
+                prop("custom.pointSize", 6),
+                prop("color", {"mode": "fixed", "fixedColor": WORSE}),
+            ],
+        )
+        .override_by_name("run: ok", [prop("color", {"mode": "fixed", "fixedColor": "blue"})])
+        .override_by_name(
+            "zero",
+            [
+                prop("custom.lineWidth", 0),
+                prop("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False}),
+            ],
+        )
         .override_by_query(
             "C",
             [
@@ -217,6 +236,13 @@ def _value() -> timeseries.Panel:
         .override_by_name("upper read", _filled_to("lower read"))
         .override_by_name("upper write", _filled_to("lower write"))
     )
+
+
+def _ended(value: str) -> str:
+    """Return the value wherever a run ended since the step before, for each outcome that it had."""
+    counted = f"sum by (outcome) ({series(RUNS, **CASE)})"
+    before = f"sum by (outcome) ({series(RUNS, **CASE)} offset $__interval)"
+    return f"(({counted} - {before}) > bool 0 == 1) * on () group_left () max({value})"
 
 
 def _filled_to(name: str) -> list[models.DynamicConfigValue]:
@@ -319,7 +345,7 @@ def _workload() -> table.Panel:
     return facts(
         "Workload",
         "What ran against the disk.",
-        f"max by (workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
+        f"max by (words, workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
         f"({series(WORKLOAD_INFO, workload='$workload')})",
     )
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import barchart, bargauge, dashboard, stat, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, timeseries
 
-from builder.bars import bars, changes_bars
-from builder.looks import BETTER, SAME, WORSE, prop, steps
-from builder.panels import intro, lines, number, verdict
+from builder.bars import changes_bars
+from builder.looks import prop
+from builder.panels import intro, lines, number, signed
 from builder.parts import (
     base,
+    changes,
     environment_changes,
     label_variable,
     place,
     query,
-    table_query,
-    transformation,
+    query_variable,
 )
-from builder.promql import series
+from builder.promql import in_words, series
 from builder.tables import Column, facts, rows
 from pvebench.metrics.catalog import (
+    ENVIRONMENT_END,
     HOST_CPU,
     IOPS,
     LATENCY_PERCENTILE,
@@ -28,52 +29,107 @@ from pvebench.metrics.catalog import (
     VARIATION,
     Metric,
 )
+from pvebench.model.disk import Bus
 
 KEYS: Final = "workload, direction"
+BUSES: Final = f"(?:{'|'.join(Bus)})"
 INTRO: Final = (
-    "**What does B give that A does not?** Two scenarios, on the same node or on two, workload by "
-    "workload. **Plus: B is better.** A difference counts when it is larger than the steadiness of "
-    "both (the variation within their runs); else the two are the same. A is solid, B dashed."
+    "**What does B give that A does not?** Any two of node, storage, setting and moment, workload "
+    "by workload. **Plus: B gives more** (IOPS), or needs less (latency, CPU). A difference counts "
+    "when it is larger than the steadiness of both (the variation within their runs). Neither side "
+    "is the better one by itself, so the colours are neutral: blue is B, purple is A."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    return (
-        base("Compare A with B", "pvebench-compare", "Two configurations, workload by workload.")
-        .annotation(environment_changes(node="$node_a|$node_b"))
-        .with_variable(label_variable("node_a", "A: node", of="node"))
-        .with_variable(label_variable("a", "A: scenario", of="scenario", among='node=~"$node_a"'))
-        .with_variable(label_variable("node_b", "B: node", of="node"))
-        .with_variable(
-            label_variable(
-                "b", "B: scenario", of="scenario", among='node=~"$node_b"', descending=True
-            )
+    built = base(
+        "Compare A with B",
+        "pvebench-compare",
+        "Any two of node, storage, setting and moment, workload by workload.",
+        since="7d",
+    ).annotation(environment_changes(node="$node_a|$node_b"))
+    built = built.annotation(changes(node="$node_a|$node_b"))
+    for side in ("a", "b"):
+        # B is another node where there is one, so that two nodes are compared without a click.
+        other = side == "b"
+        built = (
+            built.with_variable(_node(side, descending=other))
+            .with_variable(_storage(side))
+            .with_variable(_setting(side))
+            .with_variable(_when(side))
         )
-        .with_panel(intro(INTRO))
-        .with_panel(_mean("throughput", _ratio(IOPS)).grid_pos(place(0, 3, 4, 4)))
+    return (
+        built.with_panel(_mean("throughput", _ratio(IOPS)).grid_pos(place(0, 0, 4, 4)))
         .with_panel(
             _mean("latency (p99)", _inverse(LATENCY_PERCENTILE, percentile="99")).grid_pos(
-                place(4, 3, 4, 4)
+                place(4, 0, 4, 4)
             )
         )
-        .with_panel(_cpu().grid_pos(place(8, 3, 4, 4)))
-        .with_panel(_count("B faster", ">", BETTER).grid_pos(place(12, 3, 4, 4)))
-        .with_panel(_same().grid_pos(place(16, 3, 4, 4)))
-        .with_panel(_count("B slower", "<", WORSE).grid_pos(place(20, 3, 4, 4)))
-        .with_panel(_table().grid_pos(place(0, 7, 14, 11)))
-        .with_panel(_differences().grid_pos(place(14, 7, 10, 11)))
-        .with_panel(_side_by_side().grid_pos(place(0, 18, 12, 9)))
-        .with_panel(_settings("a").grid_pos(place(12, 18, 6, 9)))
-        .with_panel(_settings("b").grid_pos(place(18, 18, 6, 9)))
-        .with_panel(_overlay().grid_pos(place(0, 27, 24, 10)))
+        .with_panel(_cpu().grid_pos(place(8, 0, 4, 4)))
+        .with_panel(_count("B gives more", ">").grid_pos(place(12, 0, 4, 4)))
+        .with_panel(_same().grid_pos(place(16, 0, 4, 4)))
+        .with_panel(_count("B gives less", "<").grid_pos(place(20, 0, 4, 4)))
+        .with_panel(_table().grid_pos(place(0, 4, 14, 12)))
+        .with_panel(_differences().grid_pos(place(14, 4, 10, 12)))
+        .with_panel(_settings("a").grid_pos(place(0, 16, 12, 12)))
+        .with_panel(_settings("b").grid_pos(place(12, 16, 12, 12)))
+        .with_panel(_overlay().grid_pos(place(0, 28, 24, 10)))
+        .with_panel(intro(INTRO, y=38))
     )
 
 
-def _of(side: str, metric: Metric, **more: str) -> str:
-    chosen = series(metric, node=f"$node_{side}", scenario=f"${side}", **more)
+def _node(side: str, *, descending: bool) -> dashboard.QueryVariable:
+    return label_variable(f"node_{side}", f"{side.upper()}: node", of="node", descending=descending)
+
+
+def _storage(side: str) -> dashboard.QueryVariable:
+    among = f'node=~"$node_{side}"'
+    return label_variable(f"storage_{side}", f"{side.upper()}: storage", of="storage", among=among)
+
+
+def _setting(side: str) -> dashboard.QueryVariable:
+    """Return the variable of a setting: words to read, the slug behind the storage as its value."""
+    here = series(SCENARIO_INFO, node=f"$node_{side}", storage=f"$storage_{side}")
+    if side == "b":
+        a = {"node": "$node_a", "storage": "$storage_a", "scenario": "${storage_a}.${a}"}
+        of_a = series(SCENARIO_INFO, **a)
+        # A's own setting where node or storage differ; of the same disk, any other one first.
+        equal = f"({here} and on (setting) {of_a})"
+        itself = f"({here} and on (node, storage, setting) {of_a})"
+        here = f"(0 * ({equal} unless {itself}) or 2 * {itself} or {here})"
+    rest = f'label_replace({here}, "rest", "$1", "scenario", ".+?\\\\.({BUSES}\\\\..+)")'
+    named = f'label_join({rest}, "shown", "  ·  ", "setting", "rest")'
+    text = f"query_result(sort(max by (rest, shown) ({named})))"
+    return (
+        query_variable(side, f"{side.upper()}: setting", text)
+        .regex('/rest="(?<value>[^"]+)".*shown="(?<text>[^"]+)"/')
+        .multi(False)
+        .include_all(False)
+    )
+
+
+def _when(side: str) -> dashboard.QueryVariable:
+    """Return the variable of a moment: now, or the end of an episode."""
+    ends = series(ENVIRONMENT_END, node=f"$node_{side}")
+    named = f'label_join({ends} < time() - 86400, "shown", "", "environment")'
+    now = 'label_replace(vector(time()), "shown", "now", "", "")'
+    text = f"query_result(sort_desc(max by (shown) ({named} or {now})))"
+    return (
+        query_variable(f"when_{side}", f"{side.upper()}: end of", text)
+        .regex('/shown="(?<text>[^"]+)"\\} (?<value>[0-9.e+]+) /')
+        .multi(False)
+        .include_all(False)
+    )
+
+
+def _of(side: str, metric: Metric, when: str = "", **more: str) -> str:
+    """Return a metric of one side by workload, at its moment; `when`: what else stands for that."""
+    chosen = series(
+        metric, node=f"$node_{side}", scenario=f"${{storage_{side}}}.${{{side}}}", **more
+    )
     keys = KEYS if "direction" in metric.labels else "workload"
-    return f"max by ({keys}) ({chosen})"
+    return f"max by ({keys}) ({chosen}{when or f' @ $when_{side}'})"
 
 
 def _ratio(metric: Metric, **more: str) -> str:
@@ -93,15 +149,20 @@ def _noise() -> str:
 
 
 def _mean(what: str, ratio: str) -> stat.Panel:
-    panel = number(
-        f"B against A: {what}",
-        "Geometric mean over all workloads that both have; plus: B is better.",
-        f"exp(avg(ln(1 + {ratio}))) - 1",
-        unit="percentunit",
-        decimals=1,
-        missing="nothing in common",
+    return _neutral(
+        signed(
+            f"B against A: {what}, %",
+            "Geometric mean over all workloads that both have; plus: B gives more or needs less.",
+            f"(exp(avg(ln(1 + {ratio}))) - 1)",
+            missing="nothing in common",
+        )
     )
-    return verdict(panel, steps(WORSE, (-0.03, SAME), (0.03, BETTER)))
+
+
+def _neutral(panel: stat.Panel) -> stat.Panel:
+    colour = [prop("color", {"mode": "fixed", "fixedColor": "blue"})]
+    other = [prop("color", {"mode": "fixed", "fixedColor": "purple"})]
+    return panel.override_by_query("A", colour).override_by_query("B", other)
 
 
 def _cpu() -> stat.Panel:
@@ -110,27 +171,25 @@ def _cpu() -> stat.Panel:
             f"{_of(side, HOST_CPU, component='total')} / sum by (workload) ({_of(side, IOPS)} > 0)"
         )
 
-    panel = number(
-        "B against A: CPU cost",
-        "Host CPU for each operation, geometric mean; plus: B costs less.",
-        f"exp(avg(ln(({cost('a')}) / ({cost('b')})))) - 1",
-        unit="percentunit",
-        decimals=1,
-        missing="nothing in common",
+    return _neutral(
+        signed(
+            "B against A: CPU cost, %",
+            "Host CPU for each operation, geometric mean; plus: B costs less.",
+            f"(exp(avg(ln(({cost('a')}) / ({cost('b')})))) - 1)",
+            missing="nothing in common",
+        )
     )
-    return verdict(panel, steps(WORSE, (-0.03, SAME), (0.03, BETTER)))
 
 
-def _count(title: str, sign: str, colour: str) -> stat.Panel:
+def _count(title: str, sign: str) -> stat.Panel:
     ratio = _ratio(IOPS)
     limit = _noise() if sign == ">" else f"-1 * {_noise()}"
-    panel = number(
+    return number(
         title,
         "Workloads whose difference is larger than the steadiness of both.",
         f"count({ratio} {sign} {limit}) or 0 * count({ratio})",
         missing="nothing in common",
     )
-    return verdict(panel, steps(SAME, (1, colour)))
 
 
 def _same() -> stat.Panel:
@@ -145,15 +204,16 @@ def _same() -> stat.Panel:
 
 def _table() -> table.Panel:
     p99 = {"percentile": "99"}
+    named = in_words(f"(max by (job, instance, {KEYS}) ({_of_labels('b')}))", scenario="")
     return rows(
         "Workload by workload",
-        "Last good runs. Plus: B is better.",
-        ("workload", "direction"),
+        "Last good runs at the moments chosen. Plus: B gives more, or needs less.",
+        ("words", "direction", "workload"),
         (
             Column(title="A IOPS", expression=_of("a", IOPS), unit="iops"),
             Column(title="B IOPS", expression=_of("b", IOPS), unit="iops"),
-            Column(title="B vs A", expression=_ratio(IOPS), unit="percentunit", change=True),
-            Column(title="noise", expression=_noise(), unit="percentunit", decimals=1),
+            Column(title="B to A", expression=_ratio(IOPS), change=True, neutral=True),
+            Column(title="noise ±", expression=_noise(), unit="percentunit", decimals=1),
             Column(
                 title="A p99", expression=_of("a", LATENCY_PERCENTILE, **p99), unit="s", decimals=2
             ),
@@ -161,51 +221,40 @@ def _table() -> table.Panel:
                 title="B p99", expression=_of("b", LATENCY_PERCENTILE, **p99), unit="s", decimals=2
             ),
             Column(
-                title="B vs A (p99)",
+                title="B to A (p99)",
                 expression=_inverse(LATENCY_PERCENTILE, **p99),
-                unit="percentunit",
                 change=True,
+                neutral=True,
             ),
+            Column(title="named", expression=named),
         ),
-        sort="B vs A",
+        sort="B to A",
         linked=False,
+        hidden=("named", "workload"),
         missing="nothing in common",
-    ).override_by_name("workload", [prop("custom.width", 190)])
+    ).override_by_name("named", [prop("custom.hidden", True)])
+
+
+def _of_labels(side: str) -> str:
+    return series(IOPS, node=f"$node_{side}", scenario=f"${{storage_{side}}}.${{{side}}}")
 
 
 def _differences() -> bargauge.Panel:
     return changes_bars(
-        "B against A, IOPS", "Better: B is faster.", _ratio(IOPS), "{{workload}} {{direction}}"
-    )
-
-
-def _side_by_side() -> barchart.Panel:
-    def named(side: str) -> str:
-        text = f'label_join({_of(side, IOPS)}, "case", " ", "workload", "direction")'
-        return f"max by (case) ({text})"
-
-    return bars(
-        "IOPS side by side",
-        "A left, B right.",
-        [table_query(named("a")), table_query(named("b"), ref="B")],
-        unit="short",
-        x="case",
-        transformations=[
-            transformation("merge"),
-            transformation(
-                "organize",
-                excludeByName={"Time": True},
-                renameByName={"Value #A": "A", "Value #B": "B"},
-            ),
-        ],
-    )
+        "B against A, IOPS",
+        "Bars on one scale for both directions; plus: B gives more.",
+        _ratio(IOPS),
+        "{{workload}} {{direction}}",
+        words=False,
+        neutral=True,
+    ).min(0)
 
 
 def _settings(side: str) -> table.Panel:
     return facts(
         f"Settings of {side.upper()}",
         "Every option of the disk and the VM around it.",
-        series(SCENARIO_INFO, node=f"$node_{side}", scenario=f"${side}"),
+        series(SCENARIO_INFO, node=f"$node_{side}", scenario=f"${{storage_{side}}}.${{{side}}}"),
     )
 
 
@@ -214,8 +263,8 @@ def _overlay() -> timeseries.Panel:
         "IOPS over time, A solid and B dashed",
         "Held values.",
         [
-            query(_of("a", IOPS), legend="A {{workload}} {{direction}}", ref="A"),
-            query(_of("b", IOPS), legend="B {{workload}} {{direction}}", ref="B"),
+            query(_of("a", IOPS, " "), legend="A {{workload}} {{direction}}", ref="A"),
+            query(_of("b", IOPS, " "), legend="B {{workload}} {{direction}}", ref="B"),
         ],
         unit="iops",
         log=True,

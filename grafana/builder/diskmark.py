@@ -18,7 +18,7 @@ from builder.parts import (
     table_query,
     transformation,
 )
-from builder.promql import of_workloads, series
+from builder.promql import in_words, of_workloads, series
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     ENVIRONMENT_INFO,
@@ -51,10 +51,10 @@ def build() -> dashboard.Dashboard:
         .with_variable(label_variable("scenario", "Scenario", among='node=~"$node"'))
         .with_panel(_title().grid_pos(place(0, 0, 14, 3)))
         .with_panel(_measured().grid_pos(place(14, 0, 10, 3)))
-        .with_panel(_bandwidth().grid_pos(place(0, 3, 24, 7)))
-        .with_panel(_iops().grid_pos(place(0, 10, 12, 7)))
-        .with_panel(_latency().grid_pos(place(12, 10, 12, 7)))
-        .with_panel(intro(INTRO, y=17))
+        .with_panel(_bandwidth().grid_pos(place(0, 3, 24, 8)))
+        .with_panel(_iops().grid_pos(place(0, 11, 12, 8)))
+        .with_panel(_latency().grid_pos(place(12, 11, 12, 8)))
+        .with_panel(intro(INTRO, y=19))
     )
 
 
@@ -81,7 +81,7 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
         .decimals(decimals)
         .min(0)
         .color_scheme(plain("blue"))
-        .no_value("not measured")
+        .no_value("not measured: its pack must have these workloads, as scenarios/demo.yaml has")
         .align(models.FieldTextAlignment.AUTO)
         .cell_height(models.TableCellHeight.LG)
         .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)
@@ -121,13 +121,14 @@ def _latency() -> table.Panel:
 
 def _title() -> stat.Panel:
     environment = series(ENVIRONMENT_INFO, node="$node")
-    scenario = series(IOPS, **HERE)
+    scenario = f"count by (job, instance, node, storage, scenario) ({series(IOPS, **HERE)})"
+    named = in_words(scenario, workload=False)
     return names(
         "Configuration",
         "Scenario, and the software it was measured with.",
-        f"count by (storage, scenario) ({scenario}) * on () group_left (environment) "
-        f"max by (environment) ({environment})",
-        "{{storage}}  {{scenario}}  ·  {{environment}}",
+        f"({named}) * on () group_left (environment) topk(1, max by (environment) ({environment}))",
+        "{{setting}} on {{storage}}, {{node}}  ·  {{environment}}",
+        missing="nothing measured yet: it comes with the first run",
     )
 
 

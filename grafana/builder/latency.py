@@ -10,6 +10,7 @@ from builder.bars import ranking
 from builder.panels import intro, lines
 from builder.parts import (
     base,
+    changes,
     custom_variable,
     environment_changes,
     node_variable,
@@ -19,7 +20,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import series
+from builder.promql import in_words, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     IOPS,
@@ -31,6 +32,8 @@ from pvebench.metrics.catalog import (
 
 HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
 CASE: Final = {**HERE, "workload": "$workload"}
+LEGEND: Final = "{{words}}, {{direction}}: {{setting}} ({{storage}}, {{node}})"
+SHORT: Final = "{{setting}}: {{words}} ({{storage}}, {{node}})"
 CHOSEN: Final = {**CASE, "percentile": "$percentile"}
 INTRO: Final = (
     "**What does a database feel?** Completion latency as the guest sees it. Percentiles are exact "
@@ -45,48 +48,45 @@ def build() -> dashboard.Dashboard:
     return (
         base("Latency", "pvebench-latency", "Percentiles, syncs and stalls.")
         .annotation(environment_changes())
+        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable(multi=True))
         .with_variable(scenario_variable())
         .with_variable(custom_variable("percentile", "Percentile", percentiles))
-        .with_panel(intro(INTRO))
-        .with_panel(_over_time().grid_pos(place(0, 3, 16, 10)))
-        .with_panel(_ranking().grid_pos(place(16, 3, 8, 10)))
-        .with_panel(_syncs().grid_pos(place(0, 13, 16, 9)))
-        .with_panel(_sync_ranking().grid_pos(place(16, 13, 8, 9)))
-        .with_panel(_stalls().grid_pos(place(0, 22, 12, 9)))
-        .with_panel(_tail().grid_pos(place(12, 22, 12, 9)))
-        .with_panel(_table().grid_pos(place(0, 31, 24, 11)))
+        .with_panel(_over_time().grid_pos(place(0, 0, 14, 10)))
+        .with_panel(_ranking().grid_pos(place(14, 0, 10, 10)))
+        .with_panel(_syncs().grid_pos(place(0, 10, 14, 9)))
+        .with_panel(_sync_ranking().grid_pos(place(14, 10, 10, 9)))
+        .with_panel(_stalls().grid_pos(place(0, 19, 12, 9)))
+        .with_panel(_tail().grid_pos(place(12, 19, 12, 9)))
+        .with_panel(_table().grid_pos(place(0, 28, 24, 11)))
+        .with_panel(intro(INTRO, y=39))
     )
 
 
 def _most(expression: str) -> str:
-    return f"{expression} and topk(10, {expression} @ end())"
+    return in_words(f"({expression} and topk(10, {expression} @ end()))")
 
 
 def _over_time() -> timeseries.Panel:
     return lines(
         "Completion latency, chosen percentile",
         "The ten slowest, logarithmic.",
-        [
-            query(
-                _most(series(LATENCY_PERCENTILE, **CHOSEN)),
-                legend="{{scenario}} {{workload}} {{direction}}",
-            )
-        ],
+        [query(_most(series(LATENCY_PERCENTILE, **CHOSEN)), legend=LEGEND)],
         unit="s",
         log=True,
     )
 
 
 def _ranking() -> bargauge.Panel:
+    chosen = series(LATENCY_PERCENTILE, **CHOSEN)
     return ranking(
-        "Quickest, chosen percentile",
-        "The twelve lowest latencies.",
-        f"sort(bottomk(12, {series(LATENCY_PERCENTILE, **CHOSEN)}))",
+        "Quickest of each workload, chosen percentile",
+        "The setting with the lowest latency of each workload: unlike ones are not ranked.",
+        f"sort({in_words(f'bottomk by (workload, direction) (1, {chosen})')})",
         unit="s",
-        legend="{{scenario}} {{workload}}",
+        legend="{{words}}: {{setting}} ({{storage}}, {{node}})",
     )
 
 
@@ -96,7 +96,7 @@ def _syncs() -> timeseries.Panel:
         "Sync latency, chosen percentile",
         "fsync and fdatasync. A sudden drop below what "
         "the device can do means that syncs are ignored.",
-        [query(chosen, legend="{{scenario}} {{workload}}")],
+        [query(_most(chosen), legend=SHORT)],
         unit="s",
         log=True,
     )
@@ -107,9 +107,9 @@ def _sync_ranking() -> bargauge.Panel:
     return ranking(
         "Quickest syncs",
         "The twelve lowest; too good to be true is a warning.",
-        f"sort(bottomk(12, {chosen}))",
+        f"sort({in_words(f'bottomk(12, {chosen})')})",
         unit="s",
-        legend="{{scenario}}",
+        legend=SHORT,
     )
 
 
@@ -117,11 +117,7 @@ def _stalls() -> timeseries.Panel:
     return lines(
         "Longest single operation",
         "Of each run; the ten longest, logarithmic.",
-        [
-            query(
-                _most(series(LATENCY_MAX, **CASE)), legend="{{scenario}} {{workload}} {{direction}}"
-            )
-        ],
+        [query(_most(series(LATENCY_MAX, **CASE)), legend=LEGEND)],
         unit="s",
         log=True,
         right=False,
@@ -137,7 +133,7 @@ def _tail() -> timeseries.Panel:
         "Tail: 99.9 % over median",
         "How much worse the unlucky operations are, of the ten slowest: 10 is usual, 1000 is a "
         "disk that freezes.",
-        [query(f"{ratio} {slowest}", legend="{{scenario}} {{workload}} {{direction}}")],
+        [query(in_words(f"({ratio} {slowest})"), legend=LEGEND)],
         unit="none",
         log=True,
         right=False,
@@ -153,10 +149,12 @@ def _table() -> table.Panel:
     return rows(
         "All cases",
         "Last good runs.",
-        ("storage", "scenario", "workload", "direction"),
+        ("words", "setting", "storage", "node", "direction", "scenario", "workload"),
         (
             Column(
-                title="IOPS", expression=f"max by ({keys}) ({series(IOPS, **CASE)})", unit="iops"
+                title="IOPS",
+                expression=in_words(f"(max by (job, instance, {keys}) ({series(IOPS, **CASE)}))"),
+                unit="iops",
             ),
             Column(
                 title="mean",
@@ -176,4 +174,6 @@ def _table() -> table.Panel:
         ),
         sort="p99",
         descending=False,
+        hidden=("scenario",),
+        missing="nothing measured yet: it comes with the first run",
     )

@@ -54,7 +54,7 @@ def values(
         value: models.ValueMappingResult(text=text, color=colour, index=index)
         for index, (value, (text, colour)) in enumerate(words.items())
     }
-    found: list[models.ValueMapping] = [models.ValueMap(options=options)]
+    found: list[models.ValueMapping] = [models.ValueMap(options=options)] if options else []
     if nothing is not None:
         text, colour = nothing
         result = models.ValueMappingResult(text=text, color=colour, index=len(options))
@@ -115,8 +115,33 @@ def fixed(colour: str) -> dict[str, str]:
     return {"mode": "fixed", "fixedColor": colour}
 
 
-def around_zero() -> dashboards.ThresholdsConfig:
-    """Return the steps of a change: beyond 3 % in colour, beyond 10 % in a strong one."""
-    return steps(
-        "dark-orange", (-0.10, "orange"), (-0.03, SAME), (0.03, "blue"), (0.10, "semi-dark-blue")
+def signed_words(*, neutral: bool = False, nothing: str = "") -> list[models.ValueMapping]:
+    """Return what whole per cents are shown as: with sign, and a colour beyond 3 and 10 per cent.
+
+    No unit of Grafana writes a plus, but a pattern on text does; the column is made text for it.
+
+    Args:
+        neutral: neither direction is the better one.
+        nothing: what is shown where there is no value.
+    """
+    plus = ("blue", "blue") if neutral else (MAYBE_BETTER, BETTER)
+    minus = ("purple", "purple") if neutral else (MAYBE_WORSE, WORSE)
+    patterns = (
+        ("/^-?0$/", "±0 %", SAME),
+        ("/^([12])$/", "+$1 %", SAME),
+        ("/^-([12])$/", "−$1 %", SAME),  # noqa: RUF001 # the sign, which a hyphen is not
+        ("/^([3-9])$/", "+$1 %", plus[0]),
+        ("/^-([3-9])$/", "−$1 %", minus[0]),  # noqa: RUF001 # likewise
+        (r"/^(\d+)$/", "+$1 %", plus[1]),
+        (r"/^-(\d+)$/", "−$1 %", minus[1]),  # noqa: RUF001 # likewise
+        ("/^(null|undefined|NaN)$/", nothing, SAME),
     )
+    return [
+        models.RegexMap(
+            options=models.DashboardRegexMapOptions(
+                pattern=pattern,
+                result=models.ValueMappingResult(text=text, color=colour, index=index),
+            )
+        )
+        for index, (pattern, text, colour) in enumerate(patterns)
+    ]

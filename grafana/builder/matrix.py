@@ -1,237 +1,259 @@
-"""Configuration matrix: which setting is best for this workload, what do the others lose?"""
+"""Configuration matrix: which setting is best for this workload, and is the difference real?"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import barchart, bargauge, dashboard, table, timeseries
+from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import common as models
 
-from builder.bars import bars, ranking
-from builder.looks import by_steps, change_steps, prop
-from builder.panels import intro, lines
+from builder.looks import SAME, plain, prop, signed_words, values
+from builder.panels import intro, lines, names
 from builder.parts import (
     base,
+    changes,
     environment_changes,
-    label_variable,
+    instant,
     node_variable,
     place,
     query,
     storage_variable,
-    table_query,
-    transformation,
     workload_variable,
 )
-from builder.promql import SAME_CASE, recorded, series
-from builder.tables import Column, grid, rows
+from builder.promql import SAME_CASE, in_words, series
+from builder.tables import Column, as_text, grid, rows
 from pvebench.metrics.catalog import (
     CHANGE,
-    CHANGE_THRESHOLD,
     IOPS,
     LATENCY_PERCENTILE,
     RUN_SUCCESS,
     RUN_TIMESTAMP,
-    SCENARIO_INFO,
+    SETTING_GAP,
+    SETTING_GAP_NOISE,
+    SETTING_INFO,
 )
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
-RESULT: Final = {**CASE, "direction": "$direction"}
+CORNER: Final = "disk, by cache mode"
+STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
+    "fastest": (1001, "fastest", "semi-dark-blue", {"against": "fastest", "apart": ""}),
+    "same": (1002, "as fast", "blue", {"against": "same", "apart": ""}),
+    "unknown": (1003, "too few runs", SAME, {"against": "unknown", "apart": ""}),
+    "not_durable": (1004, "not durable", SAME, {"apart": "not_durable"}),
+    "warm": (1005, "warm cache", SAME, {"apart": "warm"}),
+    "host": (1006, "no VM", SAME, {"apart": "host"}),
+}
+"""Standing -> (number for it in a cell, word, colour, labels of the metric)."""
 INTRO: Final = (
-    "**Which setting is best for this workload, and what do the others lose?** Every cell is the "
-    "last good run of one scenario: the disk on one bus, in one cache mode, in one format; where "
-    "several scenarios share a cell (other aio, I/O thread …) the fastest is shown. A cell that "
-    "says *not measured* was never run: the plan left it out, or it failed. Where *All scenarios* "
-    "says *warm*, reads may have come from what earlier runs left in the host's memory."
+    "**Which setting is best for this workload on this storage, and is that real?** Each cell is "
+    "one scenario, the same one in all three tables: the disk of its row in the cache mode of its "
+    "column. *As fast* cannot be told from the fastest by the noise of both; it takes three runs "
+    "of each, so the answer comes with the third cycle. *Not durable* (the guest's flushes are "
+    "ignored), *warm cache* (reads may come from the host's memory) and *no VM* stand apart."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    directions = label_variable(
-        "direction", "Direction", among='node=~"$node",workload=~"$workload"', multi=True
-    )
     return (
         base(
             "Configuration matrix",
             "pvebench-matrix",
-            "Bus by cache mode for each format: values, share of the best, change, ranking.",
+            "Bus, format and options by cache mode: values, distance to the best, change.",
+            since="7d",
         )
         .annotation(environment_changes())
-        .with_variable(node_variable())
-        .with_variable(storage_variable())
+        .annotation(changes())
+        .with_variable(node_variable(multi=False))
+        .with_variable(storage_variable(multi=False))
         .with_variable(workload_variable())
-        .with_variable(directions)
-        .with_panel(intro(INTRO))
-        .with_panel(_values("raw").grid_pos(place(0, 3, 8, 7)))
-        .with_panel(_share("raw").grid_pos(place(8, 3, 8, 7)))
-        .with_panel(_change("raw").grid_pos(place(16, 3, 8, 7)))
-        .with_panel(_values("qcow2").grid_pos(place(0, 10, 8, 7)))
-        .with_panel(_share("qcow2").grid_pos(place(8, 10, 8, 7)))
-        .with_panel(_change("qcow2").grid_pos(place(16, 10, 8, 7)))
-        .with_panel(_ranking().grid_pos(place(0, 17, 12, 12)))
-        .with_panel(_details().grid_pos(place(12, 17, 12, 12)))
-        .with_panel(_by_cache().grid_pos(place(0, 29, 12, 9)))
-        .with_panel(_history().grid_pos(place(12, 29, 12, 9)))
-        .with_panel(_not_ok().grid_pos(place(0, 38, 24, 6)))
+        .with_panel(_answer().grid_pos(place(0, 0, 24, 4)))
+        .with_panel(_values().grid_pos(place(0, 4, 8, 9)))
+        .with_panel(_gaps().grid_pos(place(8, 4, 8, 9)))
+        .with_panel(_change().grid_pos(place(16, 4, 8, 9)))
+        .with_panel(_details().grid_pos(place(0, 13, 24, 11)))
+        .with_panel(_history().grid_pos(place(0, 24, 16, 9)))
+        .with_panel(_not_ok().grid_pos(place(16, 24, 8, 9)))
+        .with_panel(intro(INTRO, y=33))
     )
 
 
-def _values(kind: str) -> table.Panel:
+def _standing(name: str) -> str:
+    return series(SETTING_INFO, **CASE, **STANDINGS[name][3])
+
+
+def _answer() -> stat.Panel:
+    fastest, same = (in_words(_standing(name)) for name in ("fastest", "same"))
+    return (
+        names(
+            "Best setting",
+            "Of those that keep what the guest was told is safe, and that read from the disk.",
+            "",
+            "",
+        )
+        .targets(
+            [
+                instant(fastest, legend="{{words}} is fastest with {{setting}}"),
+                instant(
+                    f"count by (words) ({same})",
+                    legend="settings that cannot be told from it by their noise",
+                    ref="B",
+                ),
+            ]
+        )
+        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
+        .override_by_query("A", [prop("mappings", values({"1": (" ", SAME)}))])
+        .no_value("Known with the third run of each setting")
+    )
+
+
+def _cells(expression: str) -> str:
+    """Return one value for each cell, with the labels of its row and column."""
+    return f"max by (disk, cache) ({in_words(expression, workload=False, scenario='disk')})"
+
+
+def _total(selector: str) -> str:
+    """Return reads and writes of each case together, as they stand in its cell."""
+    return f"sum by ({SAME_CASE}, cache) ({selector})"
+
+
+def _grid(title: str, description: str, expression: str, unit: str) -> table.Panel:
     return grid(
-        f"IOPS, {kind}",
-        f"I/O per second of the last good run, {kind} volume. The colour says how it ranks in "
-        f"this table, not whether it is good.",
-        f"max by (bus, cache) ({series(IOPS, **RESULT, format=kind)})",
-        unit="iops",
+        title, description, expression, unit=unit, row="disk", column="cache", corner=CORNER
     )
 
 
-def _share(kind: str) -> table.Panel:
-    name = "scenario_workload_direction:pvebench_iops:ratio_of_best"
+def _values() -> table.Panel:
+    return _grid(
+        "IOPS",
+        "Of the last good run, reads and writes together. Darker is more within this table, which "
+        "says nothing of good or bad.",
+        _cells(_total(series(IOPS, **CASE))),
+        "iops",
+    )
+
+
+def _coded() -> str:
+    """Return the standing of each case as a number, and of slower ones the distance in per cent."""
+    slower = series(SETTING_INFO, **CASE, against="slower", apart="")
+    parts = [f"{code} * {_standing(name)}" for name, (code, *_) in STANDINGS.items()]
+    parts.append(f"round(100 * {series(SETTING_GAP, **CASE)}) and on ({SAME_CASE}) {slower}")
+    return " or ".join(f"max by ({SAME_CASE}, cache) ({part})" for part in parts)
+
+
+def _gaps() -> table.Panel:
+    words = {str(code): (text, colour) for code, text, colour, _ in STANDINGS.values()}
     return (
-        grid(
-            f"Share of the best, {kind}",
-            "Value divided by the best of all formats, buses and cache modes of the same storage.",
-            f"max by (bus, cache) ({recorded(name, **RESULT, format=kind)})",
-            unit="percentunit",
+        _grid(
+            "Against the best",
+            "How much less a setting gives than the fastest one, where that is beyond the noise of "
+            "both. Grey: it does not compete, or it takes more runs.",
+            _cells(f"({_coded()})"),
+            "percent",
         )
+        .mappings(values(words))
         .decimals(0)
-        .min(0)
-        .max(1)
-    )
-
-
-def _change(kind: str) -> table.Panel:
-    throughput = series(CHANGE, **RESULT, format=kind, metric="throughput")
-    return (
-        grid(
-            f"Change of throughput, {kind}",
-            "Against each case's own baseline; plus is better, grey is within a few percent.",
-            f"min by (bus, cache) ({throughput})",
-            unit="percentunit",
-        )
-        .decimals(1)
-        .color_scheme(by_steps())
-        .thresholds(change_steps())
+        .color_scheme(plain())
         .display_mode(models.TableCellDisplayMode.COLOR_TEXT)
-        .no_value("no baseline")
     )
 
 
-def _ranking() -> bargauge.Panel:
-    return ranking(
-        "Ranking",
-        "The 20 fastest scenarios. What is within its noise of the first is a tie with "
-        "it: the table beside says so.",
-        f"sort_desc(topk(20, {series(IOPS, **RESULT)}))",
-        unit="iops",
-        legend="{{scenario}} {{direction}}",
+def _change() -> table.Panel:
+    change = f"max by ({SAME_CASE}, cache) ({series(CHANGE, **CASE, metric='throughput')})"
+    panel = _grid(
+        "Change since its baseline",
+        "Of each case's throughput against its own baseline, in per cent; plus is better.",
+        _cells(f"round(100 * {change})"),
+        "none",
+    )
+    return (
+        panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
+        .color_scheme(plain())
+        .with_transformation(as_text("none", "directsync", "writethrough", "writeback", "unsafe"))
+        .mappings(signed_words())
+        .no_value("no verdict yet")
     )
 
 
 def _details() -> table.Panel:
-    keys = "node, storage, scenario, workload, direction"
-    result = series(IOPS, **RESULT)
-    percentile = series(LATENCY_PERCENTILE, **RESULT, percentile="99")
-    noise = f"max by ({keys}) ({series(CHANGE_THRESHOLD, **RESULT, metric='throughput')})"
-    share = f"max by ({keys}) ({result}) / scalar(max({result}))"
-    age = f"(time() - {series(RUN_TIMESTAMP, **CASE)})"
-    warm = series(SCENARIO_INFO, node="$node", storage="$storage", host_cache="warm")
-    marked = (
-        f"max by ({keys}) (0 * {result} + on (node, scenario) group_left () "
-        f"max by (node, scenario) ({warm}))"
-    )
-    by_direction = f"max by ({keys}) (0 * {result} + on ({SAME_CASE}) group_left () {age})"
-    return (
-        rows(
-            "All scenarios",
-            "Last good run of each: IOPS, share of the best shown, whether that is a tie with it "
-            "(within its own noise), 99th percentile of completion latency, age, and whether the "
-            "host's cache was warm, so that reads say little about the disk.",
-            ("scenario", "direction"),
-            (
-                Column(
-                    title="IOPS", expression=f"max by ({keys}) ({result})", unit="iops", gauge=True
-                ),
-                Column(title="of the best", expression=share, unit="percentunit", decimals=0),
-                Column(title="tie", expression=f"{share} >= bool 1 - {noise}"),
-                Column(
-                    title="p99", expression=f"max by ({keys}) ({percentile})", unit="s", decimals=2
-                ),
-                Column(title="age", expression=by_direction, unit="dtdurations", decimals=0),
-                Column(title="cache", expression=marked),
+    keys = "node, storage, scenario, workload"
+    result = f"sum by ({SAME_CASE}) ({series(IOPS, **CASE)})"
+    percentile = series(LATENCY_PERCENTILE, **CASE, percentile="99")
+    words = {
+        str(code): (f"{text}{more}", colour)
+        for (code, text, colour, _), more in zip(
+            STANDINGS.values(),
+            ("", ", within noise", "", ", not compared", ", not compared", ", not compared"),
+            strict=True,
+        )
+    } | {"0": ("slower", "orange")}
+    coded = _coded().replace(f"round(100 * {series(SETTING_GAP, **CASE)})", series_zero())
+    return rows(
+        "All settings",
+        "Last good run of each: whether it differs from the best beyond noise, by how much, the "
+        "noise of both, 99th percentile of completion latency, age. A click leads to the case.",
+        ("setting", "storage", "node", "scenario", "workload"),
+        (
+            Column(
+                title="IOPS", expression=in_words(result, workload=False), unit="iops", gauge=True
             ),
-            sort="IOPS",
-        )
-        .override_by_name(
-            "cache",
-            [prop("mappings", [{"type": "value", "options": {"1": {"text": "warm", "index": 0}}}])],
-        )
-        .override_by_name(
-            "tie",
-            [
-                prop(
-                    "mappings",
-                    [
-                        {
-                            "type": "value",
-                            "options": {
-                                "1": {"text": "tie with the best", "index": 0},
-                                "0": {"text": "", "index": 1},
-                            },
-                        }
-                    ],
-                )
-            ],
-        )
-        .override_by_name("workload", [prop("custom.hidden", True)])
-        .override_by_name("node", [prop("custom.hidden", True)])
-        .override_by_name("storage", [prop("custom.hidden", True)])
+            Column(title="against the best", expression=f"max by ({keys}) ({coded})", wide=190),
+            Column(
+                title="distance",
+                expression=f"max by ({keys}) ({series(SETTING_GAP, **CASE)})",
+                change=True,
+                neutral=True,
+            ),
+            Column(
+                title="noise ±",
+                expression=f"max by ({keys}) ({series(SETTING_GAP_NOISE, **CASE)})",
+                unit="percentunit",
+                decimals=1,
+            ),
+            Column(title="p99", expression=f"max by ({keys}) ({percentile})", unit="s", decimals=2),
+            Column(
+                title="age",
+                expression=f"max by ({keys}) (time() - {series(RUN_TIMESTAMP, **CASE)})",
+                unit="dtdurations",
+                decimals=0,
+            ),
+        ),
+        sort="IOPS",
+        missing="nothing measured yet: the first row comes with the first run",
+    ).override_by_name(
+        "against the best",
+        [prop("mappings", values(words)), prop("custom.displayMode", "color-text")],
     )
 
 
-def _by_cache() -> barchart.Panel:
-    best = f"max by (cache, direction) ({series(IOPS, **CASE, direction='.*')})"
-    return bars(
-        "Reads and writes by cache mode",
-        "The fastest scenario of each cache mode. `unsafe` "
-        "ignores the guest's flushes: its writes are promises.",
-        [table_query(best)],
-        unit="short",
-        x="cache\\direction",
-        transformations=[
-            transformation(
-                "groupingToMatrix", rowField="cache", columnField="direction", valueField="Value"
-            )
-        ],
-    )
+def series_zero() -> str:
+    """Return the distances as zeroes: that there is one is what counts."""
+    return f"0 * {series(SETTING_GAP, **CASE)}"
 
 
 def _history() -> timeseries.Panel:
+    result = series(IOPS, **CASE)
     return lines(
         "IOPS over time",
-        "The held value of the eight fastest scenarios; a step is a new run.",
+        "The held value of the eight settings that are fastest now; a step is a new run.",
         [
             query(
-                f"topk(8, {series(IOPS, **RESULT)} @ end()) * 0 + {series(IOPS, **RESULT)}",
-                legend="{{scenario}} {{direction}}",
+                in_words(f"({result} and topk(8, {result} @ end()))", workload=False),
+                legend="{{setting}} {{direction}}",
             )
         ],
         unit="iops",
+        zero=True,
     )
 
 
 def _not_ok() -> table.Panel:
-    keys = "node, storage, scenario, workload"
-    tried = f"max by ({keys}) ({series(RUN_SUCCESS, **CASE)} == 0)"
+    tried = in_words(f"({series(RUN_SUCCESS, **CASE)} == 0)", workload=False)
     return rows(
         "Holes explained",
-        "Cases of this workload whose last attempt was not good; the "
-        "exporter's page leads to the evidence.",
-        ("node", "storage", "scenario", "workload"),
+        "Settings whose last attempt was not good; the exporter's page leads to the evidence.",
+        ("setting", "node", "scenario", "workload"),
         (Column(title="last attempt", expression=tried),),
-        missing="no case failed",
-    ).override_by_name(
-        "last attempt",
-        [prop("mappings", [{"type": "value", "options": {"0": {"text": "FAILED", "index": 0}}}])],
-    )
+        hidden=("storage", "bus", "cache", "format"),
+        missing="no setting failed",
+    ).override_by_name("last attempt", [prop("mappings", values({"0": ("FAILED", "orange")}))])

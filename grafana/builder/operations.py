@@ -12,11 +12,12 @@ from grafana_foundation_sdk.builders import (
     table,
     timeseries,
 )
+from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
-from builder.looks import SAME, WORSE, alarm_steps, steps, values
+from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
 from builder.panels import intro, lines, names, number, timeline, verdict
-from builder.parts import base, environment_changes, node_variable, place, query
+from builder.parts import base, changes, environment_changes, instant, node_variable, place, query
 from builder.promql import counted, recorded, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
@@ -28,6 +29,7 @@ from pvebench.metrics.catalog import (
     CYCLE_EXPECTED_END,
     CYCLE_PROGRESS,
     DATABASE_SIZE,
+    HOLD,
     MOVED_BYTES,
     NEXT_RUN,
     QUEUE_LENGTH,
@@ -35,6 +37,7 @@ from pvebench.metrics.catalog import (
     RUN_ATTEMPT_TIMESTAMP,
     RUN_DURATION,
     RUN_SUCCESS,
+    RUN_TIMESTAMP,
     RUNS,
     SCHEDULER_PROGRESS,
     SCHEDULER_STATE,
@@ -50,6 +53,27 @@ INTRO: Final = (
 )
 
 
+DOING: Final = {
+    "idle": (1, "waits for its next run", SAME),
+    "reconfiguring": (2, "switches the disk", "blue"),
+    "warmup": (3, "warms up", "blue"),
+    "running": (4, "measures", "blue"),
+    "cooldown": (5, "cools down", "blue"),
+    "paused": (6, "PAUSED: nothing is measured", "orange"),
+    "error": (7, "ERROR: tries again later", "dark-orange"),
+}
+"""State of the scheduler -> (number for it in a cell, words, colour)."""
+HOLDS: Final = {
+    "paused": "is PAUSED: pvebench resume goes on",
+    "quiet_hours": "waits for the end of the quiet hours",
+    "busy": "waits: a backup, migration or scrub runs",
+    "load": "waits: the host is too busy",
+    "turn": "waits for its turn on a shared storage",
+}
+"""Reason -> what is said after the node's name."""
+STUCK_SECONDS: Final = 1800
+
+
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
@@ -57,69 +81,135 @@ def build() -> dashboard.Dashboard:
             "Operations", "pvebench-operations", "Scheduler, failures, wear, exporter.", since="24h"
         )
         .annotation(environment_changes())
+        .annotation(changes())
         .with_variable(node_variable())
-        .with_panel(_doing().grid_pos(place(0, 0, 5, 4)))
-        .with_panel(_progress().grid_pos(place(5, 0, 3, 4)))
-        .with_panel(_left().grid_pos(place(8, 0, 3, 4)))
-        .with_panel(_end().grid_pos(place(11, 0, 4, 4)))
-        .with_panel(_failing().grid_pos(place(15, 0, 3, 4)))
-        .with_panel(_overdue().grid_pos(place(18, 0, 3, 4)))
-        .with_panel(_reload().grid_pos(place(21, 0, 3, 4)))
-        .with_panel(_states().grid_pos(place(0, 4, 16, 8)))
-        .with_panel(_steps().grid_pos(place(16, 4, 8, 8)))
-        .with_panel(_outcomes().grid_pos(place(0, 12, 8, 8)))
-        .with_panel(_failures().grid_pos(place(8, 12, 16, 8)))
-        .with_panel(_durations().grid_pos(place(0, 20, 12, 9)))
-        .with_panel(_late().grid_pos(place(12, 20, 12, 9)))
-        .with_panel(_written().grid_pos(place(0, 29, 12, 8)))
-        .with_panel(_forecast().grid_pos(place(12, 29, 12, 8)))
-        .with_panel(_exporter().grid_pos(place(0, 37, 8, 8)))
-        .with_panel(_collectors().grid_pos(place(8, 37, 8, 8)))
-        .with_panel(_memory().grid_pos(place(16, 37, 8, 8)))
-        .with_panel(_facts().grid_pos(place(0, 45, 24, 5)))
+        .with_panel(_doing().grid_pos(place(0, 0, 24, 6)))
+        .with_panel(_waits().grid_pos(place(0, 6, 9, 4)))
+        .with_panel(_newest().grid_pos(place(9, 6, 4, 4)))
+        .with_panel(_failing().grid_pos(place(13, 6, 4, 4)))
+        .with_panel(_overdue().grid_pos(place(17, 6, 4, 4)))
+        .with_panel(_reload().grid_pos(place(21, 6, 3, 4)))
+        .with_panel(_states().grid_pos(place(0, 10, 16, 8)))
+        .with_panel(_steps().grid_pos(place(16, 10, 8, 8)))
+        .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
+        .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
+        .with_panel(_durations().grid_pos(place(0, 26, 12, 9)))
+        .with_panel(_late().grid_pos(place(12, 26, 12, 9)))
+        .with_panel(_written().grid_pos(place(0, 35, 12, 8)))
+        .with_panel(_forecast().grid_pos(place(12, 35, 12, 8)))
+        .with_panel(_exporter().grid_pos(place(0, 43, 8, 8)))
+        .with_panel(_collectors().grid_pos(place(8, 43, 8, 8)))
+        .with_panel(_memory().grid_pos(place(16, 43, 8, 8)))
+        .with_panel(_facts().grid_pos(place(0, 51, 24, 5)))
         .with_row(_host())
-        .with_panel(intro(INTRO, y=51))
+        .with_panel(intro(INTRO, y=57))
     )
 
 
-def _doing() -> stat.Panel:
-    panel = names(
-        "Runs now",
-        "The case that each node measures.",
-        f"max by (node, title) ({series(CURRENT_RUN, **NODE)})",
-        "{{node}}: {{title}}",
+def _doing() -> table.Panel:
+    state = " or ".join(
+        f"{code} * ({series(SCHEDULER_STATE, **NODE, state=name)} == 1)"
+        for name, (code, _, _) in DOING.items()
     )
-    return panel.no_value("nothing runs")
+    step = f"time() - {series(SCHEDULER_PROGRESS, **NODE)}"
+    busy = series(SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|cooldown")
+    stuck = f"({step} > {STUCK_SECONDS}) and on (node) ({busy} == 1)"
+    ends = f"max by (node) ({series(CYCLE_EXPECTED_END, **NODE)} > time()) * 1000"
+    return (
+        rows(
+            "What each node does",
+            "In words; the case that runs; how far the cycle is, when it ends or the next run "
+            "begins (an estimate from the plan and the runs so far), when the last step was made.",
+            ("node",),
+            (
+                Column(title="does", expression=f"max by (node) ({state})", wide=260),
+                Column(
+                    title="for longer than half an hour",
+                    expression=f"max by (node) ({stuck})",
+                    unit="dtdurations",
+                    decimals=0,
+                    wide=230,
+                ),
+                Column(
+                    title="case", expression=f"max by (node, title) ({series(CURRENT_RUN, **NODE)})"
+                ),
+                Column(
+                    title="cycle done",
+                    expression=f"max by (node) ({series(CYCLE_PROGRESS, **NODE)})",
+                    unit="percentunit",
+                    decimals=0,
+                ),
+                Column(
+                    title="cases left", expression=f"max by (node) ({series(QUEUE_LENGTH, **NODE)})"
+                ),
+                Column(title="cycle ends", expression=ends, unit="dateTimeFromNow", wide=140),
+                Column(
+                    title="next run",
+                    expression=f"max by (node) ({series(NEXT_RUN, **NODE)}) * 1000",
+                    unit="dateTimeFromNow",
+                    wide=140,
+                ),
+                Column(
+                    title="last step",
+                    expression=f"max by (node) ({step})",
+                    unit="dtdurations",
+                    decimals=0,
+                ),
+            ),
+            linked=False,
+            missing="no exporter answers: is it running? pvebench selftest says where it stops",
+        )
+        .override_by_name(
+            "does",
+            [
+                prop(
+                    "mappings", values({str(code): (text, c) for code, text, c in DOING.values()})
+                ),
+                prop("custom.displayMode", "color-text"),
+            ],
+        )
+        .override_by_name(
+            "for longer than half an hour",
+            [
+                prop("displayName", "STUCK: no step for"),
+                prop("custom.displayMode", "color-text"),
+                prop("color", {"mode": "fixed", "fixedColor": WORSE}),
+            ],
+        )
+        .override_by_name("case", [prop("custom.hidden", True)])
+        .override_by_name("title", [prop("displayName", "case")])
+    )
 
 
-def _progress() -> stat.Panel:
+def _waits() -> stat.Panel:
+    targets = [
+        instant(
+            f"count by (node) ({series(HOLD, **NODE, reason=reason)})",
+            legend=f"{{{{node}}}} {words}",
+            ref=chr(ord("A") + index),
+        )
+        for index, (reason, words) in enumerate(HOLDS.items())
+    ]
+    return (
+        names(
+            "What holds the next case",
+            "Who paused it, or what the next run waits for.",
+            "",
+            "",
+            missing="nothing: neither paused nor waiting",
+        )
+        .targets(list(targets))
+        .orientation(models.VizOrientation.HORIZONTAL)
+    )
+
+
+def _newest() -> stat.Panel:
     return number(
-        "Cycle done",
-        "Share of the present cycle.",
-        f"avg({series(CYCLE_PROGRESS, **NODE)})",
-        unit="percentunit",
-        decimals=0,
-        missing="idle",
-    )
-
-
-def _left() -> stat.Panel:
-    return number(
-        "Cases left",
-        "In the present cycle.",
-        f"sum({series(QUEUE_LENGTH, **NODE)})",
-        missing="idle",
-    )
-
-
-def _end() -> stat.Panel:
-    waits = f"min({series(NEXT_RUN, **NODE)}) * 1000"
-    return number(
-        "Cycle ends, or the next begins",
-        "Estimate from the plan and the runs so far.",
-        f"max({series(CYCLE_EXPECTED_END, **NODE)}) * 1000 or {waits}",
+        "Newest result",
+        "When the last good run ended.",
+        f"max({series(RUN_TIMESTAMP, **NODE)}) * 1000",
         unit="dateTimeFromNow",
-        missing="unknown",
+        missing="none yet",
     )
 
 
@@ -152,7 +242,7 @@ def _reload() -> stat.Panel:
         f"min({series(CONFIG_RELOAD_SUCCESS)})",
         missing="fixed",
     )
-    words = values({"0": ("REFUSED", WORSE), "1": ("in force", SAME)})
+    words = values({"0": ("REFUSED", WORSE), "1": ("in force", SAME)}, nothing=("fixed", SAME))
     return verdict(panel.mappings(words), steps(WORSE, (1, SAME)))
 
 
@@ -358,7 +448,7 @@ def _host() -> dashboard.Row:
         linked=False,
         right=False,
         zero=True,
-    ).grid_pos(place(0, 52, 12, 8))
+    ).grid_pos(place(0, 58, 12, 8))
     disks = lines(
         "Disks busy",
         "Share of time with I/O under way, from node_exporter.",
@@ -367,6 +457,6 @@ def _host() -> dashboard.Row:
         linked=False,
         right=False,
         zero=True,
-    ).grid_pos(place(12, 52, 12, 8))
-    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 50, 24, 1))
+    ).grid_pos(place(12, 58, 12, 8))
+    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 56, 24, 1))
     return row.with_panel(cpu).with_panel(disks)

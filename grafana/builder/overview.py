@@ -1,4 +1,4 @@
-"""Overview: how fast is my storage, did anything change, is it current?"""
+"""Overview: what changed, how fast is my storage, is it current?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import (
     bargauge,
+    common,
     dashboard,
     stat,
     statetimeline,
@@ -16,20 +17,39 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
 from builder.looks import BETTER, SAME, WORSE, alarm_steps, prop, steps, values
-from builder.panels import intro, lines, names, number, timeline, verdict
-from builder.parts import base, environment_changes, node_variable, place, query, storage_variable
-from builder.promql import counted, of_workloads, recorded, series
+from builder.panels import (
+    FIRST_VERDICT,
+    headline,
+    intro,
+    lines,
+    names,
+    number,
+    open_changes,
+    timeline,
+    verdict,
+)
+from builder.parts import (
+    base,
+    changes,
+    environment_changes,
+    instant,
+    node_variable,
+    place,
+    query,
+    storage_variable,
+)
+from builder.promql import SAME_CASE, counted, in_words, of_workloads, recorded, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     BANDWIDTH,
-    CHANGE,
     CHANGE_STATE,
-    CHANGE_THRESHOLD,
     CYCLE_PROGRESS,
     ENVIRONMENT_INFO,
+    HOLD,
     IOPS,
     RUN_SUCCESS,
     RUN_TIMESTAMP,
+    SETTING_INFO,
     SYNC_LATENCY_PERCENTILE,
 )
 
@@ -42,71 +62,64 @@ OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("Overview", "pvebench-overview", "How fast is my storage, did anything change?")
+        base("Overview", "pvebench-overview", "What changed, how fast is my storage?", since="7d")
         .annotation(environment_changes())
+        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
-        .with_panel(_regressions().grid_pos(place(0, 0, 4, 4)))
-        .with_panel(_compared().grid_pos(place(4, 0, 3, 4)))
-        .with_panel(_index().grid_pos(place(7, 0, 4, 4)))
-        .with_panel(_newest().grid_pos(place(11, 0, 3, 4)))
-        .with_panel(_stale().grid_pos(place(14, 0, 2, 4)))
-        .with_panel(_failing().grid_pos(place(16, 0, 2, 4)))
-        .with_panel(_cycle().grid_pos(place(18, 0, 2, 4)))
-        .with_panel(_software().grid_pos(place(20, 0, 4, 4)))
-        .with_panel(_storages().grid_pos(place(0, 4, 24, 6)))
-        .with_panel(_best().grid_pos(place(0, 10, 11, 11)))
-        .with_panel(_changes().grid_pos(place(11, 10, 13, 11)))
-        .with_panel(_trend().grid_pos(place(0, 21, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(12, 21, 12, 9)))
-        .with_panel(_alerts().grid_pos(place(0, 30, 24, 6)))
+        .with_panel(_sentence().grid_pos(place(0, 0, 24, 4)))
+        .with_panel(open_changes("$node").grid_pos(place(0, 4, 24, 6)))
+        .with_panel(_storages().grid_pos(place(0, 10, 24, 7)))
+        .with_panel(_measured().grid_pos(place(0, 17, 4, 4)))
+        .with_panel(_newest().grid_pos(place(4, 17, 4, 4)))
+        .with_panel(_stale().grid_pos(place(8, 17, 3, 4)))
+        .with_panel(_failing().grid_pos(place(11, 17, 3, 4)))
+        .with_panel(_cycle().grid_pos(place(14, 17, 4, 4)))
+        .with_panel(_software().grid_pos(place(18, 17, 6, 4)))
+        .with_panel(_best().grid_pos(place(0, 21, 24, 10)))
+        .with_panel(_trend().grid_pos(place(0, 31, 12, 9)))
+        .with_panel(_verdicts().grid_pos(place(12, 31, 12, 9)))
+        .with_panel(_alerts().grid_pos(place(0, 40, 24, 6)))
         .with_panel(
             intro(
-                "**How fast is my storage, did anything change, is it current?** pvebench cycles a "
+                "**What changed, how fast is my storage, is it current?** pvebench cycles a "
                 "benchmark disk through configurations, measures each inside a guest, and keeps "
-                "every run; the last good value of each case stays here until the next one. "
-                "*Slower* and *faster* compare with the case's own baseline and are said only when "
-                "a change is larger than its noise and has been seen again; in all change figures "
+                "every run; the last good value of each case stays here until the next one. A "
+                "*change* is one thing that happened, whatever the number of cases that show it: "
+                "it is told when it is larger than noise and has been seen again. In all changes "
                 "**plus is better**.",
-                y=36,
+                y=46,
             )
         )
     )
 
 
-def _regressions() -> stat.Panel:
-    expression = f"sum({recorded('node_storage:pvebench_change_state:count_regressed', **HERE)})"
-    panel = number(
-        "Slower cases",
-        "Cases of which a figure is confirmed worse than its baseline and not accepted.",
-        expression,
-        missing="no baseline yet",
-    ).mappings(values({"0": ("None", BETTER)}))
-    return verdict(panel, steps(BETTER, (1, WORSE)), background=True)
+def _sentence() -> stat.Panel:
+    text = common.VizTextDisplayOptions().value_size(24)
+    return headline("In one sentence").text(text)
 
 
-def _compared() -> stat.Panel:
-    name = "node_storage:pvebench_change_state:count_compared"
-    return number(
-        "Compared",
-        "Cases with a figure that has a baseline to be compared with.",
-        f"sum({recorded(name, **HERE)})",
-        missing="no baseline yet",
+def _measured() -> stat.Panel:
+    compared = "node_storage:pvebench_change_state:count_compared"
+    slower = "node_storage:pvebench_change_state:count_regressed"
+    measured = f"count({series(RUN_TIMESTAMP, **HERE)})"
+    judged = f"sum({recorded(compared, **HERE)}) or 0 * {measured}"
+    return (
+        number("Cases", f"Measured at least once; with a verdict ({FIRST_VERDICT}); slower.", "")
+        .targets(
+            [
+                instant(measured, legend="measured"),
+                instant(judged, legend="judged", ref="B"),
+                instant(f"sum({recorded(slower, **HERE)})", legend="slower", ref="C"),
+            ]
+        )
+        .override_by_query(
+            "C",
+            [prop("thresholds", steps(SAME, (1, WORSE))), prop("color", {"mode": "thresholds"})],
+        )
+        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
+        .no_value("the first comes with the first run")
     )
-
-
-def _index() -> stat.Panel:
-    name = "node_storage_metric:pvebench_performance_index:geomean"
-    panel = number(
-        "Against baseline",
-        "Geometric mean over all cases of a storage; 100 % is the baseline, more is better. "
-        "The lowest of the storages is shown.",
-        f"min({recorded(name, metric='throughput', **HERE)})",
-        unit="percentunit",
-        decimals=1,
-        missing="no baseline yet",
-    )
-    return verdict(panel, steps(WORSE, (0.95, SAME), (1.05, BETTER)))
 
 
 def _newest() -> stat.Panel:
@@ -115,7 +128,7 @@ def _newest() -> stat.Panel:
         "When the last good run ended.",
         f"max({series(RUN_TIMESTAMP, **HERE)}) * 1000",
         unit="dateTimeFromNow",
-        missing="never",
+        missing="none yet",
     )
 
 
@@ -123,10 +136,9 @@ def _stale() -> stat.Panel:
     condition = f"{recorded(OVERDUE, **HERE)} > 2.5"
     panel = number(
         "Stale",
-        "Cases without a good run for two and a half of their intervals; the word STALE marks "
-        "them elsewhere.",
+        "Cases without a good run for two and a half of their intervals.",
         counted(condition, recorded(OVERDUE, **HERE)),
-        missing="never run",
+        missing="none yet",
     )
     return verdict(panel, alarm_steps())
 
@@ -137,19 +149,33 @@ def _failing() -> stat.Panel:
         "Failing",
         "Cases whose last attempt gave no good run. Operations says why.",
         counted(f"{every} == 0", every),
-        missing="never run",
+        missing="none yet",
     )
     return verdict(panel, alarm_steps())
 
 
 def _cycle() -> stat.Panel:
-    return number(
-        "Cycle",
-        "Share of the present cycle that is done.",
-        f"avg({series(CYCLE_PROGRESS, node='$node')})",
-        unit="percentunit",
-        decimals=0,
-        missing="idle",
+    progress = f"avg({series(CYCLE_PROGRESS, node='$node')})"
+    paused = f"count by (node) ({series(HOLD, node='$node', reason='paused')})"
+    return (
+        number(
+            "Cycle",
+            "Share of the present cycle that is done; who has paused it.",
+            "",
+            unit="percentunit",
+            decimals=0,
+            missing="between two cycles",
+        )
+        .targets(
+            [
+                instant(progress, legend="done"),
+                instant(paused, legend="{{node}} is PAUSED", ref="B"),
+            ]
+        )
+        .override_by_query(
+            "B", [prop("unit", "none"), prop("mappings", values({"1": (" ", WORSE)}))]
+        )
+        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
     )
 
 
@@ -160,111 +186,117 @@ def _software() -> stat.Panel:
         "The environment of the newest results of each node.",
         f"max by (node, environment) ({environment})",
         "{{node}}: {{environment}}",
+        missing="known with the first run",
     )
 
 
 def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
     chosen = IOPS if metric == "iops" else BANDWIDTH
-    kept = of_workloads(series(chosen, direction=direction, **HERE), rw=rw, **more)
-    return f"max by ({BY}) ({kept})"
+    fair = f"{series(chosen, direction=direction, **HERE)} and on ({SAME_CASE}) {_fair()}"
+    return f"max by ({BY}) ({of_workloads(f'({fair})', rw=rw, **more)})"
+
+
+def _fair() -> str:
+    """Return the settings that keep data safe and read from the disk."""
+    return series(SETTING_INFO, apart="", **HERE)
 
 
 def _storages() -> table.Panel:
     index = "node_storage_metric:pvebench_performance_index:geomean"
     slower = "node_storage:pvebench_change_state:count_regressed"
-    sync = series(SYNC_LATENCY_PERCENTILE, percentile="99", **HERE)
-    return rows(
-        "Storages",
-        "The best configuration of each storage: small random reads and writes, large sequential "
-        "ones, the 99th percentile of a sync; throughput against the baseline; age of the newest.",
-        ("node", "storage"),
-        (
-            Column(
-                title="random read",
-                expression=_best_of("iops", "read", "randread", **SMALL),
-                unit="iops",
+    sync = (
+        f"{series(SYNC_LATENCY_PERCENTILE, percentile='99', **HERE)} and on ({SAME_CASE}) {_fair()}"
+    )
+    against = f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)}) - 1"
+    return (
+        rows(
+            "Storages",
+            "The best setting of each that keeps data safe: small random reads and writes, large "
+            "sequential ones, the 99th percentile of a sync; throughput against the baseline; age. "
+            "The name leads to its matrix, the last column to a comparison.",
+            ("storage", "node"),
+            (
+                Column(
+                    title="4k random read",
+                    expression=_best_of("iops", "read", "randread", **SMALL),
+                    unit="iops",
+                ),
+                Column(
+                    title="4k random write",
+                    expression=_best_of("iops", "write", "randwrite", **SMALL),
+                    unit="iops",
+                ),
+                Column(
+                    title="sequential read",
+                    expression=_best_of("bandwidth", "read", "read"),
+                    unit="Bps",
+                    decimals=1,
+                ),
+                Column(
+                    title="sequential write",
+                    expression=_best_of("bandwidth", "write", "write"),
+                    unit="Bps",
+                    decimals=1,
+                ),
+                Column(
+                    title="sync p99", expression=f"min by ({BY}) ({sync})", unit="s", decimals=2
+                ),
+                Column(title="since baseline", expression=against, change=True),
+                Column(title="slower", expression=f"max by ({BY}) ({recorded(slower, **HERE)})"),
+                Column(
+                    title="age",
+                    expression=f"time() - max by ({BY}) ({series(RUN_TIMESTAMP, **HERE)})",
+                    unit="dtdurations",
+                    decimals=0,
+                ),
+                Column(
+                    title="another",
+                    expression=f"0 * max by ({BY}) ({series(RUN_TIMESTAMP, **HERE)})",
+                ),
             ),
-            Column(
-                title="random write",
-                expression=_best_of("iops", "write", "randwrite", **SMALL),
-                unit="iops",
-            ),
-            Column(
-                title="seq. read",
-                expression=_best_of("bandwidth", "read", "read"),
-                unit="Bps",
-                decimals=1,
-            ),
-            Column(
-                title="seq. write",
-                expression=_best_of("bandwidth", "write", "write"),
-                unit="Bps",
-                decimals=1,
-            ),
-            Column(title="sync p99", expression=f"min by ({BY}) ({sync})", unit="s", decimals=2),
-            Column(
-                title="of baseline",
-                unit="percentunit",
-                decimals=1,
-                expression=f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)})",
-            ),
-            Column(title="slower", expression=f"max by ({BY}) ({recorded(slower, **HERE)})"),
-            Column(
-                title="age",
-                expression=f"time() - max by ({BY}) ({series(RUN_TIMESTAMP, **HERE)})",
-                unit="dtdurations",
-                decimals=0,
-            ),
-        ),
-        linked=False,
-    ).override_by_name("storage", [prop("links", [_to_matrix()])])
+            linked=False,
+            missing="nothing measured yet: the first row comes with the first run",
+        )
+        .override_by_name("storage", [prop("links", [_to_matrix()])])
+        .override_by_name(
+            "another",
+            [
+                prop("links", [_to_compare()]),
+                prop("mappings", values({"0": ("compare", BETTER)})),
+                prop("displayName", "with another"),
+                prop("custom.displayMode", "color-text"),
+            ],
+        )
+    )
 
 
 def _to_matrix() -> dashboard.DashboardLink:
     variables = "&".join(f"var-{name}=${{__data.fields.{name}}}" for name in ("node", "storage"))
-    url = f"/d/pvebench-matrix?${{__url_time_range}}&${{datasource:queryparam}}&{variables}"
+    url = f"/d/pvebench-matrix?${{datasource:queryparam}}&{variables}"
     return dashboard.DashboardLink("Configuration matrix").url(url)
 
 
-def _best() -> bargauge.Panel:
-    return ranking(
-        "Fastest configuration of each workload",
-        "The best of all configurations, nodes and storages shown. Differences of a few percent "
-        "are ties: see the matrix.",
-        f"sort_desc(topk by (workload, direction) (1, {series(IOPS, **HERE)}))",
-        unit="iops",
-        legend="{{workload}} {{direction}}: {{scenario}}",
+def _to_compare() -> dashboard.DashboardLink:
+    variables = "&".join(
+        f"var-{name}_{side}=${{__data.fields.{name}}}"
+        for side in "ab"
+        for name in ("node", "storage")
     )
+    url = f"/d/pvebench-compare?${{datasource:queryparam}}&{variables}"
+    return dashboard.DashboardLink("Compare with another node, storage or setting").url(url)
 
 
-def _changes() -> table.Panel:
-    # A scenario begins with its storage.
-    keys = "node, scenario, workload, metric"
-    change, noise = series(CHANGE, **HERE), series(CHANGE_THRESHOLD, **HERE)
-    # How often a change is larger than its noise decides what is worth looking at first.
-    factor = f"abs({change}) / ({noise} > 0)"
-    top = f"topk(10, max by ({keys}) ({factor}))"
-    return rows(
-        "Largest changes",
-        "The ten figures that moved most, in times of their own noise. Plus is better.",
-        ("scenario", "workload", "metric"),
-        (
-            Column(title="× noise", expression=top, decimals=1),
-            Column(
-                title="change",
-                expression=f"max by ({keys}) ({change}) and on ({keys}) {top}",
-                unit="percentunit",
-                change=True,
-            ),
-            Column(
-                title="verdict",
-                words=True,
-                expression=f"max by ({keys}) "
-                f"({series(CHANGE_STATE, **HERE)}) and on ({keys}) {top}",
-            ),
-        ),
-        sort="× noise",
-        missing="no baseline yet",
+def _best() -> bargauge.Panel:
+    best = (
+        f"topk by (workload, direction) (1, {series(IOPS, **HERE)} and on ({SAME_CASE}) {_fair()})"
+    )
+    return ranking(
+        "Fastest setting of each workload",
+        "The best that keeps data safe, of all nodes and storages shown. Differences of a few per "
+        "cent are ties: see the matrix.",
+        f"sort_desc({in_words(f'({best})')})",
+        unit="iops",
+        legend="{{words}}: {{setting}} ({{storage}}, {{node}})",
     )
 
 
@@ -276,7 +308,7 @@ def _trend() -> timeseries.Panel:
         "Throughput against the mean of the time range",
         "Geometric mean over the storage's cases of IOPS, each against its own mean over the range "
         "shown: a step of the line is a step of many cases.",
-        [query(expression, legend="{{node}}/{{storage}}")],
+        [query(expression, legend="{{storage}}, {{node}}")],
         unit="percentunit",
         linked=False,
         right=False,
@@ -288,7 +320,7 @@ def _verdicts() -> statetimeline.Panel:
         "Worst verdict of each storage",
         "The worst figure of each storage over time.",
         f"min by ({BY}) ({series(CHANGE_STATE, **HERE)})",
-        "{{node}}/{{storage}}",
+        "{{storage}}, {{node}}",
     )
 
 
@@ -296,11 +328,11 @@ def _alerts() -> table.Panel:
     return rows(
         "Alerts that fire",
         "What Prometheus alerts on now; the watchdog always fires.",
-        ("alertname", "severity", "node", "storage", "scenario", "workload"),
+        ("alertname", "severity", "node", "storage"),
         (
             Column(
                 title="firing",
-                expression="max by (alertname, severity, node, storage, scenario, workload) "
+                expression="count by (alertname, severity, node, storage) "
                 '(ALERTS{alertname=~"PVEBench.*",alertstate="firing"})',
             ),
         ),

@@ -11,6 +11,7 @@ from grafana_foundation_sdk.builders import (
     prometheus,
     stat,
     statetimeline,
+    table,
     text,
     timeseries,
 )
@@ -18,15 +19,48 @@ from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 from grafana_foundation_sdk.models import text as text_models
 
-from builder.looks import SAME, by_steps, case_link, plain, state_words, steps
+from builder.looks import (
+    BETTER,
+    MAYBE_BETTER,
+    MAYBE_WORSE,
+    SAME,
+    UNKNOWN,
+    WORSE,
+    by_steps,
+    case_link,
+    plain,
+    prop,
+    state_words,
+    steps,
+    values,
+)
 from builder.parts import DATASOURCE, instant, place, query
+from builder.promql import listed, minus, plus, series
+from builder.tables import Column, rows
+from pvebench.judging.found import LEAST_JUDGED
+from pvebench.metrics.catalog import (
+    CHANGE_CASES,
+    CHANGE_CONFIDENCE,
+    CHANGE_EFFECT,
+    CHANGE_EFFECT_HIGH,
+    CHANGE_EFFECT_LOW,
+    CHANGE_INFO,
+    CHANGE_SINCE,
+    VERDICT_INFO,
+    Metric,
+)
 
 EMPTY: Final = (
     " **Nothing here?** Nothing is measured yet, or it does not arrive: `pvebench selftest` says "
     "where it stops."
 )
-NEW_CASES: Final = "no baseline yet"
-MOST_POINTS: Final = 400
+FIRST_VERDICT: Final = f"it comes with run {LEAST_JUDGED} of a case"
+NEW_CASES: Final = f"no verdict yet: {FIRST_VERDICT}"
+FIRST_LINE: Final = (
+    "Nothing to draw yet: the line begins with the first good run. A shorter time range (top "
+    "right) shows it sooner."
+)
+MOST_POINTS: Final = 800
 """Of a line. Values are held until the next run, so a point for every pixel only costs time."""
 
 
@@ -63,6 +97,8 @@ def number(
         .description(description)
         .unit(unit)
         .no_value(missing)
+        # Else what is unknown gets the colour of the lowest step, which may mean worse.
+        .mappings(values({}, nothing=(missing, SAME)))
         .color_scheme(plain())
         .thresholds(steps(SAME))
         .color_mode(models.BigValueColorMode.VALUE)
@@ -85,13 +121,136 @@ def verdict(
     return panel.color_scheme(by_steps()).thresholds(colours).color_mode(mode)
 
 
-def names(title: str, description: str, expression: str, legend: str) -> stat.Panel:
+def signed(
+    title: str, description: str, expression: str, *, legend: str = "", missing: str = NEW_CASES
+) -> stat.Panel:
+    """Return changes in per cent with their sign, which no unit of Grafana writes before a plus."""
+    panel = number(title, description, "", missing=missing, decimals=1).targets(
+        [
+            instant(plus(expression), legend=legend or "better"),
+            instant(minus(expression), legend=legend or "worse", ref="B"),
+        ]
+    )
+    return (
+        verdict(panel, steps(SAME, (3, MAYBE_BETTER), (10, BETTER)))
+        .text_mode(models.BigValueTextMode.VALUE if not legend else models.BigValueTextMode.AUTO)
+        .override_by_query("A", [prop("unit", "prefix:+")])
+        .override_by_query(
+            "B",
+            [
+                prop("unit", "prefix:−"),  # noqa: RUF001 # the sign, which a hyphen is not
+                prop("thresholds", steps(SAME, (3, MAYBE_WORSE), (10, WORSE))),
+            ],
+        )
+    )
+
+
+def names(
+    title: str, description: str, expression: str, legend: str, *, missing: str = "none yet"
+) -> stat.Panel:
     """Return text made of labels, one line for each series."""
     return (
-        number(title, description, expression, legend=legend)
+        number(title, description, expression, legend=legend, missing=missing)
         .text_mode(models.BigValueTextMode.NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
+
+
+def said_of_all() -> str:
+    """Return the verdict on everything: 2 worse, 1 not all known, 0 fine; its sentence a label."""
+    worse, fine = (series(VERDICT_INFO, state=state) for state in ("worse", "fine"))
+    return f"2 * {worse} or 0 * {fine} or {series(VERDICT_INFO)}"
+
+
+def headline(title: str) -> stat.Panel:
+    """Return the verdict on everything in a sentence; coloured only where something is known."""
+    panel = names(
+        title,
+        "The most important thing in one sentence: what got slower, since when, by how much; or "
+        "which change is excluded; or what is missing to say so.",
+        said_of_all(),
+        "{{summary}}",
+        missing="Nothing is measured yet. The first result comes with the first run, the first "
+        f"verdict with run {LEAST_JUDGED} of a case.",
+    )
+    return verdict(panel, steps(BETTER, (1, UNKNOWN), (2, WORSE)), background=True).justify_mode(
+        models.BigValueJustifyMode.AUTO
+    )
+
+
+def open_changes(node: str) -> table.Panel:
+    """Return the changes that last: a row each, as a sentence that leads to its cases."""
+    told = series(CHANGE_INFO, node=listed(node))
+
+    def of(metric: Metric) -> str:
+        return f"{series(metric)} and on (job, instance, change) {told}"
+
+    return (
+        rows(
+            "Open changes",
+            "What happened, told once, until it is over or accepted (pvebench baseline accept): "
+            "since when, how many cases, by how much with its 95 % interval, how sure. Plus is "
+            "better. A click on the sentence leads to its cases.",
+            ("since", "severity", "summary"),
+            (
+                Column(title="cases", expression=of(CHANGE_CASES)),
+                Column(title="effect", expression=of(CHANGE_EFFECT), change=True),
+                Column(title="from", expression=of(CHANGE_EFFECT_LOW), change=True),
+                Column(title="to", expression=of(CHANGE_EFFECT_HIGH), change=True),
+                Column(
+                    title="sure", expression=of(CHANGE_CONFIDENCE), unit="percentunit", decimals=0
+                ),
+                Column(
+                    title="age",
+                    expression=f"time() - ({of(CHANGE_SINCE)})",
+                    unit="dtdurations",
+                    decimals=0,
+                ),
+                Column(title="info", expression=told),
+            ),
+            sort="severity",
+            descending=False,
+            linked=False,
+            hidden=("info", "kind"),
+            missing="No change is open. What is not known yet is said above.",
+        )
+        .override_by_name("since", [prop("custom.width", 110)])
+        .override_by_name(
+            "severity",
+            [
+                prop("custom.width", 90),
+                prop("custom.displayMode", "color-text"),
+                prop(
+                    "mappings",
+                    values(
+                        {
+                            "critical": ("worse, widely", WORSE),
+                            "warning": ("worse", MAYBE_WORSE),
+                            "info": ("better", BETTER),
+                        }
+                    ),
+                ),
+            ],
+        )
+        .override_by_name(
+            "summary",
+            [
+                prop("custom.cellOptions", {"type": "auto", "wrapText": True}),
+                prop("links", [to_change()]),
+                prop("displayName", "what happened"),
+            ],
+        )
+        .override_by_name("info", [prop("custom.hidden", True)])
+        .override_by_name("change", [prop("custom.hidden", True)])
+        .override_by_name("node", [prop("custom.width", 130)])
+        .override_by_name("storage", [prop("custom.width", 160)])
+    )
+
+
+def to_change() -> dashboard.DashboardLink:
+    """Return a link to the cases of a change."""
+    url = "/d/pvebench-regressions?${datasource:queryparam}"
+    return dashboard.DashboardLink("Its cases").url(url)
 
 
 def lines(
@@ -104,6 +263,7 @@ def lines(
     right: bool = True,
     linked: bool = True,
     zero: bool = False,
+    missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
     """Return held values over time: thin steps, a table as legend, lines linked to their case."""
     scale = common.ScaleDistributionConfig().type(
@@ -124,6 +284,7 @@ def lines(
         .title(title)
         .description(description)
         .unit(unit)
+        .no_value(missing)
         .color_scheme(
             dashboard.FieldColor().mode(dashboard_models.FieldColorModeId.PALETTE_CLASSIC)
         )

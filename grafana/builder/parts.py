@@ -10,8 +10,16 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import series
-from pvebench.metrics.catalog import ENVIRONMENT_START, IOPS, RUN_ATTEMPT_TIMESTAMP, Metric
+from builder.promql import listed, series
+from pvebench.metrics.catalog import (
+    CHANGE_INFO,
+    CHANGE_SINCE,
+    ENVIRONMENT_START,
+    IOPS,
+    RUN_ATTEMPT_TIMESTAMP,
+    WORKLOAD_INFO,
+    Metric,
+)
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG: Final = "pvebench"
@@ -65,13 +73,14 @@ def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashb
 
 
 def _others() -> dashboards.DashboardLink:
+    # Without the variables: `All` of one dashboard is an error in another that takes one value.
     return (
         dashboards.DashboardLink("Storage benchmark")
         .type(models.DashboardLinkType.DASHBOARDS)
         .tags([TAG])
         .as_dropdown(True)
         .keep_time(True)
-        .include_vars(True)
+        .include_vars(False)
     )
 
 
@@ -88,6 +97,28 @@ def environment_changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
         .title_format("{{node}}: {{environment}}")
         .text_format("PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}")
         .tag_keys("pve_version,kernel_version,qemu_version")
+        .step("60s")
+    )
+
+
+def changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
+    """Return one marker for each open change, where it began, with its sentence."""
+    told = (
+        f"{series(CHANGE_SINCE)} "
+        "* on (job, instance, change) group_left (severity, since, summary) "
+        f"{series(CHANGE_INFO, node=listed(node))}"
+    )
+    return (
+        dashboards.AnnotationQuery()
+        .name("Changes")
+        .datasource(DATASOURCE)
+        .enable(True)
+        .icon_color("dark-orange")
+        .expr(f"{told} * 1000")
+        .use_value_for_time(True)
+        .title_format("since {{since}}")
+        .text_format("{{summary}}")
+        .tag_keys("severity")
         .step("60s")
     )
 
@@ -154,17 +185,26 @@ def node_variable(*, multi: bool = True) -> dashboards.QueryVariable:
     return label_variable("node", "Node", multi=multi, metric=RUN_ATTEMPT_TIMESTAMP)
 
 
-def storage_variable() -> dashboards.QueryVariable:
+def storage_variable(*, multi: bool = True) -> dashboards.QueryVariable:
     """Return the variable of the storage."""
     return label_variable(
-        "storage", "Storage", among='node=~"$node"', multi=True, metric=RUN_ATTEMPT_TIMESTAMP
+        "storage", "Storage", among='node=~"$node"', multi=multi, metric=RUN_ATTEMPT_TIMESTAMP
     )
 
 
 def workload_variable(*, multi: bool = False, metric: Metric = IOPS) -> dashboards.QueryVariable:
-    """Return the variable of the workload."""
-    among = 'node=~"$node",storage=~"$storage"'
-    return label_variable("workload", "Workload", among=among, multi=multi, metric=metric)
+    """Return the variable of the workload: words to read, the slug as its value."""
+    measured = f'{metric.exposed}{{node=~"$node",storage=~"$storage"}}'
+    named = (
+        f'label_join({WORKLOAD_INFO.exposed}, "shown", "  ·  ", "words", "workload") '
+        f"and on (job, instance, workload) {measured}"
+    )
+    text = f"query_result(count by (shown, workload) ({named}))"
+    built = query_variable("workload", "Workload", text).regex(
+        '/shown="(?<text>[^"]+)".*workload="(?<value>[^"]+)"/'
+    )
+    built = built.sort(models.VariableSort.ALPHABETICAL_ASC).multi(multi).include_all(multi)
+    return built.all_value(".*") if multi else built
 
 
 def scenario_variable(*, multi: bool = True) -> dashboards.QueryVariable:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pvebench.metrics.catalog import CATALOG, WORKLOAD_INFO, Metric
+from pvebench.metrics.catalog import CATALOG, SCENARIO_INFO, WORKLOAD_INFO, Metric
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"
@@ -52,10 +52,48 @@ def _inside(matchers: dict[str, str]) -> str:
 
 def of_workloads(expression: str, **matchers: str) -> str:
     """Keep the results of workloads with this definition, such as `rw` or `block_size_bytes`."""
-    definition = series(WORKLOAD_INFO, **matchers)
-    return f"{expression} * on (job, instance, workload, direction) group_left () {definition}"
+    of_one = "job, instance, workload, direction"
+    definition = f"group by ({of_one}) ({series(WORKLOAD_INFO, **matchers)})"
+    return f"{expression} * on ({of_one}) group_left () {definition}"
 
 
 def counted(condition: str, all_of_them: str) -> str:
     """Return how many meet a condition: 0 when none does, nothing when there are none at all."""
     return f"count({condition}) or 0 * count({all_of_them})"
+
+
+def listed(nodes: str) -> str:
+    """Return a pattern for labels that name several nodes, of which one matches `nodes`.
+
+    What counts the rest (`a, b and 5 more`) or names no node may be meant, so it is kept.
+    """
+    return f".*({nodes}).*|.* more|"
+
+
+def in_words(expression: str, *, workload: bool = True, scenario: str = "setting") -> str:
+    """Add what people say beside the slugs: `words` of the workload, and of the scenario a label.
+
+    Those of the end of the range hold for all of it: in the past they may have been unknown.
+
+    Args:
+        scenario: `setting`, `disk` (all of it but the cache mode), or nothing.
+    """
+    if workload:
+        of_one = "job, instance, workload"
+        info = f"topk by ({of_one}) (1, {series(WORKLOAD_INFO)} @ end())"
+        expression = f"{expression} * on ({of_one}) group_left (words) {info}"
+    if scenario:
+        of_one = "job, instance, node, scenario"
+        info = f"topk by ({of_one}) (1, {series(SCENARIO_INFO)} @ end())"
+        expression = f"{expression} * on ({of_one}) group_left ({scenario}) {info}"
+    return expression
+
+
+def plus(expression: str) -> str:
+    """Keep the changes for the better, in per cent."""
+    return f"100 * (({expression}) >= 0)"
+
+
+def minus(expression: str) -> str:
+    """Keep the changes for the worse, in per cent and without their sign."""
+    return f"-100 * (({expression}) < 0)"

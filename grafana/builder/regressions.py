@@ -6,11 +6,12 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetimeline, table
 
-from builder.bars import changes_bars, ranking
+from builder.bars import changes_bars
 from builder.looks import SAME, WORSE, alarm_steps, steps
-from builder.panels import intro, number, timeline, verdict
+from builder.panels import FIRST_VERDICT, intro, number, open_changes, timeline, verdict
 from builder.parts import (
     base,
+    changes,
     custom_variable,
     environment_changes,
     label_variable,
@@ -18,25 +19,26 @@ from builder.parts import (
     place,
     storage_variable,
 )
-from builder.promql import counted, series
+from builder.promql import counted, in_words, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     BASELINE_RUNS,
     CHANGE,
     CHANGE_STATE,
     CHANGE_THRESHOLD,
-    REGRESSION,
     RUN_TIMESTAMP,
     SUSPICIOUS_GAIN,
+    VERDICT_CASES,
 )
 
 FIGURE: Final = {"node": "$node", "storage": "$storage", "metric": "$metric"}
-KEYS: Final = "node, scenario, workload, direction, metric"
+KEYS: Final = "node, storage, scenario, workload, direction, metric"
+CASE: Final = "node, storage, scenario, workload"
 INTRO: Final = (
-    "**What is worse, since when, how sure is that?** Every figure is compared with its own "
-    "baseline. *Slower* is confirmed by further runs, *maybe slower* waits for them. Sorted by how "
-    "many times a change is larger than the figure's own noise. Found the reason, and it stays? "
-    "`pvebench baseline accept` makes the present level the new baseline."
+    "**What is worse, since when, how sure is that?** On top each change, told once. Below "
+    "the cases that show it, a row each, sorted by how many times a figure is larger than its own "
+    "noise; *slower* is confirmed by further runs, *maybe slower* waits for them. Found the "
+    "reason, and it stays? `pvebench baseline accept` makes the present level the new baseline."
 )
 
 
@@ -46,23 +48,23 @@ def build() -> dashboard.Dashboard:
     return (
         base("Regressions", "pvebench-regressions", "What is worse than its baseline, to triage.")
         .annotation(environment_changes())
+        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(label_variable("metric", "Figure", multi=True, metric=CHANGE_STATE))
         .with_variable(custom_variable("worst", "Show", states))
-        .with_panel(_count("Slower", "== -2", WORSE).grid_pos(place(0, 0, 4, 4)))
-        .with_panel(_count("Maybe slower", "== -1", "orange").grid_pos(place(4, 0, 4, 4)))
-        .with_panel(_count("Same", "== 0", SAME).grid_pos(place(8, 0, 4, 4)))
-        .with_panel(_count("Faster", "== 2", "semi-dark-blue").grid_pos(place(12, 0, 4, 4)))
-        .with_panel(_open().grid_pos(place(16, 0, 4, 4)))
-        .with_panel(_suspicious().grid_pos(place(20, 0, 4, 4)))
-        .with_panel(_list().grid_pos(place(0, 4, 24, 12)))
-        .with_panel(_history().grid_pos(place(0, 16, 16, 12)))
-        .with_panel(_where().grid_pos(place(16, 16, 8, 6)))
-        .with_panel(_what().grid_pos(place(16, 22, 8, 6)))
-        .with_panel(_gains().grid_pos(place(0, 28, 12, 9)))
-        .with_panel(_worst().grid_pos(place(12, 28, 12, 9)))
-        .with_panel(intro(INTRO, y=37))
+        .with_panel(open_changes("$node").grid_pos(place(0, 0, 24, 7)))
+        .with_panel(_count("Slower", "== -2", WORSE).grid_pos(place(0, 7, 4, 4)))
+        .with_panel(_count("Maybe slower", "== -1", "orange").grid_pos(place(4, 7, 4, 4)))
+        .with_panel(_count("Same", "== 0", SAME).grid_pos(place(8, 7, 4, 4)))
+        .with_panel(_count("Faster", "== 2", "semi-dark-blue").grid_pos(place(12, 7, 4, 4)))
+        .with_panel(_unknown().grid_pos(place(16, 7, 4, 4)))
+        .with_panel(_suspicious().grid_pos(place(20, 7, 4, 4)))
+        .with_panel(_list().grid_pos(place(0, 11, 24, 12)))
+        .with_panel(_history().grid_pos(place(0, 23, 24, 11)))
+        .with_panel(_worst().grid_pos(place(0, 34, 12, 9)))
+        .with_panel(_gains().grid_pos(place(12, 34, 12, 9)))
+        .with_panel(intro(INTRO, y=43))
     )
 
 
@@ -77,14 +79,14 @@ def _count(title: str, condition: str, colour: str) -> stat.Panel:
     return verdict(panel, steps(SAME, (1, colour)))
 
 
-def _open() -> stat.Panel:
-    panel = number(
-        "Not accepted",
-        "Confirmed and not acknowledged: these are alerted on.",
-        f"sum({series(REGRESSION, **FIGURE)})",
-        missing="no baseline yet",
+def _unknown() -> stat.Panel:
+    return number(
+        "Figures that cannot be told",
+        f"Too few runs, or they vary too much: {FIRST_VERDICT}, if they are steady.",
+        f"sum({series(VERDICT_CASES, node='$node', storage='$storage', state='cannot_tell')}) "
+        f"or 0 * sum({series(VERDICT_CASES, node='$node', storage='$storage')})",
+        missing="nothing judged yet",
     )
-    return verdict(panel, alarm_steps())
 
 
 def _suspicious() -> stat.Panel:
@@ -100,45 +102,38 @@ def _suspicious() -> stat.Panel:
 def _list() -> table.Panel:
     chosen = f"max by ({KEYS}) ({series(CHANGE_STATE, **FIGURE)} <= $worst)"
     change, noise = series(CHANGE, **FIGURE), series(CHANGE_THRESHOLD, **FIGURE)
-    here = f"and on ({KEYS}) {chosen}"
-    case = "node, scenario, workload"
-    runs = f"max by ({case}) ({series(BASELINE_RUNS, node='$node')})"
-    age = f"max by ({case}) (time() - {series(RUN_TIMESTAMP, node='$node')})"
+    factor = f"max by ({CASE}) (abs({change}) / ({noise} > 0) and on ({KEYS}) {chosen})"
+    # A case's throughput, latency and cost move together: the clearest figure stands for it.
+    one = f"topk by ({CASE}) (1, max by ({KEYS}) (abs({change}) / ({noise} > 0)) and {chosen})"
+    here = f"and on ({KEYS}) {one}"
+    info = (
+        f"max by (job, instance, {KEYS}) ({series(CHANGE_STATE, **FIGURE)}) and on ({KEYS}) {one}"
+    )
+    runs = f"max by ({CASE}) ({series(BASELINE_RUNS, node='$node')}) and on ({CASE}) {factor}"
+    age = (
+        f"max by ({CASE}) (time() - {series(RUN_TIMESTAMP, node='$node')}) and on ({CASE}) {factor}"
+    )
     return rows(
-        "Figures",
-        "Sorted by change over noise. Plus is better.",
-        ("scenario", "workload", "direction", "metric"),
+        "Cases",
+        "A row each, with the figure that is clearest. Sorted by change over noise. Plus is "
+        "better. A click on the setting leads to the case.",
+        ("words", "setting", "node", "storage", "direction", "metric", "scenario", "workload"),
         (
-            Column(title="verdict", expression=chosen, words=True),
+            Column(title="verdict", expression=in_words(f"({info})"), words=True),
+            Column(title="change", expression=f"max by ({KEYS}) ({change}) {here}", change=True),
             Column(
-                title="change",
-                expression=f"max by ({KEYS}) ({change}) {here}",
-                unit="percentunit",
-                change=True,
-            ),
-            Column(
-                title="noise",
+                title="noise ±",
                 expression=f"max by ({KEYS}) ({noise}) {here}",
                 unit="percentunit",
                 decimals=1,
             ),
-            Column(
-                title="× noise",
-                expression=f"max by ({KEYS}) (abs({change}) / ({noise} > 0)) {here}",
-                decimals=1,
-            ),
-            Column(
-                title="runs before", expression=f"0 * {chosen} + on ({case}) group_left () {runs}"
-            ),
-            Column(
-                title="age",
-                unit="dtdurations",
-                decimals=0,
-                expression=f"0 * {chosen} + on ({case}) group_left () {age}",
-            ),
+            Column(title="× noise", expression=one, decimals=1),
+            Column(title="runs before", expression=runs),
+            Column(title="age", unit="dtdurations", decimals=0, expression=age),
         ),
         sort="× noise",
-        missing="nothing is worse",
+        hidden=("direction", "scenario"),
+        missing="nothing is worse among what can be told",
     )
 
 
@@ -147,30 +142,8 @@ def _history() -> statetimeline.Panel:
     return timeline(
         "Verdicts over time",
         "The 20 figures with the worst verdict now.",
-        f"{worse} and bottomk(20, {worse} @ end())",
-        "{{scenario}} {{workload}} {{direction}} {{metric}}",
-    )
-
-
-def _where() -> bargauge.Panel:
-    return ranking(
-        "By storage",
-        "Slower figures of each storage.",
-        f"sort_desc(count by (node, storage) ({series(CHANGE_STATE, **FIGURE)} == -2) "
-        f"or 0 * count by (node, storage) ({series(CHANGE_STATE, **FIGURE)}))",
-        unit="none",
-        legend="{{node}}/{{storage}}",
-    )
-
-
-def _what() -> bargauge.Panel:
-    return ranking(
-        "By figure",
-        "Slower figures by what was judged.",
-        f"sort_desc(count by (metric) ({series(CHANGE_STATE, **FIGURE)} == -2) "
-        f"or 0 * count by (metric) ({series(CHANGE_STATE, **FIGURE)}))",
-        unit="none",
-        legend="{{metric}}",
+        in_words(f"({worse} and bottomk(20, {worse} @ end()))"),
+        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
     )
 
 
@@ -179,7 +152,7 @@ def _gains() -> bargauge.Panel:
         "Largest gains",
         "The ten figures that gained most.",
         series(CHANGE, **FIGURE),
-        "{{scenario}} {{workload}} {{metric}}",
+        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=0,
     )
 
@@ -189,6 +162,6 @@ def _worst() -> bargauge.Panel:
         "Largest losses",
         "The ten figures that lost most.",
         series(CHANGE, **FIGURE),
-        "{{scenario}} {{workload}} {{metric}}",
+        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
         better=0,
     )

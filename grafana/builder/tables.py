@@ -10,10 +10,12 @@ from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from builder.looks import around_zero, case_link, fixed, prop, sequential, state_words
+from builder.looks import case_link, fixed, prop, sequential, signed_words, state_words
 from builder.parts import DATASOURCE, instant, table_query, transformation
 
 SHORT_PIXELS: Final = 86
+NAMES: Final = {"words": "workload, in words", "metric": "figure"}
+"""Labels -> what their columns are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,9 @@ class Column:
         unit: as Grafana spells it.
         words: of the verdict instead of the number.
         gauge: draw a bar in the cell.
-        change: colour it as a change, plus is better.
+        change: the expression is a ratio; show it in per cent with its sign, in colour.
+        neutral: of a change: neither direction is the better one.
+        wide: how many pixels it gets; 0: what its title needs.
     """
 
     title: str
@@ -36,11 +40,18 @@ class Column:
     words: bool = False
     gauge: bool = False
     change: bool = False
+    neutral: bool = False
+    wide: int = 0
+
+    @property
+    def asked(self) -> str:
+        """What Prometheus is asked."""
+        return f"round(100 * ({self.expression}))" if self.change else self.expression
 
     @property
     def pixels(self) -> int:
         """How wide its title and its filter need it."""
-        return max(104 if self.words else SHORT_PIXELS, 8 * len(self.title) + 44)
+        return self.wide or max(104 if self.words else SHORT_PIXELS, 8 * len(self.title) + 44)
 
     def properties(self) -> list[dashboard_models.DynamicConfigValue]:
         """Return the column's look."""
@@ -52,15 +63,16 @@ class Column:
         if self.gauge:
             found += [
                 prop("custom.displayMode", "gradient-gauge"),
+                # Else the bar is scaled by the largest value of all columns, such as an age.
+                prop("fieldMinMax", True),
                 prop("min", 0),
                 prop("color", fixed("blue")),
             ]
         if self.change:
             found += [
                 prop("custom.displayMode", "color-text"),
-                prop("thresholds", around_zero()),
-                prop("color", {"mode": "thresholds"}),
-                prop("decimals", 1),
+                prop("custom.align", "right"),
+                prop("mappings", signed_words(neutral=self.neutral)),
             ]
         return found
 
@@ -74,12 +86,19 @@ def rows(
     sort: str = "",
     descending: bool = True,
     linked: bool = True,
+    hidden: Sequence[str] = (),
     missing: str = "none yet",
 ) -> table.Panel:
-    """Return a table: a row for each set of `keys`, a column for each query."""
+    """Return a table: a row for each set of `keys`, a column for each query.
+
+    Args:
+        keys: labels, in the order of their columns.
+        sort: title of a column.
+        linked: the column `setting` leads to the case.
+        hidden: labels without a column.
+    """
     targets = [
-        table_query(column.expression, ref=chr(ord("A") + index))
-        for index, column in enumerate(columns)
+        table_query(column.asked, ref=chr(ord("A") + index)) for index, column in enumerate(columns)
     ]
     # With one query Grafana calls the column `Value`, with several `Value #A` and so on.
     shown = {"Value": columns[0].title} | {
@@ -91,9 +110,8 @@ def rows(
         transformation(
             "organize",
             # A scenario's name begins with its storage.
-            excludeByName=dict.fromkeys(("Time", "__name__", "job", "instance"), True)
-            | ({"storage": True} if "scenario" in keys and "storage" not in keys else {}),
-            renameByName=shown,
+            excludeByName=dict.fromkeys(("Time", "__name__", "job", "instance", *hidden), True),
+            renameByName=shown | NAMES,
             indexByName=order,
         ),
     ]
@@ -101,6 +119,8 @@ def rows(
         steps_done.append(
             transformation("sortBy", fields={}, sort=[{"field": sort, "desc": descending}])
         )
+    if changing := [column.title for column in columns if column.change]:
+        steps_done.append(as_text(*changing))
     built = (
         table.Panel()
         .datasource(DATASOURCE)
@@ -117,26 +137,29 @@ def rows(
     )
     for column in columns:
         properties = column.properties()
-        if "scenario" in keys and not column.gauge:
+        if not column.gauge:
             properties.append(prop("custom.width", column.pixels))
         built = built.override_by_name(column.title, properties)
-    if "scenario" in keys:
-        # Names of cases are long, everything else is short: it gets no more than it needs.
-        for name in ("node", "direction"):
-            built = built.override_by_name(name, [prop("custom.width", SHORT_PIXELS)])
-    if linked:
-        built = built.override_by_name("scenario", [prop("links", [case_link("__data.fields")])])
+    # Settings and workloads are long, everything else is short: it gets no more than it needs.
+    for name in [key for key in keys if key in {"node", "direction", "metric"}]:
+        built = built.override_by_name(NAMES.get(name, name), [prop("custom.width", SHORT_PIXELS)])
+    if linked and {"setting", "scenario"} & {*keys}:
+        name = "setting" if "setting" in keys else "scenario"
+        built = built.override_by_name(name, [prop("links", [case_link("__data.fields")])])
     return built
 
 
+def as_text(*titles: str) -> dashboard_models.DataTransformerConfig:
+    """Make columns text: only text can be given a sign."""
+    return transformation(
+        "convertFieldType",
+        fields={},
+        conversions=[{"targetField": title, "destinationType": "string"} for title in titles],
+    )
+
+
 def grid(
-    title: str,
-    description: str,
-    expression: str,
-    *,
-    unit: str,
-    row: str = "bus",
-    column: str = "cache",
+    title: str, description: str, expression: str, *, unit: str, row: str, column: str, corner: str
 ) -> table.Panel:
     """Return a table of one label by another, coloured by value."""
     return (
@@ -147,17 +170,30 @@ def grid(
         .description(description)
         .unit(unit)
         .no_value("not measured")
-        .align(models.FieldTextAlignment.AUTO)
+        .align(models.FieldTextAlignment.RIGHT)
         .display_mode(models.TableCellDisplayMode.COLOR_BACKGROUND)
         .color_scheme(sequential())
         .transformations(
             [
                 transformation(
-                    "groupingToMatrix", rowField=row, columnField=column, valueField="Value"
-                )
+                    "groupingToMatrix",
+                    rowField=row,
+                    columnField=column,
+                    valueField="Value",
+                    emptyValue="null",
+                ),
+                transformation("organize", renameByName={f"{row}\\{column}": corner}),
+                transformation("sortBy", fields={}, sort=[{"field": corner, "desc": False}]),
             ]
         )
-        .override_by_name(f"{row}\\{column}", [prop("custom.displayMode", "auto")])
+        .override_by_name(
+            corner,
+            [
+                prop("custom.displayMode", "auto"),
+                prop("custom.align", "left"),
+                prop("custom.width", 260),
+            ],
+        )
     )
 
 

@@ -9,6 +9,7 @@ from grafana_foundation_sdk.builders import dashboard, timeseries
 from builder.panels import intro, lines
 from builder.parts import (
     base,
+    changes,
     environment_changes,
     label_variable,
     node_variable,
@@ -18,7 +19,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import series
+from builder.promql import in_words, series
 from pvebench.metrics.catalog import BANDWIDTH, HOST_CPU, IOPS, LATENCY_MAX, LATENCY_PERCENTILE
 
 CASE: Final = {
@@ -29,7 +30,7 @@ CASE: Final = {
 }
 RESULT: Final = {**CASE, "direction": "$direction"}
 MOST: Final = 10
-LEGEND: Final = "{{scenario}} {{direction}}"
+LEGEND: Final = "{{setting}}, {{direction}} ({{storage}}, {{node}})"
 
 
 def build() -> dashboard.Dashboard:
@@ -37,6 +38,7 @@ def build() -> dashboard.Dashboard:
     return (
         base("Trends", "pvebench-trends", "How did each scenario develop?")
         .annotation(environment_changes())
+        .annotation(changes())
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(workload_variable())
@@ -63,7 +65,7 @@ def build() -> dashboard.Dashboard:
 
 def _some(expression: str) -> str:
     """Keep the same few series over the whole range: those highest at its end."""
-    return f"{expression} and topk({MOST}, {expression} @ end())"
+    return in_words(f"({expression} and topk({MOST}, {expression} @ end()))", workload=False)
 
 
 def _iops() -> timeseries.Panel:
@@ -81,7 +83,14 @@ def _relative() -> timeseries.Panel:
     return lines(
         "IOPS against the mean of the time range",
         "100 % is a scenario's own mean over the range shown: different ones become comparable.",
-        [query(f"{now} / ({usual} > 0) and topk({MOST}, {now} @ end())", legend=LEGEND)],
+        [
+            query(
+                in_words(
+                    f"({now} / ({usual} > 0) and topk({MOST}, {now} @ end()))", workload=False
+                ),
+                legend=LEGEND,
+            )
+        ],
         unit="percentunit",
         right=False,
     )
@@ -124,7 +133,12 @@ def _cpu() -> timeseries.Panel:
     return lines(
         "Host CPU of QEMU, cores",
         "What the workload costs the host.",
-        [query(_some(series(HOST_CPU, component="qemu", **CASE)), legend="{{scenario}}")],
+        [
+            query(
+                _some(series(HOST_CPU, component="qemu", **CASE)),
+                legend="{{setting}} ({{storage}}, {{node}})",
+            )
+        ],
         unit="none",
         right=False,
     )

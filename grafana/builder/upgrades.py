@@ -7,10 +7,11 @@ from typing import Final
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, timeseries
 
 from builder.bars import changes_bars
-from builder.looks import BETTER, SAME, WORSE, steps
-from builder.panels import intro, lines, number, verdict
+from builder.looks import BETTER, SAME, WORSE, prop, steps, values
+from builder.panels import intro, lines, number, signed, verdict
 from builder.parts import (
     base,
+    changes,
     custom_variable,
     environment_changes,
     node_variable,
@@ -19,7 +20,7 @@ from builder.parts import (
     query_variable,
     storage_variable,
 )
-from builder.promql import series
+from builder.promql import in_words, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     ENVIRONMENT_END,
@@ -27,15 +28,20 @@ from pvebench.metrics.catalog import (
     HOST_CPU,
     IOPS,
     LATENCY_PERCENTILE,
+    RUN_TIMESTAMP,
 )
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
-KEYS: Final = "node, storage, scenario, workload, direction"
+CASE: Final = "job, instance, node, storage, scenario, workload"
+KEYS: Final = f"{CASE}, direction"
 NOISE: Final = "$noise"
+NOTHING: Final = "now"
 INTRO: Final = (
-    "**Did the upgrade cost me anything?** The end of environment *Before* is compared with that "
-    "of *After* (the present one: now), each by the median of a window, so that one odd run does "
-    "not decide. What is below *Hide below* is noise. **Plus is better**, for latency and CPU too."
+    "**Did the upgrade cost me anything?** The moment *Before* is compared with *After* (the end "
+    "of the present environment: now) on every node chosen, each by the median of a window, so "
+    "that one odd run does not decide. *Certain* is a change larger than what single runs vary "
+    "by in both windows. **Plus is better**, for latency and CPU too. Until there are two "
+    "environments, the present one is compared with itself."
 )
 
 
@@ -45,14 +51,15 @@ def build() -> dashboard.Dashboard:
         base(
             "Before/after upgrade",
             "pvebench-upgrades",
-            "Compares two environments of a node: what changed, what got slower or faster.",
+            "Compares two moments: what changed, what got slower or faster, how certain it is.",
             since="90d",
         )
         .annotation(environment_changes())
-        .with_variable(node_variable(multi=False))
+        .annotation(changes())
+        .with_variable(node_variable())
         .with_variable(storage_variable())
-        .with_variable(_moment("before", "Before", newest=False))
-        .with_variable(_moment("after", "After", newest=True))
+        .with_variable(_moment("before", "Before: end of", newest=False))
+        .with_variable(_moment("after", "After: end of", newest=True))
         .with_variable(
             custom_variable("window", "Window", {"3 days": "3d", "1 day": "1d", "7 days": "7d"})
         )
@@ -63,31 +70,36 @@ def build() -> dashboard.Dashboard:
                 {"5 %": "0.05", "2 %": "0.02", "10 %": "0.10", "nothing": "0"},
             )
         )
-        .with_panel(intro(INTRO))
-        .with_panel(_count("Slower", f"< -{NOISE}", WORSE).grid_pos(place(0, 3, 3, 4)))
-        .with_panel(_count("Faster", f"> {NOISE}", BETTER).grid_pos(place(3, 3, 3, 4)))
-        .with_panel(_all().grid_pos(place(6, 3, 3, 4)))
-        .with_panel(_mean().grid_pos(place(9, 3, 3, 4)))
-        .with_panel(_environments().grid_pos(place(12, 3, 12, 9)))
-        .with_panel(_worst().grid_pos(place(0, 7, 6, 12)))
-        .with_panel(_best().grid_pos(place(6, 7, 6, 12)))
-        .with_panel(_cases().grid_pos(place(12, 12, 12, 13)))
-        .with_panel(_latency().grid_pos(place(0, 19, 6, 12)))
-        .with_panel(_cpu().grid_pos(place(6, 19, 6, 12)))
-        .with_panel(_trend().grid_pos(place(12, 25, 12, 10)))
+        .with_panel(_count("Slower", f"< -{NOISE}", WORSE).grid_pos(place(0, 0, 4, 4)))
+        .with_panel(_count("Faster", f"> {NOISE}", BETTER).grid_pos(place(4, 0, 4, 4)))
+        .with_panel(_all().grid_pos(place(8, 0, 4, 4)))
+        .with_panel(_mean().grid_pos(place(12, 0, 12, 4)))
+        .with_panel(_cases().grid_pos(place(0, 4, 24, 12)))
+        .with_panel(_environments().grid_pos(place(0, 16, 14, 9)))
+        .with_panel(_trend().grid_pos(place(14, 16, 10, 9)))
+        .with_panel(_worst().grid_pos(place(0, 25, 12, 10)))
+        .with_panel(_best().grid_pos(place(12, 25, 12, 10)))
+        .with_panel(_latency().grid_pos(place(0, 35, 12, 10)))
+        .with_panel(_cpu().grid_pos(place(12, 35, 12, 10)))
+        .with_panel(intro(INTRO, y=45))
     )
 
 
 def _moment(name: str, label: str, *, newest: bool) -> dashboard.QueryVariable:
+    """Return a variable whose values are times; there is always one, else queries have none."""
     ends = series(ENVIRONMENT_END, node="$node")
     latest = f"max by (node) ({ends})"
     if not newest:
         # With a single environment it is compared with itself, which is at least not an error.
         only = f"({ends} and on (node) count by (node) ({ends}) == 1)"
-        ends = f"({ends} < on (node) group_left () {latest}) or {only}"
+        ends = f"(({ends} < on (node) group_left () {latest}) or {only})"
+    named = f'label_join({ends}, "shown", ": ", "node", "environment")'
+    none = f'label_replace(vector(time()), "shown", "{NOTHING}", "", "")'
     return (
-        query_variable(name, label, f"query_result(sort_desc({ends}))")
-        .regex('/environment="(?<text>[^"]+)".*\\} (?<value>[0-9.e+]+) /')
+        query_variable(
+            name, label, f"query_result(sort_desc(max by (shown) ({named} or on () {none})))"
+        )
+        .regex('/shown="(?<text>[^"]+)"\\} (?<value>[0-9.e+]+) /')
         .multi(False)
         .include_all(False)
     )
@@ -102,6 +114,20 @@ def _ratio(*, better_is_more: bool = True, selector: str = "", by: str = KEYS) -
     before = f"max by ({by}) ({_side(chosen, 'before')} > 0)"
     after = f"max by ({by}) ({_side(chosen, 'after')} > 0)"
     return f"{after} / {before} - 1" if better_is_more else f"{before} / {after} - 1"
+
+
+def _single_runs() -> str:
+    """Return what a difference of the two medians may be by chance: two standard errors, 95 %."""
+
+    def error(moment: str) -> str:
+        window = f"{series(IOPS, **HERE)}[$window] @ ${moment}"
+        runs = f"changes({series(RUN_TIMESTAMP, **HERE)}[$window] @ ${moment}) + 1"
+        spread = f"stdvar_over_time({window}) / (avg_over_time({window}) ^ 2 > 0)"
+        return f"({spread}) / on ({CASE}) group_left () max by ({CASE}) ({runs})"
+
+    # A median is less certain than a mean by a quarter; few runs ask for more than two errors.
+    both = f"max by ({KEYS}) ({error('before')}) + max by ({KEYS}) ({error('after')})"
+    return f"(2.78 * 1.25 * sqrt({both}))"
 
 
 def _count(title: str, condition: str, colour: str) -> stat.Panel:
@@ -125,33 +151,34 @@ def _all() -> stat.Panel:
 
 
 def _mean() -> stat.Panel:
-    panel = number(
-        "After/before",
-        "Geometric mean over all compared cases; above 100 % is better.",
-        f"exp(avg(ln(1 + {_ratio()})))",
-        unit="percentunit",
-        decimals=1,
+    return signed(
+        "Throughput after against before, %",
+        "Geometric mean over the compared cases of each storage; plus is better.",
+        f"(exp(avg by (node, storage) (ln(1 + {_ratio()}))) - 1)",
+        legend="{{storage}}, {{node}}",
         missing="no results on both sides",
     )
-    return verdict(panel, steps(WORSE, (0.97, SAME), (1.03, BETTER)))
 
 
 def _environments() -> table.Panel:
-    keys = "environment, pve_version, kernel_version, qemu_version"
+    keys = "node, environment, pve_version, kernel_version, qemu_version"
     begin = f"max by ({keys}) ({series(ENVIRONMENT_START, node='$node')})"
     end = f"max by ({keys}) ({series(ENVIRONMENT_END, node='$node')})"
     return rows(
         "Environments",
-        "What ran on the node, and from when to when it was measured.",
-        ("pve_version", "kernel_version", "qemu_version", "environment"),
+        "What ran on each node, and from when to when it was measured.",
+        ("node", "pve_version", "kernel_version", "qemu_version"),
         (
-            Column(title="from", expression=f"{begin} * 1000", unit="dateTimeAsIso"),
-            Column(title="to", expression=f"{end} * 1000", unit="dateTimeAsIso"),
-            Column(title="measured for", expression=f"{end} - {begin}", unit="dtdurations"),
+            Column(title="from", expression=f"{begin} * 1000", unit="dateTimeAsIso", wide=160),
+            Column(title="to", expression=f"{end} * 1000", unit="dateTimeAsIso", wide=160),
+            Column(
+                title="measured for", expression=f"{end} - {begin}", unit="dtdurations", decimals=0
+            ),
         ),
         sort="from",
         linked=False,
-        missing="no environment yet",
+        hidden=("environment",),
+        missing="none yet: the first comes with the first run",
     )
 
 
@@ -160,7 +187,7 @@ def _worst() -> bargauge.Panel:
         "Largest losses",
         "Throughput, the worst first.",
         _ratio(),
-        "{{scenario}} {{workload}}",
+        "{{setting}}, {{words}} ({{storage}}, {{node}})",
         better=0,
         limit=NOISE,
     )
@@ -171,7 +198,7 @@ def _best() -> bargauge.Panel:
         "Largest gains",
         "Throughput, the best first. A gain that no device can give is an alarm, not a win.",
         _ratio(),
-        "{{scenario}} {{workload}}",
+        "{{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=0,
         limit=NOISE,
     )
@@ -180,25 +207,41 @@ def _best() -> bargauge.Panel:
 def _cases() -> table.Panel:
     kept = f"(abs({_ratio()}) >= {NOISE})"
     chosen = series(IOPS, **HERE)
+    named = in_words(f"(max by ({KEYS}) ({chosen} and on ({KEYS}) {kept}))")
     before = f"max by ({KEYS}) ({_side(chosen, 'before')}) and on ({KEYS}) {kept}"
     after = f"max by ({KEYS}) ({_side(chosen, 'after')}) and on ({KEYS}) {kept}"
-    return rows(
-        "Cases that changed",
-        "Median IOPS on both sides and the change; links to the case.",
-        ("scenario", "workload", "direction"),
-        (
-            Column(title="before", expression=before, unit="iops"),
-            Column(title="after", expression=after, unit="iops"),
-            Column(
-                title="change",
-                expression=f"{_ratio()} and on ({KEYS}) {kept}",
-                unit="percentunit",
-                change=True,
+    certain = f"(abs({_ratio()}) > bool {_single_runs()}) and on ({KEYS}) {kept}"
+    return (
+        rows(
+            "Cases that changed",
+            "Median IOPS on both sides, the change, what single runs may make of it, and whether "
+            "the change is larger. Few runs in a window leave much to chance: choose a longer one. "
+            "A click on the setting leads to the case.",
+            ("words", "setting", "node", "storage", "direction", "scenario", "workload"),
+            (
+                Column(title="now", expression=named, unit="iops"),
+                Column(title="before", expression=before, unit="iops"),
+                Column(title="after", expression=after, unit="iops"),
+                Column(
+                    title="change", expression=f"{_ratio()} and on ({KEYS}) {kept}", change=True
+                ),
+                Column(
+                    title="by chance ±",
+                    expression=f"{_single_runs()} and on ({KEYS}) {kept}",
+                    unit="percentunit",
+                    decimals=1,
+                ),
+                Column(title="certain", expression=certain, wide=150),
             ),
-        ),
-        sort="change",
-        descending=False,
-        missing="no change beyond noise",
+            sort="change",
+            descending=False,
+            missing="no change above the limit",
+        )
+        .override_by_name(
+            "certain",
+            [prop("mappings", values({"1": ("certain", SAME), "0": ("may be chance", SAME)}))],
+        )
+        .override_by_name("now", [prop("custom.hidden", True)])
     )
 
 
@@ -209,7 +252,7 @@ def _latency() -> bargauge.Panel:
         "Latency (p99), largest changes",
         "Better is less latency.",
         ratio,
-        "{{scenario}} {{workload}}",
+        "{{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=5,
         better=5,
         limit=NOISE,
@@ -218,13 +261,13 @@ def _latency() -> bargauge.Panel:
 
 def _cpu() -> bargauge.Panel:
     total = series(HOST_CPU, component="qemu", **HERE)
-    by = "node, storage, scenario, workload"
+    by = CASE
     ratio = _ratio(better_is_more=False, selector=total, by=by)
     return changes_bars(
         "Host CPU of QEMU, largest changes",
         "Better is less CPU; idle guests are among them.",
         ratio,
-        "{{scenario}} {{workload}}",
+        "{{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=5,
         better=5,
         limit=NOISE,
@@ -237,7 +280,7 @@ def _trend() -> timeseries.Panel:
     return lines(
         "Throughput against the environment before",
         "Geometric mean over each storage's cases; 100 % is the level at the end of *Before*.",
-        [query(expression, legend="{{node}}/{{storage}}")],
+        [query(expression, legend="{{storage}}, {{node}}")],
         unit="percentunit",
         linked=False,
         right=False,

@@ -13,14 +13,15 @@ from grafana_foundation_sdk.builders import (
     prometheus,
     stat,
     statetimeline,
+    timeseries,
 )
 from grafana_foundation_sdk.models import common as models
 
-from builder.bars import changes_bars, ranking
-from builder.looks import BETTER, SAME, WORSE, change_steps, plain, prop, steps, values
-from builder.panels import names, number, timeline, verdict
+from builder.bars import ranking
+from builder.looks import SAME, WORSE, plain, prop, steps, values
+from builder.panels import headline, lines, number, said_of_all, signed, timeline
 from builder.parts import TAG, place
-from builder.promql import SAME_RESULT, recorded, series
+from builder.promql import SAME_CASE, SAME_RESULT, in_words, minus, plus, recorded, series
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     CHANGE,
@@ -28,11 +29,12 @@ from pvebench.metrics.catalog import (
     CURRENT_RUN,
     CYCLE_EXPECTED_END,
     ENVIRONMENT_INFO,
-    ENVIRONMENT_START,
+    HOLD,
     IOPS,
     NEXT_RUN,
     RUN_TIMESTAMP,
     SCHEDULE_INTERVAL,
+    SETTING_INFO,
     WALL_SLOT,
     Metric,
 )
@@ -40,26 +42,32 @@ from pvebench.metrics.catalog import (
 FIXED: Final = models.DataSourceRef(type_val="prometheus", uid="pvebench-prometheus")
 """Variables are visible in kiosk mode since Grafana 11.3, so the wall has none at all."""
 SLOTS: Final = ("1", "2", "3", "4")
+SLOT_LEGEND: Final = "{{title}} · {{storage}} on {{node}}"
+THRESHOLDS: Final = {"mode": "thresholds"}
+TREND: Final = "30d"
+"""Of the four cases: as long as an upgrade is worth a look."""
+TREND_POINTS: Final = 1000
+"""Fine enough to show a line within the first hour; it is four series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A screen: heights of the strips and of a case's change in grid units, fonts in pixels."""
+    """A screen: heights of the strips and of a case's trend in grid units, fonts in pixels."""
 
     strips: tuple[int, int, int, int]
-    delta: int
-    headline: int
+    trend: int
+    sentence: int
     value: int
     label: int
     text: int
 
 
-FULL_HD: Final = Size(strips=(5, 9, 7, 7), delta=3, headline=84, value=64, label=28, text=40)
-HD: Final = Size(strips=(4, 6, 4, 4), delta=2, headline=54, value=32, label=18, text=26)
+FULL_HD: Final = Size(strips=(6, 8, 7, 6), trend=4, sentence=44, value=60, label=26, text=34)
+HD: Final = Size(strips=(5, 5, 4, 4), trend=2, sentence=28, value=32, label=17, text=22)
 
 
 def build() -> dashboard.Dashboard:
-    """Return the wall for 1920×1080: 28 units high."""
+    """Return the wall for 1920×1080: 27 units high."""
     return _wall("Wall", "pvebench-wall", FULL_HD)
 
 
@@ -71,6 +79,7 @@ def build_small() -> dashboard.Dashboard:
 def _wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
     first, second, third, fourth = size.strips
     top, middle, low = first, first + second, first + second + third
+    upper = first // 2
     built = (
         dashboard.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
@@ -81,39 +90,28 @@ def _wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         .timezone("browser")
         .timepicker(dashboard.TimePicker().hidden(True))
         .readonly()
-        .with_panel(_verdict(size).grid_pos(place(0, 0, 9, first)))
-        .with_panel(_software(size).grid_pos(place(9, 0, 8, first)))
-        .with_panel(_age(size).grid_pos(place(17, 0, 4, first)))
-        .with_panel(_clock(size).grid_pos(place(21, 0, 3, first)))
+        .with_panel(_sentence(size).grid_pos(place(0, 0, 20, first)))
+        .with_panel(_age(size).grid_pos(place(20, 0, 4, first - upper)))
+        .with_panel(_clock(size).grid_pos(place(20, first - upper, 4, upper)))
     )
     for index, slot in enumerate(SLOTS):
-        high = second - size.delta
-        built = built.with_panel(_hero(slot, size).grid_pos(place(6 * index, top, 6, high)))
-        below = place(6 * index, top + high, 6, size.delta)
-        built = built.with_panel(_delta(slot, size).grid_pos(below))
+        x, high = 6 * index, second - size.trend
+        built = (
+            built.with_panel(_hero(slot, size).grid_pos(place(x, top, 4, high)))
+            .with_panel(_delta(slot, size).grid_pos(place(x + 4, top, 2, high)))
+            .with_panel(_trend(slot).grid_pos(place(x, top + high, 6, size.trend)))
+        )
     return (
-        built.with_panel(_fastest(size).grid_pos(place(0, middle, 12, third)))
-        .with_panel(_changes(size).grid_pos(place(12, middle, 12, third)))
-        .with_panel(_history(size).grid_pos(place(0, low, 18, fourth)))
-        .with_panel(_next(size).grid_pos(place(18, low, 6, fourth)))
+        built.with_panel(_fastest(size).grid_pos(place(0, middle, 14, third)))
+        .with_panel(_cases(size).grid_pos(place(14, middle, 10, third)))
+        .with_panel(_history().grid_pos(place(0, low, 14, fourth)))
+        .with_panel(_now(size).grid_pos(place(14, low, 10, fourth)))
     )
 
 
 def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
     text = common.VizTextDisplayOptions().value_size(size).title_size(title)
     return panel.datasource(FIXED).text(text)
-
-
-def _verdict(size: Size) -> stat.Panel:
-    name = "node_storage:pvebench_change_state:count_regressed"
-    panel = number(
-        "Cases slower than before",
-        "Cases of which a figure is confirmed worse than its baseline.",
-        f"sum({recorded(name)})",
-        missing="NO BASELINE YET",
-    ).mappings(values({"0": ("ALL STEADY", BETTER)}))
-    coloured = verdict(panel.unit("suffix: SLOWER"), steps(BETTER, (1, WORSE)), background=True)
-    return _fixed(_on(coloured, f"sum({recorded(name)})"), size.headline, size.label)
 
 
 def _on(panel: stat.Panel, expression: str, *, legend: str = "") -> stat.Panel:
@@ -129,16 +127,9 @@ def _ask(
     return built.legend_format(legend) if legend else built
 
 
-def _software(size: Size) -> stat.Panel:
-    by = "count by (pve_version, kernel_version, qemu_version)"
-    rest = "kernel {{kernel_version}}, QEMU {{qemu_version}}"
-    panel = names("Software", "The environments of the newest results.", "", "")
-    with_pve = _ask(
-        f"{by} ({series(ENVIRONMENT_INFO, pve_version='.+')})",
-        legend="PVE {{pve_version}}, " + rest,
-    )
-    without = _ask(f"{by} ({series(ENVIRONMENT_INFO, pve_version='')})", legend=rest, ref="B")
-    return _fixed(panel.targets([with_pve, without]), size.text, size.text)
+def _sentence(size: Size) -> stat.Panel:
+    panel = headline("What is to be said")
+    return _fixed(_on(panel, said_of_all(), legend="{{summary}}"), size.sentence, size.label)
 
 
 def _age(size: Size) -> stat.Panel:
@@ -151,17 +142,21 @@ def _age(size: Size) -> stat.Panel:
         overdue,
         unit="dtdurations",
         decimals=0,
-        missing="NO DATA",
+        missing="none yet",
     )
     late = _ask(f"(min(time() - {series(RUN_TIMESTAMP)}) > bool 2.5 * {limit}) > 0", ref="B")
-    panel = panel.targets([_ask(overdue, legend="age"), late]).override_by_query(
-        "B",
-        [
-            prop("mappings", values({"1": ("STALE", WORSE)})),
-            prop("unit", "none"),
-            prop("displayName", "late"),
-            prop("color", {"mode": "thresholds"}),
-        ],
+    panel = (
+        panel.targets([_ask(overdue, legend="age"), late])
+        .text_mode(models.BigValueTextMode.VALUE)
+        .override_by_query(
+            "B",
+            [
+                prop("mappings", values({"1": ("STALE", WORSE)})),
+                prop("unit", "none"),
+                prop("displayName", "late"),
+                prop("color", {"mode": "thresholds"}),
+            ],
+        )
     )
     return _fixed(panel, size.text, size.label)
 
@@ -174,99 +169,135 @@ def _clock(size: Size) -> stat.Panel:
         expression,
         unit="time:HH:mm",
     )
-    return _fixed(_on(panel, expression), size.value, size.label)
+    return _fixed(_on(panel, expression), size.text + 8, size.label)
 
 
 def _in_slot(metric: Metric, slot: str, **more: str) -> str:
     # The present choice, for the past as well: what a slot showed before is another case's story.
-    chosen = f"({series(WALL_SLOT, slot=slot, **more)} @ end())"
-    return f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {chosen}"
+    chosen = f"topk(1, {series(WALL_SLOT, slot=slot, **more)} @ end())"
+    shown = f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {chosen}"
+    return in_words(shown, workload=False)
+
+
+def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
+    """Return the queries of a slot's figure: operations or bytes, of which one has an answer."""
+    figures = (("A", IOPS, "iops"), ("B", BANDWIDTH, "bandwidth"))
+    return [
+        _ask(_in_slot(metric, slot, figure=figure), legend=SLOT_LEGEND, ref=ref, past=past)
+        for ref, metric, figure in figures
+    ]
 
 
 def _hero(slot: str, size: Size) -> stat.Panel:
+    # Of this moment: what is asked over 30 days has no answer in the first hour.
     panel = (
         number(
             f"Case {slot}",
-            "The case of this slot: value and its last 14 days. Chosen by `wall` in the settings.",
+            "The case of this slot: its last good value. Chosen by `wall` in the settings.",
             "",
-            graph=True,
-            missing="NO DATA",
+            missing="comes with its first run",
         )
-        .targets(
-            [
-                _ask(_in_slot(IOPS, slot, figure="iops"), legend="{{title}}", ref="A", past=True),
-                _ask(
-                    _in_slot(BANDWIDTH, slot, figure="bandwidth"),
-                    legend="{{title}}",
-                    ref="B",
-                    past=True,
-                ),
-            ]
-        )
+        .targets(list(_slot(slot, past=False)))
         .unit("iops")
-        # From zero, so that noise looks as small as it is.
-        .min(0)
         .color_scheme(plain("blue"))
         .override_by_query("B", [prop("unit", "Bps")])
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
     )
-    return _fixed(panel, size.value, size.label)
+    return _fixed(panel, size.value, size.label - 6)
+
+
+def _trend(slot: str) -> timeseries.Panel:
+    return (
+        lines(
+            f"Case {slot}, 30 days",
+            "From zero, so that noise looks as small as it is.",
+            _slot(slot, past=True),
+            unit="iops",
+            linked=False,
+            zero=True,
+            missing="the line begins within the first hour",
+        )
+        .datasource(FIXED)
+        .max_data_points(TREND_POINTS)
+        .time_from(TREND)
+        .hide_time_override(True)
+        .line_width(3)
+        .fill_opacity(15)
+        .color_scheme(plain("blue"))
+        .override_by_query("B", [prop("unit", "Bps")])
+        .legend(common.VizLegendOptions().show_legend(False))
+    )
 
 
 def _delta(slot: str, size: Size) -> stat.Panel:
-    change = series(CHANGE, metric="throughput")
-    against = f"{change} * on ({SAME_RESULT}) group_left (title) {series(WALL_SLOT, slot=slot)}"
-    panel = number(
-        f"Case {slot} against its baseline",
-        "Change of its throughput; plus is better.",
-        against,
-        unit="percentunit",
-        decimals=1,
-        missing="no baseline yet",
-    )
-    return _fixed(_on(verdict(panel, change_steps()), against), size.text, size.label)
+    chosen = series(WALL_SLOT, slot=slot)
+    change = f"{series(CHANGE, metric='throughput')} and on ({SAME_RESULT}) {chosen}"
+    panel = signed(
+        f"Case {slot}, change in %",
+        "Change of its throughput since its baseline; plus is better.",
+        "",
+        missing="no verdict yet",
+    ).targets([_ask(plus(change)), _ask(minus(change), ref="B")])
+    return _fixed(panel, size.text, size.label)
 
 
 def _fastest(size: Size) -> bargauge.Panel:
-    slot = f"max by (job, instance, node, workload, direction) ({series(WALL_SLOT, slot='1')})"
-    mine = f"{series(IOPS)} * on (job, instance, node, workload, direction) group_left () {slot}"
-    expression = f"sort_desc(topk(3, {mine}))"
+    slot = f"max by (job, instance, node, workload) ({series(WALL_SLOT, slot='1')})"
+    fair = series(SETTING_INFO, apart="")
+    mine = (
+        f"{series(IOPS)} * on (job, instance, node, workload) group_left () {slot} "
+        f"and on ({SAME_CASE}) {fair}"
+    )
+    expression = f"sort_desc({in_words(f'topk(4, {mine})', workload=False)})"
     panel = ranking(
         "Fastest settings for case 1",
-        "The three fastest configurations of the first slot's workload on its node.",
+        "The four fastest of those that keep data safe, for the first slot's workload on its node.",
         expression,
         unit="iops",
         legend="",
     )
-    return _bars(panel, [_ask(expression, legend="{{scenario}}")], size)
+    return _bars(panel, [_ask(expression, legend="{{setting}}, {{storage}}")], size)
 
 
-def _changes(size: Size) -> bargauge.Panel:
-    judged = f"{series(CHANGE)} and ({series(CHANGE_STATE)} != 0)"
-    legend = "{{workload}} {{metric}}, {{storage}}"
-    worst = f"sort_desc(abs(bottomk(2, {judged} < 0)))"
-    best = f"topk(1, {judged} > 0)"
-    panel = changes_bars("Largest changes", "Beyond noise: the worst two, the best one.", "", "")
-    targets = [
-        _ask(worst, legend=f"worse: {legend}"),
-        _ask(best, legend=f"better: {legend}", ref="B"),
-    ]
-    return _bars(panel, targets, size)
+def _cases(size: Size) -> stat.Panel:
+    compared = "node_storage:pvebench_change_state:count_compared"
+    slower = "node_storage:pvebench_change_state:count_regressed"
+    measured = f"count({series(RUN_TIMESTAMP)})"
+    panel = (
+        number(
+            "Cases",
+            "Measured at least once; with a verdict, which comes with the fifth run; slower.",
+            "",
+            missing="none yet: they come with the first run",
+        )
+        .targets(
+            [
+                _ask(measured, legend="measured", ref="A"),
+                _ask(f"sum({recorded(compared)}) or 0 * {measured}", legend="judged", ref="B"),
+                _ask(f"sum({recorded(slower)})", legend="slower", ref="C"),
+            ]
+        )
+        .override_by_query(
+            "C", [prop("thresholds", steps(SAME, (1, WORSE))), prop("color", THRESHOLDS)]
+        )
+        .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
+        .orientation(models.VizOrientation.VERTICAL)
+    )
+    return _fixed(panel, size.text + 8, size.label)
 
 
 def _bars(
     panel: bargauge.Panel, targets: Sequence[prometheus.Dataquery], size: Size
 ) -> bargauge.Panel:
-    text = common.VizTextDisplayOptions().value_size(size.label - 2).title_size(size.label - 2)
+    text = common.VizTextDisplayOptions().value_size(size.label - 2).title_size(size.label - 4)
     return panel.datasource(FIXED).targets(list(targets)).text(text)
 
 
-def _history(size: Size) -> statetimeline.Panel:
-    # The small screen has room for a line of each case, not for two.
-    judged = series(CHANGE_STATE, metric="throughput" if size is HD else "throughput|latency_p99")
-    slots = f"max by ({SAME_RESULT}, title) ({series(WALL_SLOT)} @ end())"
+def _history() -> statetimeline.Panel:
+    judged = series(CHANGE_STATE, metric="throughput")
+    slots = f"topk by ({SAME_RESULT}) (1, {series(WALL_SLOT)} @ end())"
     expression = f"{judged} * on ({SAME_RESULT}) group_left (title) {slots}"
-    legend = "{{title}} {{metric}}"
+    legend = "{{title}}"
     panel = timeline(
         "Verdicts of the four cases, 30 days",
         "Blue faster, grey same, orange slower; the pattern counts.",
@@ -277,35 +308,46 @@ def _history(size: Size) -> statetimeline.Panel:
         panel.datasource(FIXED)
         .legend(common.VizLegendOptions().show_legend(False))
         .targets([_ask(expression, legend=legend, past=True)])
-        .time_from("30d")
+        .max_data_points(TREND_POINTS)
+        .time_from(TREND)
     )
 
 
-def _next(size: Size) -> stat.Panel:
-    now = f"count by (title) ({series(CURRENT_RUN)})"
+def _now(size: Size) -> stat.Panel:
+    now = f"count by (node, title) ({series(CURRENT_RUN)})"
     ends = f"max({series(CYCLE_EXPECTED_END)} > time()) * 1000"
     waits = f"min({series(NEXT_RUN)} > time()) * 1000"
-    changed = f"max({series(ENVIRONMENT_START)}) * 1000"
+    paused = f"count by (node) ({series(HOLD, reason='paused')})"
+    held = f"count by (node, reason) ({series(HOLD, reason='quiet_hours|busy|load|turn')})"
+    by = "count by (pve_version, kernel_version, qemu_version)"
+    software = f"{by} ({series(ENVIRONMENT_INFO)})"
+    rest = "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}"
+    said = [prop("mappings", values({"1": (" ", SAME)})), prop("unit", "none")]
     panel = (
         number(
-            "Next",
-            "What runs now, when the cycle ends or the next one begins, and when the "
-            "software last changed.",
+            "Now",
+            "What runs or waits, when the cycle ends or the next one begins, and the software of "
+            "the newest results.",
             "",
             unit="dateTimeFromNow",
+            missing="nothing runs and nothing is due",
         )
         .targets(
             [
-                _ask(now, legend="now: {{title}}", ref="A"),
+                _ask(now, legend="{{node}} measures {{title}}", ref="A"),
+                _ask(paused, legend="{{node}} is PAUSED", ref="E"),
+                _ask(held, legend="{{node}} waits: {{reason}}", ref="F"),
                 _ask(ends, legend="cycle ends", ref="B"),
                 _ask(waits, legend="next run", ref="C"),
-                _ask(changed, legend="software changed", ref="D"),
+                _ask(software, legend=rest, ref="D"),
             ]
-        )
-        .override_by_query(
-            "A", [prop("mappings", values({"1": (" ", SAME)})), prop("unit", "none")]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
-    return _fixed(panel, size.text - 8, size.label - 8)
+    for ref in "AEF":
+        panel = panel.override_by_query(ref, said)
+    # How many nodes have it is no date.
+    count = [prop("mappings", values({str(n): (" ", SAME) for n in range(1, 33)}))]
+    panel = panel.override_by_query("D", [*count, prop("unit", "none")])
+    return _fixed(panel, size.label, size.label - 4)

@@ -138,6 +138,7 @@ def grafana(options: argparse.Namespace, layout: Layout) -> Service | None:
         "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
         "GF_NEWS_NEWS_FEED_ENABLED": "false",
         "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED": "true",
         "GF_SECURITY_DISABLE_GRAVATAR": "true",
     }
     return Service("Grafana", options.grafana_port, "GRAFANA_PORT", command, mark, environment)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pvebench.metrics import CATALOG
-from support.grafana import chosen, dashboards, panels, queries, substitute, variables
+from support.boards import chosen, dashboards, panels, queries, substitute, variables
 from support.monitored import monitored
 from support.packs import ROOT
 from support.prometheus import Prometheus
@@ -27,38 +27,38 @@ SAFE_PANELS = {
     "barchart",
     "state-timeline",
 }
-SAFE_TRANSFORMATIONS = {"groupingToMatrix", "merge", "organize", "sortBy", "labelsToFields"}
-EXPECTED_EMPTY = {
-    ("pvebench-operations", "Host CPU busy", "A"): "needs node_exporter, as its row says",
-    ("pvebench-operations", "Disks busy", "A"): "needs node_exporter, as its row says",
-    ("pvebench-wall", "Newest result", "B"): "appears only when the newest result is stale",
-    ("pvebench-wall-720", "Newest result", "B"): "appears only when the newest result is stale",
-    ("pvebench-wall", "Software", "B"): "for nodes that are not Proxmox; the demo's are",
-    ("pvebench-wall-720", "Software", "B"): "for nodes that are not Proxmox; the demo's are",
-    ("pvebench-wall", "Case 1", "B"): "slot 1 shows operations, not bytes",
-    ("pvebench-wall", "Case 2", "B"): "likewise",
-    ("pvebench-wall", "Case 3", "A"): "slot 3 shows bytes, not operations",
-    ("pvebench-wall", "Case 4", "A"): "likewise",
-    ("pvebench-wall-720", "Case 1", "B"): "slot 1 shows operations, not bytes",
-    ("pvebench-wall-720", "Case 2", "B"): "likewise",
-    ("pvebench-wall-720", "Case 3", "A"): "slot 3 shows bytes, not operations",
-    ("pvebench-wall-720", "Case 4", "A"): "likewise",
-    ("pvebench-matrix", "All scenarios", "F"): "the demo drops its caches: none is warm",
-    ("pvebench-compare", "B against A, IOPS", "A"): "B beats A everywhere in the demo",
-    ("pvebench-upgrades", "Latency (p99), largest changes", "B"): "the upgrade made none better",
+SAFE_TRANSFORMATIONS = {
+    "convertFieldType",
+    "groupingToMatrix",
+    "merge",
+    "organize",
+    "sortBy",
+    "labelsToFields",
 }
-BLOCK = "the default storage holds block volumes, which are raw"
-SOMETIMES_EMPTY = {
+MAY_BE_EMPTY = {
+    ("pvebench-operations", "Host CPU busy"): "needs node_exporter, as its row says",
+    ("pvebench-operations", "Disks busy"): "needs node_exporter, as its row says",
+    ("pvebench-operations", "What holds the next case"): "nothing does in the demo",
+    ("pvebench-operations", "Cases that fail now"): "the defaults may have none",
     ("pvebench-matrix", "Holes explained"): "lists failures; the defaults may have none",
-    ("pvebench-operations", "Cases that fail now"): "likewise",
+    ("pvebench-cpu", "Watts of the host's processors"): "needs node_exporter's collector rapl",
+    ("pvebench-case", "IOPS, baseline and noise"): "dots are drawn where a run ended just then",
     ("pvebench-case", "Sync latency"): "the default case does not sync",
-    ("pvebench-matrix", "IOPS, qcow2"): BLOCK,
-    ("pvebench-matrix", "Share of the best, qcow2"): BLOCK,
-    ("pvebench-matrix", "Change of throughput, qcow2"): BLOCK,
-    ("pvebench-upgrades", "Largest gains"): "nothing gained by the story's last upgrade",
-    ("pvebench-upgrades", "Host CPU of QEMU, largest changes"): "nor did any CPU change",
+    ("pvebench-upgrades", "Largest gains, %"): "nothing gained by the story's last upgrade",
+    ("pvebench-upgrades", "Latency (p99), largest changes, %"): "the default storage lost nothing",
+    ("pvebench-upgrades", "Host CPU of QEMU, largest changes, %"): "nor did any CPU change",
+    ("pvebench-regressions", "Figures that cannot be told"): "the tests' verdicts are all known",
+    ("pvebench-regressions", "Largest gains, %"): "the defaults may have gained nothing",
 }
-"""Panels that may be empty, and why; everything else must return something."""
+"""Panels that may be empty, and why; every other one must say something."""
+NOT_ALWAYS = {
+    ("pvebench-operations", "What each node does"): "a node runs, waits or is stuck, never all",
+    ("pvebench-wall", "Newest result"): "STALE appears only when it is",
+    ("pvebench-wall-720", "Newest result"): "likewise",
+}
+"""Panels of which some queries may be empty beside those that the kind of panel allows."""
+EITHER_OR = {"stat", "bargauge", "timeseries"}
+"""Kinds of panels whose queries are alternatives: plus and minus, operations and bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +80,24 @@ def results(server: Prometheus, uid: str, expression: str, *, every: bool) -> li
 def test_every_panel_query_returns_data(server: Prometheus, uid: str, every: bool) -> None:
     board = dashboard(uid)
     values = chosen(server, board, every=every)
-    empty, strange = [], []
-    for board_uid, panel, ref, expression in queries():
-        if board_uid != uid:
-            continue
-        found = server.query(substitute(expression, values))
-        expected = (uid, panel, ref) not in EXPECTED_EMPTY
-        excused = SOMETIMES_EMPTY.get((uid, panel))
-        if every and excused == BLOCK:
-            excused = None
-        if bool(found) is not expected and not excused:
-            empty.append((panel, ref, "empty" if expected else "not empty", expression))
-        strange += [(panel, ref) for entry in found if not math.isfinite(float(entry["value"][1]))]
-    assert (empty, strange) == ([], [])
+    silent, strange = [], []
+    for panel in panels(board):
+        found = {
+            target["refId"]: server.query(substitute(target["expr"], values))
+            for target in panel.get("targets", [])
+        }
+        where = (uid, panel["title"])
+        strange += [
+            where
+            for entries in found.values()
+            for entry in entries
+            if not math.isfinite(float(entry["value"][1]))
+        ]
+        some = panel["type"] in EITHER_OR or where in NOT_ALWAYS
+        answered = any(found.values()) if some else all(found.values())
+        if found and not answered and where not in MAY_BE_EMPTY:
+            silent.append((panel["title"], [ref for ref, entries in found.items() if not entries]))
+    assert (silent, strange) == ([], [])
 
 
 @pytest.mark.parametrize("uid", [one["uid"] for one in dashboards()])
@@ -112,27 +117,52 @@ def one_query(uid: str, title: str, ref: str = "A") -> str:
     )
 
 
-def test_the_matrix_of_raw_has_both_buses_and_both_cache_modes(server: Prometheus) -> None:
-    expression = one_query("pvebench-matrix", "IOPS, raw")
+def test_a_cell_of_the_matrix_is_one_scenario_the_same_in_all_tables(server: Prometheus) -> None:
+    for title in ("IOPS", "Against the best", "Change since its baseline"):
+        expression = one_query("pvebench-matrix", title)
+        found = results(server, "pvebench-matrix", expression, every=True)
+        cells = [(entry["metric"]["disk"], entry["metric"]["cache"]) for entry in found]
+        assert len(cells) == len(set(cells)), title
+    measured = results(server, "pvebench-matrix", SCENARIOS, every=True)
+    assert len(cells) == len(measured) > 4
+
+
+SCENARIOS = 'count by (scenario) (pvebench_iops{node="$node",storage="$storage"})'
+
+
+def test_the_matrix_names_one_fastest_setting_and_how_far_the_others_are(
+    server: Prometheus,
+) -> None:
+    expression = one_query("pvebench-matrix", "Against the best")
     found = results(server, "pvebench-matrix", expression, every=True)
-    cells = {(entry["metric"]["bus"], entry["metric"]["cache"]) for entry in found}
-    assert cells == {(bus, mode) for bus in ("scsi", "virtio") for mode in ("none", "writeback")}
+    values = [float(entry["value"][1]) for entry in found]
+    assert values.count(1001) == 1
+    assert any(-100 < value < 0 for value in values)
 
 
 def test_the_upgrade_dashboard_finds_the_loss_of_the_storys_last_upgrade(
     server: Prometheus,
 ) -> None:
-    expression = one_query("pvebench-upgrades", "Largest losses")
+    expression = one_query("pvebench-upgrades", "Largest losses, %")
     found = results(server, "pvebench-upgrades", expression, every=True)
     assert found
+    assert {entry["metric"]["node"] for entry in found} == {"pve1", "pve2"}
     for entry in found:
         assert entry["metric"]["workload"].startswith("randread")
-        assert "iothread-1" in entry["metric"]["scenario"]
-        assert float(entry["value"][1]) == pytest.approx(0.4, abs=0.05)
+        assert entry["metric"]["setting"].startswith("iothread 1")
+        assert float(entry["value"][1]) == pytest.approx(40, abs=5)
+
+
+def test_the_loss_of_the_storys_last_upgrade_is_certain(server: Prometheus) -> None:
+    expression = one_query("pvebench-upgrades", "Cases that changed", "F")
+    found = results(server, "pvebench-upgrades", expression, every=True)
+    certain = [entry for entry in found if entry["metric"]["workload"].startswith("randread")]
+    assert certain
+    assert {float(entry["value"][1]) for entry in certain} == {1.0}
 
 
 def test_the_overview_counts_the_slower_cases_each_once(server: Prometheus) -> None:
-    expression = one_query("pvebench-overview", "Slower cases")
+    expression = one_query("pvebench-overview", "Cases", "C")
     found = results(server, "pvebench-overview", expression, every=True)
     slower = server.query("pvebench_change_state == -2")
     labels = ("node", "scenario", "workload")
@@ -175,7 +205,8 @@ def named_labels(text: str) -> set[str]:
     """The labels that a query groups or matches by, and those that a legend or a text shows."""
     groups = re.findall(r"\b(?:by|on|without|ignoring|group_left|group_right) ?\(([^)]*)\)", text)
     shown = re.findall(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}", text)
-    return {name for group in groups for name in re.findall(r"\w+", group)} | set(shown)
+    words = {"end", "else"}  # of the templates of alerts
+    return {name for group in groups for name in re.findall(r"\w+", group)} | {*shown} - words
 
 
 def made_labels(text: str) -> set[str]:
@@ -198,7 +229,7 @@ def label_texts() -> list[tuple[str, str]]:
 def test_every_label_that_queries_legends_and_rules_name_is_there() -> None:
     known = {label for metric in CATALOG.values() for label in metric.labels} | FOREIGN_LABELS
     texts = label_texts()
-    assert {"case", "scenario"} <= {name for _, text in texts for name in named_labels(text)}
+    assert {"setting", "scenario"} <= {name for _, text in texts for name in named_labels(text)}
     unknown = {
         (where, name)
         for where, text in texts
@@ -266,13 +297,18 @@ def test_every_link_names_variables_that_its_target_has() -> None:
             assert set(re.findall(r"var-(\w+)=", rest)) <= names[uid]
 
 
-@pytest.mark.parametrize(("uid", "height"), [("pvebench-wall", 28), ("pvebench-wall-720", 18)])
+@pytest.mark.parametrize(("uid", "height"), [("pvebench-wall", 27), ("pvebench-wall-720", 18)])
 def test_the_wall_fits_the_screen_and_has_nothing_to_operate(uid: str, height: int) -> None:
     board = dashboard(uid)
     assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels(board)) == height
     assert not variables(board)
     assert board["timepicker"]["hidden"] is True
-    assert {panel["type"] for panel in panels(board)} <= {"stat", "bargauge", "state-timeline"}
+    assert {panel["type"] for panel in panels(board)} <= {
+        "stat",
+        "bargauge",
+        "state-timeline",
+        "timeseries",
+    }
     for panel in panels(board):
         assert "$" not in str(panel["targets"])
         assert panel["datasource"]["uid"] == "pvebench-prometheus"

@@ -14,7 +14,7 @@ import pytest
 
 from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
-from support.grafana import chosen, dashboards, queries, substitute
+from support.boards import chosen, dashboards, queries, substitute
 from support.monitored import filled_store, page_of, results_of, statuses
 from support.packs import ROOT
 from support.prometheus import Prometheus, free_port, prometheus, wait_until_ready

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pvebench.cli.demo import SHOWN
 from pvebench.cli.export import Window, first_moment, write_past
+from pvebench.judging import Verdicts
 from pvebench.metrics import ConfigState, Page
 from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import snapshot_of
@@ -54,7 +55,12 @@ def statuses() -> list[WorkerStatus]:
     ]
 
 
-def page_of(results: Results) -> Page:
+def page_of(results: Results, *, judged: Verdicts | None = None) -> Page:
+    """Return the page of some results.
+
+    Args:
+        judged: what was said of them; None: verdicts that the tests know.
+    """
     loaded = ConfigState(digest="d", packs=("demo",), loaded=datetime.now(UTC), successful=True)
     page = Page(
         lambda: snapshot_of(
@@ -68,10 +74,13 @@ def page_of(results: Results) -> Page:
             "config": lambda families: collect_config(loaded, families),
             "scheduler": lambda families: collect_scheduler(statuses(), families),
             "database": lambda families: collect_database(results.store.path, families),
-            "verdicts": known_verdicts(results.store),
-        },
+        }
+        | ({} if judged is not None else {"verdicts": known_verdicts(results.store)}),
     )
     page.refresh()
+    if judged is not None:
+        page.judged(judged)
+    page.compare()
     return page
 
 

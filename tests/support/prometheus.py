@@ -34,8 +34,10 @@ class Prometheus:
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
 
-    def query_range(self, expression: str, *, days: float, step: float) -> list[dict[str, Any]]:
-        now = time.time()
+    def query_range(
+        self, expression: str, *, days: float, step: float, end: float | None = None
+    ) -> list[dict[str, Any]]:
+        now = time.time() if end is None else end
         asked = {"query": expression, "start": now - days * 86400, "end": now, "step": step}
         answer = httpx2.post(f"{self.address}/api/v1/query_range", data=asked, timeout=300).json()
         assert answer["status"] == "success", (expression, answer)

@@ -61,9 +61,12 @@ SCENARIO_INFO = _gauge(
         "memory_bytes",
         "volume_bytes",
         "host_cache",
+        "setting",
+        "disk",
     ),
     "Settings of a scenario, always 1; an option that older results did not know is empty. "
-    "host_cache: warm means that reads may come from what earlier runs left there.",
+    "host_cache: warm means that reads may come from what earlier runs left there. setting: in "
+    "words, what is not usual first, without the storage; disk: likewise without the cache mode.",
 )
 WORKLOAD_INFO = _gauge(
     "workload_info",
@@ -77,8 +80,10 @@ WORKLOAD_INFO = _gauge(
         "io_depth",
         "jobs",
         "caveats",
+        "words",
     ),
-    "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed.",
+    "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed; "
+    "words: what it does, such as 4k random read, depth 32.",
 )
 NODE_INFO = _gauge(
     "node_info",
@@ -235,6 +240,24 @@ GUEST_CPU_WAIT = _gauge(
     "guest_cpu_wait_cores",
     CASE,
     "How many of the guest's CPUs, on average, were ready to run but waited for one of the host.",
+)
+# --- settings against each other ---
+SETTING_INFO = _gauge(
+    "setting_info",
+    (*CASE, "against", "apart"),
+    "How a setting compares with the fastest one of its workload and storage, always 1. against: "
+    "fastest, same (within the noise of both), slower, or unknown while either has too few runs; "
+    "apart: why it does not compete (not_durable, warm, host), or empty.",
+)
+SETTING_GAP = _gauge(
+    "setting_gap_ratio",
+    CASE,
+    "How far a setting's level is from that of the fastest one that competes: -0.18 is 18 % less.",
+)
+SETTING_GAP_NOISE = _gauge(
+    "setting_gap_noise_ratio",
+    CASE,
+    "Half width of the interval of that distance; absent while it is unknown.",
 )
 # --- runs ---
 RUN_TIMESTAMP = _gauge(

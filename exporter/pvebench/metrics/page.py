@@ -27,6 +27,7 @@ from pvebench.metrics.results import (
     SUMMARY_COLLECTORS,
     Collector,
 )
+from pvebench.metrics.settings import collect_settings
 from pvebench.metrics.shards import Shards
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF, Text, deflate, gzip_stream, render, render_pieces
@@ -89,13 +90,22 @@ class Page:
 
     def judged(self, verdicts: Verdicts) -> None:
         """Show new verdicts; a fault leaves the old ones in place."""
-        made, health = _gather({"verdicts": lambda families: collect_verdicts(verdicts, families)})
+        self._put("verdicts", lambda families: collect_verdicts(verdicts, families))
+        self.compare()
+
+    def compare(self) -> None:
+        """Compare the settings of each storage anew: slow, so not done for every result."""
+        snapshot = self._source()
+        self._put("settings", lambda families: collect_settings(snapshot, families))
+
+    def _put(self, name: str, collect: Callable[[Families], None]) -> None:
+        made, health = _gather({name: collect})
         text = render(made)
         deflated = text.deflated()
         with self._lock:
             self._health |= health
-            if health["verdicts"][0]:
-                self._summary["verdicts"] = text, deflated
+            if health[name][0]:
+                self._summary[name] = text, deflated
 
     def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:
         """Whether these cases mean what they meant before, and had a result or none as now."""

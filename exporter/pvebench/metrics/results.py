@@ -12,6 +12,7 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import Snapshot, shown
 from pvebench.metrics.wall import collect_wall
 from pvebench.model.definition import Definition
+from pvebench.model.plain_words import further_options, option_words, workload_words
 from pvebench.model.run import Outcome, Sample
 from pvebench.store import CaseRecord
 
@@ -127,7 +128,8 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
     for record in shown(snapshot):
         definition = record.last.definition
         unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
-        labels = {**unknown, **definition.options, **definition.labels}
+        words = {"setting": _setting(definition), "disk": _setting(definition, cache=False)}
+        labels = {**unknown, **definition.options, **definition.labels, **words}
         scenarios[definition.node, definition.scenario] = labels
         for direction in map(str, definition.directions or ("",)):
             workloads[definition.workload, direction] = _workload_labels(definition, direction)
@@ -135,6 +137,17 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
         families.add(catalog.SCENARIO_INFO, labels, 1)
     for labels in workloads.values():
         families.add(catalog.WORKLOAD_INFO, labels, 1)
+
+
+def _setting(definition: Definition, *, cache: bool = True) -> str:
+    """Return a setting in words, what tells it from the usual one first: names are cut at the end.
+
+    Args:
+        cache: whether to say the cache mode.
+    """
+    further = map(option_words, further_options(definition))
+    last = (definition.cache,) if cache else ()
+    return ", ".join([*further, definition.bus, definition.format, *last])
 
 
 def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
@@ -149,6 +162,7 @@ def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
         "caveats": ", ".join(definition.caveats),
+        "words": workload_words(definition),
     }
 
 

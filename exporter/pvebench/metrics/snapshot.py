@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pvebench.model.environment import Episode
 from pvebench.model.wall import WallSlot
-from pvebench.results import View
+from pvebench.results import Trend, View
 from pvebench.store import CaseRecord, Totals
 
 
@@ -22,6 +22,7 @@ class Snapshot:
         episodes: of the nodes that are shown, in the order in which they began.
         max_age_seconds: results older than this, counted from `now`, are not shown.
         wall: what the wall shows; empty: chosen from the results.
+        trends: case key -> newest points of its main number.
     """
 
     now: datetime
@@ -32,6 +33,7 @@ class Snapshot:
     max_age_seconds: float = 14 * 86400.0
     simulated: bool = False
     wall: Sequence[WallSlot] = ()
+    trends: Mapping[str, Trend] = field(default_factory=dict)
 
 
 def snapshot_of(
@@ -48,6 +50,7 @@ def snapshot_of(
         max_age_seconds=max_age_seconds,
         simulated=view.simulated,
         wall=wall,
+        trends=view.trends,
     )
 
 

@@ -10,6 +10,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import Snapshot, shown
 from pvebench.model.definition import Definition
+from pvebench.model.plain_words import workload_words
 
 SLOTS: Final = 4
 LARGE_BLOCK: Final = 65536
@@ -47,7 +48,7 @@ def collect_wall(snapshot: Snapshot, families: Families) -> None:
             **candidate.labels,
             "slot": str(slot),
             "direction": candidate.direction,
-            "title": title or candidate.definition.title,
+            "title": title or workload_words(candidate.definition),
             "figure": "bandwidth" if block >= LARGE_BLOCK else "iops",
         }
         families.add(catalog.WALL_SLOT, labels, 1)

@@ -1,0 +1,160 @@
+"""The boards on the first day: asked as Grafana asks, of a real Prometheus, on young stores.
+
+What was seen in a Grafana 12.4 is the witness: range queries whose step is longer than the history
+answered nothing, an empty variable in `@ $before` was an error, and the text for "nothing" took the
+colour of the lowest step, which is that of worse.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from pvebench.cli.demo import simulated_runs
+from pvebench.drivers.simulated.story import history
+from pvebench.judging import Feed, Keeper
+from pvebench.store import Store
+from pvebench.web import WebServer, listen
+from pvebench.web.app import make_app
+from support.boards import chosen, dashboards, panels, substitute
+from support.monitored import page_of, statuses
+from support.prometheus import Prometheus, free_port, prometheus
+from support.year import assignments, last_days, results_of
+
+YOUNG = {"empty": (1.0, 0), "first run": (1.0, 1), "first hour": (1 / 24, None)}
+"""Name -> (days of the story, how many of its runs)."""
+SCREEN_PIXELS, COLUMNS, SCRAPE = 1920, 24, 15.0
+SHOWS_NOTHING = {"text", "row"}
+NEUTRAL = {"text", "transparent"}
+NO_WORDS = {"", "none", "no data", "null"}
+
+
+@pytest.fixture(scope="module", params=list(YOUNG))
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    days, count = YOUNG[request.param]
+    directory = tmp_path_factory.mktemp("young")
+    store = Store(directory / "pvebench.db", simulated=True)
+    fill(store, days, count)
+    results = results_of(store)
+    page = page_of(results, judged=Keeper(Feed(results), ()).judge())
+    exporter = f"127.0.0.1:{free_port()}"
+    app = make_app(page=page, statuses=statuses, results=results)
+    with WebServer(app, listen(exporter)), prometheus(directory, exporter, seconds=1) as server:
+        server.wait_for("pvebench_scheduler_state")
+        server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+        yield server
+    store.close()
+
+
+def fill(store: Store, days: float, count: int | None) -> None:
+    """Put so many runs of the last days of the story into a store; None: all of them."""
+    runs = []
+    for assignment in assignments():
+        node = assignment.matrix.cases[0].scenario.node
+        store.begin_cycle(f"young-{node}", node=node, pack="demo", tier="core", planned=1)
+        cycle = f"young-{node}"
+        runs += [replace(run, cycle=cycle) for run in simulated_runs(node, assignment, seed=1)]
+    told = history(runs, last_days(days), end=datetime.now(UTC), seed=1)
+    store.add_history(islice(told, count))
+
+
+def window_of(board: dict[str, Any], panel: dict[str, Any]) -> float:
+    """The length of the time range that a panel asks for when nobody chose another; days."""
+    text = panel.get("timeFrom") or board["time"]["from"].removeprefix("now-")
+    amount, unit = re.fullmatch(r"(\d+)([hd])", text).groups()  # type: ignore[union-attr]
+    return int(amount) / (24 if unit == "h" else 1)
+
+
+def answers(
+    server: Prometheus, board: dict[str, Any]
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """What every query of a board answers, by panel and letter; a refused one fails the test."""
+    values = chosen(server, board, every=False)
+    found = {}
+    for panel in panels(board):
+        days = window_of(board, panel)
+        points = panel.get("maxDataPoints") or panel["gridPos"]["w"] / COLUMNS * SCREEN_PIXELS
+        step = max(SCRAPE, days * 86400 / points)
+        asked = values | {"__interval": f"{step:.0f}s", "__interval_ms": f"{step * 1000:.0f}"}
+        for target in panel.get("targets", []):
+            expression = substitute(target["expr"], asked)
+            if target.get("range"):
+                # Grafana begins and ends at whole steps.
+                end = time.time() // step * step
+                found[panel["title"], target["refId"]] = server.query_range(
+                    expression, days=days, step=step, end=end
+                )
+            else:
+                found[panel["title"], target["refId"]] = server.query(expression)
+    return found
+
+
+FIRST_SEEN = {
+    "pvebench-wall": ("What is to be said", "Newest result", "Clock", "Case 1", "Cases", "Now"),
+    "pvebench-overview": ("In one sentence", "Storages", "Cases", "Newest result"),
+    "pvebench-matrix": ("IOPS", "Against the best", "All settings"),
+    "pvebench-case": ("Case", "Last attempt", "Runs so far"),
+    "pvebench-operations": ("What each node does", "Runs by outcome", "Newest result"),
+    "pvebench-upgrades": ("Environments",),
+}
+"""Panels that say something from the first good run on, at least one of their queries."""
+FROM_THE_START = ("What is to be said", "In one sentence", "Clock", "What each node does")
+"""Those of them that say something of an empty store too."""
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_a_young_store_is_told_as_far_as_it_goes_and_nothing_is_refused(
+    server: Prometheus, board: dict[str, Any]
+) -> None:
+    found = answers(server, board)
+    strange = [
+        (where, entry["metric"])
+        for where, entries in found.items()
+        for entry in entries
+        for _, value in entry.get("values") or [entry["value"]]
+        if not math.isfinite(float(value))
+    ]
+    assert strange == []
+    for annotation in board["annotations"]["list"]:
+        server.query(substitute(annotation["expr"], chosen(server, board, every=True)))
+    measured = bool(server.query("pvebench_iops"))
+    titles = [
+        title for title in FIRST_SEEN.get(board["uid"], ()) if measured or title in FROM_THE_START
+    ]
+    silent = [
+        title
+        for title in titles
+        if not any(entries for (panel, _), entries in found.items() if panel == title)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_a_panel_without_an_answer_says_so_in_words_and_without_a_colour(
+    board: dict[str, Any],
+) -> None:
+    for panel in panels(board):
+        if panel["type"] in SHOWS_NOTHING:
+            continue
+        defaults = panel["fieldConfig"]["defaults"]
+        assert defaults.get("noValue", "").lower() not in NO_WORDS, (panel["title"], "has no words")
+        if panel["type"] == "stat":
+            special = [one for one in defaults["mappings"] if one["type"] == "special"]
+            assert special, panel["title"]
+            assert {one["options"]["result"]["color"] for one in special} <= NEUTRAL
+
+
+def test_no_link_carries_variables_that_its_target_reads_otherwise() -> None:
+    for board in dashboards():
+        for link in board.get("links", []):
+            assert not link.get("includeVars"), (board["uid"], link["title"])
