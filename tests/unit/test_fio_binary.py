@@ -33,6 +33,7 @@ VARIETY: list[dict[str, Any]] = [
     {"rw": "randread", "bs": "4k", "random_distribution": "normal:20"},
     {"rw": "randread", "bs": "4k", "random_distribution": "zoned:60/10:40/90"},
     {"rw": "randwrite", "bs": "4k", "rate_iops": 500, "title": "A title"},
+    {"rw": "randread", "bs": "4k", "iodepth": 8, "latency_target": "500us"},
 ]
 
 
@@ -144,3 +145,18 @@ def test_small_sequential_writes_do_not_compress_either(target: Target, tmp_path
     measure(tmp_path, target, rw="write", ioengine="psync")
     content = Path(target.device).read_bytes()[:MIB]
     assert len(zlib.compress(content, 1)) > 0.95 * MIB
+
+
+def test_fio_looks_for_the_depth_that_keeps_a_latency(target: Target, tmp_path: Path) -> None:
+    _, parsed = measure(
+        tmp_path,
+        target,
+        rw="randread",
+        iodepth=2,
+        latency_target="10s",
+        latency_window="500ms",
+        latency_percentile=50,
+    )
+    found = {s.metric: s.value for s in parsed.samples}
+    assert found["latency_depth"] == 2
+    assert found["runtime"] == pytest.approx(0.5, abs=0.4)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pvebench.model.workload import Direction, Workload
+from pvebench.workloads.base import Target
 from pvebench.workloads.fio import Fio
 from support.packs import tool_refusal, tool_workload
 
@@ -35,6 +37,17 @@ def resolve(**options: Any) -> Workload:
         ({"random_distribution": "zipf:1.2"}, "randwrite-4k-qd1-distzipf_1_2"),
         ({"random_distribution": "zoned:60/10:40/90"}, "randwrite-4k-qd1-distzoned_60_10_40_90"),
         ({"rate_iops": 500, "version": 2}, "randwrite-4k-qd1-rate500@2"),
+        ({"iodepth": 64, "latency_target": "2ms"}, "randwrite-4k-qd64-lat2ms-p99"),
+        (
+            {
+                "iodepth": 64,
+                "latency_target": "1500us",
+                "latency_percentile": 99.9,
+                "latency_window": "2s",
+                "version": 2,
+            },
+            "randwrite-4k-qd64-lat1500us-p99_9-win2s@2",
+        ),
         (
             {
                 "rw": "randrw",
@@ -129,6 +142,30 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
         ({"size": "1M", "bs": "2M"}, "size: 1048576 bytes is not a whole number of blocks"),
         ({"size": 4097}, "size: 4097 bytes is not a whole number of blocks of 4096 bytes"),
         ({"size": 0}, "size: 0 bytes is not a whole number of blocks of 4096 bytes"),
+        (
+            {"latency_target": "2ms", "iodepth": 1},
+            "iodepth: with latency_target it is the greatest depth",
+        ),
+        ({"latency_target": "2", "iodepth": 4}, "latency_target: '2' is not a duration"),
+        ({"latency_target": "0us", "iodepth": 4}, "latency_target: '0us' is no latency to keep"),
+        ({"latency_target": "2h", "iodepth": 4}, "latency_target: '2h' is no latency to keep"),
+        (
+            {"latency_target": "2ms", "iodepth": 4, "latency_percentile": 97},
+            "latency_percentile: 97 is not one of 50, 90, 95, 99, 99.9, 99.99",
+        ),
+        (
+            {"latency_target": "2ms", "iodepth": 4, "latency_window": "1ms"},
+            "latency_window: wants 0.5 or more",
+        ),
+        (
+            {"latency_target": "2ms", "iodepth": 4, "numjobs": 2},
+            "numjobs: each job would look for a depth of its own",
+        ),
+        (
+            {"latency_target": "2ms", "iodepth": 4, "rate_iops": 9},
+            "rate_iops: with latency_target the rate is what is looked for",
+        ),
+        ({"latency_window": "2s"}, "latency_window: goes with latency_target"),
         ({"rate_iops": 0}, "rate_iops: wants 1 or more, found 0"),
         ({"rate_iops": 10, "numjobs": 4}, "rate_iops: 10 is the total and cannot be shared"),
         ({"rw": "rw", "rate_iops": 1}, "rate_iops: 1 is the total and cannot be shared"),
@@ -153,7 +190,7 @@ def test_option_that_makes_no_sense_is_refused_by_name(
     ("option", "message"),
     [
         ("iodept", "unknown key 'iodept'; did you mean 'iodepth'?"),
-        ("percentiles", "unknown key 'percentiles'; known keys: bs, compress, fdatasync, fsync"),
+        ("wibble", "unknown key 'wibble'; known keys: bs, compress, fdatasync, fsync"),
     ],
 )
 def test_unknown_option_is_met_with_the_nearest_one_or_all(
@@ -178,3 +215,12 @@ def test_estimate_counts_ramp_and_only_what_is_written() -> None:
     assert fio.estimate(resolve(rate_iops=500), 1 << 30).bytes_written == 10 * 500 * 4096
     mixed = resolve(rw="randrw", rwmixread=75, rate_iops=500)
     assert fio.estimate(mixed, 1 << 30).bytes_written == 10 * 500 * 4096 / 4
+
+
+def test_a_search_has_no_window_of_its_own_and_is_bounded() -> None:
+    fio, search = Fio(), resolve(iodepth=64, latency_target="2ms")
+    assert (search.ramp_seconds, search.runtime_seconds) == (0, 0)
+    assert 60 < fio.estimate(search, 1 << 30).seconds < 150
+    loading = replace(search, runtime_seconds=30.0)  # while it waits for a steady state
+    text = next(iter(fio.job(loading, Target(device="/dev/x", size_bytes=1 << 30)).files.values()))
+    assert b"latency_target" not in text

@@ -31,6 +31,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "missing": {"rw": "randread"},
     "enospc": {"rw": "randwrite", "ioengine": "psync"},
     "interrupted": {"rw": "randread"},
+    "search": {
+        "rw": "randread",
+        "iodepth": 16,
+        "latency_target": "20ms",
+        "latency_window": "1s",
+        "latency_percentile": 95,
+    },
+    "search_one": {
+        "rw": "randread",
+        "iodepth": 64,
+        "latency_target": "1500us",
+        "latency_window": "1s",
+        "latency_percentile": 90,
+    },
+    "search_none": {
+        "rw": "randread",
+        "iodepth": 4,
+        "latency_target": "1us",
+        "latency_window": "500ms",
+    },
 }
 
 
@@ -396,3 +416,46 @@ def test_golden_files_are_small_and_name_no_machine() -> None:
         assert path.stat().st_size < 30_000
         text = "" if path.suffix == ".md" else path.read_text()
         assert not [place for place in ("/tmp", "/work", "/home", "/root", "/run") if place in text]
+
+
+@pytest.mark.parametrize(
+    ("name", "depth", "rate"), [("search", 16, 13516.966068), ("search_one", 1, 2382.697947)]
+)
+def test_a_search_tells_the_depth_and_the_rate_of_its_last_window(
+    name: str, depth: int, rate: float
+) -> None:
+    """The figures are fio's: it resets them before that window (`lat_target_success`, io_u.c)."""
+    parsed = parse(name)
+    found = table(parsed)
+    assert found["latency_depth", None, ""] == depth
+    assert found["iops", READ, ""] == rate
+    assert found["runtime", READ, ""] == pytest.approx(
+        1.0, abs=0.5
+    )  # the last operation may be slow
+    more = "the latency is kept at the greatest depth tried: more may be possible"
+    assert (more in parsed.notes) is (name == "search")
+
+
+def test_a_search_that_found_nothing_is_no_result() -> None:
+    with pytest.raises(
+        ToolFailed, match=r"no depth that keeps 99 % of operations within 0\.001 ms"
+    ):
+        parse("search_none")
+
+
+@pytest.mark.parametrize("depth", [None, "16", -1])
+def test_a_search_without_its_depth_is_refused(depth: object) -> None:
+    text = damaged("search", latency_depth=depth)
+    with pytest.raises(OutputUnreadable, match="depth"):
+        Fio().parse(workload_of("search"), text, {})
+
+
+def test_a_window_that_did_not_keep_its_latency_is_refused() -> None:
+    strict = tool_workload(
+        "fio",
+        {"bs": "4k", **OPTIONS["search"], "latency_target": "1ms"},
+        ramp_seconds=0,
+        runtime_seconds=2,
+    )
+    with pytest.raises(ToolFailed, match="did not keep 95 % of operations within 1 ms"):
+        Fio().parse(strict, output_of("search"), {})

@@ -100,6 +100,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_host_io_bytes",
         "pvebench_host_context_switches_per_second",
         "pvebench_vm_exits_per_operation",
+        "pvebench_latency_target_depth",
         "pvebench_current_run_info",
         "pvebench_next_run_timestamp_seconds",
         # No pack waited for steadiness or measured the boot; no settings were loaded.

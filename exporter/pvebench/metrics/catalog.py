@@ -177,6 +177,12 @@ HOST_CPU = _gauge(
     "node_exporter tells them, the qemu process, and of qemu its vcpu, iothread and other threads; "
     "total_coarse is the Proxmox API's own figure for nodes without node_exporter.",
 )
+LATENCY_DEPTH = _gauge(
+    "latency_target_depth",
+    CASE,
+    "Operations in flight at which fio kept the workload's latency_target; pvebench_iops is the "
+    "rate at that depth.",
+)
 HOST_PRESSURE = _gauge(
     "host_pressure_ratio",
     (*CASE, "resource"),

@@ -33,6 +33,7 @@ PER_CASE: Final[dict[str, Metric]] = {
     "steady_slope": catalog.STEADY_SLOPE,
     "flush_share": catalog.FLUSH_SHARE,
     "guest_cpu_wait": catalog.GUEST_CPU_WAIT,
+    "latency_depth": catalog.LATENCY_DEPTH,
     "network_round_trip": catalog.NETWORK_ROUND_TRIP,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {

@@ -10,11 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+    model_validator,
+)
 
 from pvebench.errors import ToolFailed
-from pvebench.fields import OneOf, Size, Text
-from pvebench.model.units import MIB, format_size
+from pvebench.fields import Duration, OneOf, Size, Text
+from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import (
     Estimate,
@@ -26,7 +34,16 @@ from pvebench.workloads.base import (
     Target,
     ToolOptions,
 )
-from pvebench.workloads.fio_job import DIRECTIONS, fill_job, is_mixed, is_random, measure_job
+from pvebench.workloads.fio_job import (
+    DIRECTIONS,
+    PERCENTILES,
+    fill_job,
+    is_mixed,
+    is_random,
+    is_search,
+    measure_job,
+    search_seconds,
+)
 from pvebench.workloads.fio_json import number, read_report
 from pvebench.workloads.fio_parse import parse
 from pvebench.workloads.fio_play import play
@@ -35,8 +52,11 @@ __all__ = ["Fio", "check_fill", "fill_job"]
 
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
+WINDOW_DEFAULT: Final = 5.0
+"""Seconds."""
 _SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z")
 _ZONED: Final = re.compile(r"zoned:\d+/\d+(:\d+/\d+)*\Z")
+_SEARCH: Final = ("latency_target", "latency_window", "latency_percentile")
 ASSUMED_BYTES_PER_SECOND: Final = 1000 * MIB
 ASSUMED_IOPS: Final = 100_000
 """A fast NVMe drive behind virtio; real writes stay below, which is right for a wear guard."""
@@ -70,6 +90,30 @@ def _makes_sense(text: str) -> bool:
     return 0 < value < limit and not (name == "zipf" and value == 1)
 
 
+def _microseconds(value: object) -> int:
+    """Read `500us`, or a duration."""
+    text = str(value).strip()
+    short = re.fullmatch(r"(\d{1,9})us", text)
+    count = int(short[1]) if short else round(parse_duration(text) * 1e6)
+    if not 1 <= count <= 60_000_000:
+        raise ValueError(f"{text!r} is no latency to keep: write 500us or 2ms, at most 60s")
+    return count
+
+
+def _known_percentile(value: float) -> float:
+    known = PERCENTILES.split(":")
+    if f"{value:g}" not in known:
+        raise ValueError(f"{value:g} is not one of {', '.join(known)}, which fio is asked for")
+    return value
+
+
+def _show_latency(microseconds: int) -> str:
+    for factor, suffix in ((1_000_000, "s"), (1000, "ms")):
+        if microseconds % factor == 0:
+            return f"{microseconds // factor}{suffix}"
+    return f"{microseconds}us"
+
+
 _Every = Annotated[StrictInt, Field(ge=0, le=1_000_000)]
 
 
@@ -84,6 +128,9 @@ class FioOptions(ToolOptions):
         size: bytes of the disk that are used; 0: all of it.
         rate_iops: total that all jobs together keep to; 0: as fast as they can.
         compress: per cent of the written data that can be compressed away.
+        latency_target: look for the greatest depth, up to iodepth, at which latency_percentile per
+            cent of all operations take no longer than this (microseconds); 0: do not. The rate
+            is that of one latency_window (seconds) at that depth.
     """
 
     rw: Annotated[
@@ -103,6 +150,29 @@ class FioOptions(ToolOptions):
     rate_iops: Annotated[StrictInt, Field(ge=1, le=100_000_000)] = 0
     random_distribution: Annotated[Text, AfterValidator(_distribution)] = "random"
     compress: Annotated[StrictInt, Field(ge=0, le=99)] = 0
+    latency_target: Annotated[
+        int,
+        BeforeValidator(_microseconds),
+        WithJsonSchema({"type": "string", "examples": ["500us", "2ms"]}),
+    ] = 0
+    latency_window: Annotated[Duration, Field(ge=0.5, le=600)] = WINDOW_DEFAULT
+    latency_percentile: Annotated[float, AfterValidator(_known_percentile)] = 99.0
+
+    @model_validator(mode="after")
+    def _searches_alone(self) -> FioOptions:
+        given = self.model_fields_set
+        if not self.latency_target:
+            for key in ("latency_window", "latency_percentile"):
+                if key in given:
+                    raise ValueError(f"{key}: goes with latency_target, which is not given")
+            return self
+        if self.numjobs != 1:
+            raise ValueError("numjobs: each job would look for a depth of its own; use one")
+        if self.iodepth == 1:
+            raise ValueError("iodepth: with latency_target it is the greatest depth that is tried")
+        if self.rate_iops:
+            raise ValueError("rate_iops: with latency_target the rate is what is looked for")
+        return self
 
     @model_validator(mode="after")
     def _fits_the_pattern(self) -> FioOptions:
@@ -143,7 +213,8 @@ class FioOptions(ToolOptions):
         """Return the workload."""
         slug = self._slug()
         # Only where they mean something: a parameter more would end the histories of all others.
-        without = {"rwmixread": is_mixed(self.rw), "compress": self.compress}
+        search = dict.fromkeys(_SEARCH, self.latency_target)
+        without = {"rwmixread": is_mixed(self.rw), "compress": self.compress, **search}
         left_out = {"title", *(key for key, wanted in without.items() if not wanted)}
         return Workload(
             slug=slug,
@@ -151,8 +222,9 @@ class FioOptions(ToolOptions):
             title=self.heading(slug),
             parameters=self.model_dump(exclude=left_out),
             directions=DIRECTIONS[self.rw],
-            ramp_seconds=ramp_seconds,
-            runtime_seconds=runtime_seconds,
+            # How long a search takes is its own business, and what is measured is its last window.
+            ramp_seconds=0.0 if self.latency_target else ramp_seconds,
+            runtime_seconds=0.0 if self.latency_target else runtime_seconds,
         )
 
     def _slug(self) -> str:
@@ -170,7 +242,15 @@ class FioOptions(ToolOptions):
             f"rate{self.rate_iops}" if self.rate_iops else "",
             f"dist{distribution}" if distribution != "random" else "",
             f"compress{self.compress}" if self.compress else "",
+            self._slug_of_search() if self.latency_target else "",
         )
+
+    def _slug_of_search(self) -> str:
+        window, percentile = self.latency_window, f"{self.latency_percentile:g}".replace(".", "_")
+        return self.slug(
+            f"lat{_show_latency(self.latency_target)}-p{percentile}",
+            f"win{_show_latency(round(window * 1e6))}" if window != WINDOW_DEFAULT else "",
+        ).partition("@")[0]
 
 
 class Fio(Room):
@@ -186,6 +266,8 @@ class Fio(Room):
     ) -> Estimate:  # time-based: the size does not matter
         """Return the window's time, and what a fast device would be made to write in it."""
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
+        if is_search(workload):
+            seconds = search_seconds(parameters)
         if Direction.WRITE not in workload.directions:
             return Estimate(seconds=seconds, bytes_written=0)
         iops = int(parameters["rate_iops"]) or ASSUMED_IOPS

@@ -65,6 +65,8 @@ def interval_milliseconds(workload: Workload) -> int:
 
 def measure_job(workload: Workload, target: Target) -> Job:
     """Return the measured job. Raises ToolFailed if not one block fits into the device."""
+    if is_search(workload):
+        return _search_job(workload, target)
     job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
     logs = tuple(f"{target.work}/fio_{kind}.log" for kind in LOG_KINDS)
     text = _job_file(
@@ -77,6 +79,53 @@ def measure_job(workload: Workload, target: Target) -> Job:
         output=output,
         logs=logs,
         deadline_seconds=2 * (workload.ramp_seconds + workload.runtime_seconds) + 60,
+    )
+
+
+def is_search(workload: Workload) -> bool:
+    """Return whether fio looks for the depth at which a latency is kept.
+
+    Not while the same workload is only load, until it is steady: it has a time then.
+    """
+    return bool(workload.parameters.get("latency_target")) and not workload.runtime_seconds
+
+
+def search_seconds(parameters: _Parameters) -> float:
+    """Return when a search is given up: it doubles the depth, then halves the gap that is left.
+
+    A window each, one more that settles it and one that is measured (`lat_target_success` in fio's
+    io_u.c); half as many again, since a window that failed by chance costs some.
+    """
+    steps = 2 * int(parameters["iodepth"]).bit_length() + 2
+    return 1.5 * steps * float(parameters["latency_window"])
+
+
+def _search_job(workload: Workload, target: Target) -> Job:
+    """Return a job whose figures are those of one window at the depth that was found.
+
+    It has no logs: they would be of the whole search.
+    """
+    parameters = workload.parameters
+    job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
+    seconds = search_seconds(parameters)
+    lines: _Lines = {
+        "time_based": 1,
+        "runtime": _time(seconds),
+        "latency_target": f"{parameters['latency_target']}us",
+        "latency_window": f"{round(float(parameters['latency_window']) * 1000)}ms",
+        "latency_percentile": f"{parameters['latency_percentile']:g}",
+        "percentile_list": PERCENTILES,
+        "slat_percentiles": 1,
+        "clat_percentiles": 1,
+        "lat_percentiles": 1,
+    }
+    text = _job_file(workload.slug, _global(target) | lines | _pattern(workload, target))
+    return Job(
+        argv=_argv(job_path, output),
+        work=target.work,
+        files={job_path: text, output: b""},
+        output=output,
+        deadline_seconds=2 * seconds + 60,
     )
 
 

@@ -26,8 +26,9 @@ from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import Parsed
-from pvebench.workloads.fio_job import interval_milliseconds
+from pvebench.workloads.fio_job import interval_milliseconds, is_search
 from pvebench.workloads.fio_json import (
+    BIN_SHARE,
     Latency,
     Report,
     last_words,
@@ -58,8 +59,14 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
             blocks = [job[direction].get(f"{name}_ns") for job in _with(report, direction)]
             samples += _latencies(name, direction, read_latency(blocks), notes)
     _ran_to_its_end(report, workload, ran_ms)
+    if is_search(workload):
+        samples += _found_depth(report, workload, ran_ms, samples)
+        if samples[-1].value >= int(workload.parameters["iodepth"]):
+            notes.append("the latency is kept at the greatest depth tried: more may be possible")
     samples += _syncs(report, workload, notes)
     samples += _whole_job(report)
+    if is_search(workload):
+        return Parsed(samples=tuple(samples), notes=tuple(notes))
     intervals, log_notes = read_intervals(
         logs,
         workload.directions,
@@ -132,6 +139,40 @@ def _ran_to_its_end(report: Report, workload: Workload, ran_ms: float) -> None:
             cause=last_words(report.said) or "it was stopped",
             evidence=report.said,
         )
+
+
+def _found_depth(
+    report: Report, workload: Workload, ran_ms: float, samples: list[Sample]
+) -> list[Sample]:
+    """Return the depth that a search settled at, proved by the latency that it must keep.
+
+    fio resets its figures when it is there and measures one window more; one that finds nothing
+    goes on to its time limit, with figures of all depths together and no word about it.
+
+    Raises:
+        ToolFailed: it found none.
+    """
+    parameters = workload.parameters
+    depth = number(report.jobs[0], "latency_depth")
+    window_ms = float(parameters["latency_window"]) * 1000
+    target, share = int(parameters["latency_target"]) / 1e6, f"{parameters['latency_percentile']:g}"
+    kept = f"{share} % of operations within {target * 1000:g} ms"
+    if depth is None:
+        raise OutputUnreadable("fio does not tell the depth that it found")
+    if not 0.9 * window_ms <= ran_ms <= 1.5 * window_ms + 1000:
+        raise ToolFailed(
+            f"fio found no depth that keeps {kept}; its last was {depth:.0f}",
+            cause="the storage is slower than that one operation at a time, or its latency varies "
+            "too much from window to window",
+            next_step="choose a longer latency_target or latency_window",
+            evidence=report.said,
+        )
+    latencies = {(s.metric, s.part, s.direction): s.value for s in samples}
+    found = [latencies.get(("lat_percentile", share, one)) for one in workload.directions]
+    # A percentile is the middle of a bin; of a mix each direction has its own, fio counts both.
+    if len(found) == 1 and (found[0] or 0.0) > target * (1 + 4 * BIN_SHARE):
+        raise ToolFailed(f"fio's last window did not keep {kept}", evidence=report.said)
+    return [Sample("latency_depth", None, depth, Unit.OPERATIONS)]
 
 
 def _doubts(direction: Direction, operations: float, size: float, workload: Workload) -> list[str]:
