@@ -112,6 +112,17 @@ def test_a_large_part_of_the_history_goes_only_when_somebody_is_certain(store: S
     assert store.totals().runs == 30
 
 
+def test_a_short_history_ages_by_the_day_however_large_a_part_that_is(store: Store) -> None:
+    """Found by bench/soak.py: evidence of two days was never removed, a day of it being a third."""
+    for number in range(250):
+        store.add_run(run(number / 110))
+    now = START + timedelta(days=2.3)
+    removal, done = store.prune(now, evidence_seconds=DAY, runs_seconds=90 * DAY)
+    assert removal.stripped > 0.3 * removal.of_evidence
+    assert done
+    assert store.evidence(1) == {}
+
+
 def test_a_running_instance_says_what_it_does_not_remove_and_how_to(store: Store) -> None:
     daily(store, 0, 150)
     daily(store, 3650, 3680)

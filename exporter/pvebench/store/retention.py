@@ -18,6 +18,9 @@ WITNESSES: Final = 20
 for an hour must not make a history old."""
 SHARE: Final = 0.2
 """A larger part of the history is not removed at once: that is no ageing, but a mistake."""
+AGEING_SECONDS: Final = 2 * 86400.0
+"""What became too old within this time is ageing, however large a part it is: with a history of
+three days, each day is a third of it."""
 FEW: Final = 100
 """So many are removed without asking what share they are."""
 
@@ -30,6 +33,7 @@ class Removal:
         before: moment that ages are counted from, UNIX seconds; None: there are too few runs.
         runs, of_runs: runs that are too old, and how many there are.
         stripped, of_evidence: runs whose evidence is too old, and how many have any.
+        overdue, overdue_evidence: those of `runs` and `stripped` that were too old days ago.
     """
 
     before: float | None
@@ -37,11 +41,13 @@ class Removal:
     of_runs: int
     stripped: int
     of_evidence: int
+    overdue: int
+    overdue_evidence: int
 
     @property
     def suspect(self) -> bool:
         """Whether it is more at once than ageing can explain."""
-        return _much(self.runs, self.of_runs) or _much(self.stripped, self.of_evidence)
+        return _much(self.overdue, self.of_runs) or _much(self.overdue_evidence, self.of_evidence)
 
 
 def _much(part: int, whole: int) -> bool:
@@ -101,15 +107,19 @@ class _Old:
         mine = select(runs.c.id).where(runs.c.id.not_in(kept))
         self._gone = mine.where(runs.c.finished < at - runs_seconds)
         self._bare = mine.where(runs.c.finished < at - evidence_seconds)
+        self._long_gone = mine.where(runs.c.finished < at - runs_seconds - AGEING_SECONDS)
+        self._long_bare = mine.where(runs.c.finished < at - evidence_seconds - AGEING_SECONDS)
 
     def removal(self) -> Removal:
         holding = select(func.count(evidence.c.run.distinct()))
         return Removal(
             before=self.before,
-            runs=self._count(select(func.count()).select_from(self._gone.subquery())),
+            runs=self._count(_number(self._gone)),
             of_runs=self._count(select(func.count()).select_from(runs)),
             stripped=self._count(holding.where(evidence.c.run.in_(self._bare))),
             of_evidence=self._count(holding),
+            overdue=self._count(_number(self._long_gone)),
+            overdue_evidence=self._count(holding.where(evidence.c.run.in_(self._long_bare))),
         )
 
     def _count(self, query: Select[Any]) -> int:
@@ -121,3 +131,7 @@ class _Old:
         execute(delete(samples).where(samples.c.run.in_(self._gone)))
         execute(delete(runs).where(runs.c.id.in_(self._gone)))
         execute(delete(journal).where(journal.c.closed < now.timestamp() - JOURNAL_SECONDS))
+
+
+def _number(which: Select[Any]) -> Select[Any]:
+    return select(func.count()).select_from(which.subquery())
