@@ -93,7 +93,7 @@ crash: packages-run venv ## kill -9 pvebench, QEMU or both at MOMENTS random mom
 hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug between; ARGS=--single-cpu as it was (needs what run needs)
 	$(BIN)/python tests/e2e/hang.py $(RUNS) $(ARGS)
 
-sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS=--without-journal turns them red (needs Python only)
+sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS='--mutant without-journal' turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
 mutate: venv ## break SAMPLE places in the rooms MODULES, in a copy, and tell where no test notices; SEED= ARGS= (needs Python only)

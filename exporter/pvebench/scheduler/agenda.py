@@ -109,6 +109,7 @@ class Agenda:
             rounds = self._burst_rounds(pack.tier, case)
             due = next_due(
                 self._results.case(case.key),
+                now,
                 every_seconds=pack.every_seconds,
                 repeats=pack.conduct.repeats,
                 spread=rounds is not None and rounds < ROUNDS + SPREAD,

@@ -12,6 +12,8 @@ from pvebench.plan import LATER_SECONDS, wait_seconds, wander_seconds
 from pvebench.store import CaseRecord
 
 FIRST_RETRY_SECONDS: Final = 60.0
+AHEAD_SECONDS: Final = 60.0
+"""By so much a clock that is kept in step may be set back between two runs."""
 NEVER_RUN_SECONDS: Final = 1e9
 """How overdue a case counts that was never tried: more than any other."""
 BURST_SECONDS: Final = 2e9
@@ -31,6 +33,7 @@ class Due:
 
 def next_due(
     record: CaseRecord | None,
+    now: datetime,
     *,
     every_seconds: float,
     repeats: int = 1,
@@ -42,7 +45,8 @@ def next_due(
     A good run makes it due `every_seconds` after its end, some hours more or less: it wanders
     over the day. A failed one comes back after FIRST_RETRY_SECONDS, doubled with each further
     failure, but never later than the normal interval: a case that cannot work must not take the
-    time of those that can.
+    time of those that can. One whose last run ended in the future is due at once: the clock was
+    ahead when it ran, and nobody must wait until that day.
 
     Args:
         repeats: runs that a cycle makes of it.
@@ -52,6 +56,8 @@ def next_due(
     if record is None:
         return Due(None)
     last = record.last.finished
+    if (last - now).total_seconds() > AHEAD_SECONDS:
+        return Due(now)
     if record.failures_in_row:
         doublings = min(record.failures_in_row - 1, 20)
         wait = min(every_seconds, FIRST_RETRY_SECONDS * 2**doublings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -48,6 +48,9 @@ class PluggedDisk:
 class World:
     """`model.ports.Hypervisor` of a simulated node.
 
+    Args:
+        instance: whose VMs and volumes these are: a prefix of their names.
+
     Changing `facts` is an upgrade, and `shift` (disk -> factor of its IOPS) what it costs.
     """
 
@@ -60,8 +63,10 @@ class World:
         journal: Journal,
         faults: Faults | None = None,
         reality: Reality | None = None,
+        instance: str = "",
     ) -> None:
         self.node = node
+        self._instance = instance
         self.reality = reality or Reality()
         self.clock = clock
         self.faults = faults or Faults(seed)
@@ -89,8 +94,8 @@ class World:
             return self.guest
         self._end_vm()
         begun = self.clock.monotonic()
-        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self.node})
-        self.reality.start_vm(self.node)
+        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
+        self.reality.start_vm(self._own(self.node))
         self.clock.sleep(BOOT_SECONDS)
         if self.faults.strikes(Fault.BOOT_HANGS):
             self._end_vm()
@@ -110,8 +115,9 @@ class World:
             return known, False
         if known is not None:
             self._remove(scenario.volume)
-        entry = self._journal.open(VOLUME_KIND, {"name": scenario.volume})
-        self.reality.make_volume(scenario.volume)
+        name = self._own(scenario.volume)
+        entry = self._journal.open(VOLUME_KIND, {"name": name})
+        self.reality.make_volume(name)
         volume = Volume(
             storage=scenario.storage,
             volid=f"simulated:{scenario.volume}",
@@ -129,12 +135,12 @@ class World:
         if self.faults.strikes(Fault.ATTACH_FAILS):
             self._end_vm()
             raise SwitchFailed("simulated: hot-plug failed")
+        if self.faults.strikes(Fault.WRONG_CACHE):
+            disk = replace(disk, cache=next(cache for cache in Cache if cache is not disk.cache))
         self.plugged = PluggedDisk(volume, disk)
         effective = {key: option_text(getattr(disk, key)) for key in Disk.__dataclass_fields__} | {
             "size_bytes": str(volume.size_bytes)
         }
-        if self.faults.strikes(Fault.WRONG_CACHE):
-            effective["cache"] = str(next(cache for cache in Cache if cache is not disk.cache))
         return Attachment(device="/dev/simulated", effective=effective, raw="simulated")
 
     def detach(self) -> None:
@@ -188,9 +194,12 @@ class World:
         for key in list(self.volumes):
             self._remove(key)
 
+    def _own(self, name: str) -> str:
+        return f"{self._instance}{name}"
+
     def _remove(self, key: str) -> None:
         del self.volumes[key]
-        self.reality.remove_volume(key)
+        self.reality.remove_volume(self._own(key))
         self._journal.close(self._entries.pop(key))
 
     def _end_vm(self) -> None:
@@ -199,7 +208,7 @@ class World:
         self.guest = self.plugged = None
         entry = self._entries.pop("vm", None)
         if entry is not None:
-            self.reality.end_vm(self.node)
+            self.reality.end_vm(self._own(self.node))
             self._journal.close(entry)
 
     def _alive(self) -> None:

@@ -1,0 +1,130 @@
+"""What must hold in a simulated schedule whatever fails and whenever it dies: docs/trust.md.
+
+Each rule is looked at from outside: what exists, what people were told, what the database has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pvebench.drivers.simulated.reality import Reality
+from pvebench.model.run import Outcome, Run
+from pvebench.model.status import Phase
+from pvebench.model.workload import Case
+from pvebench.store import Store, StoredRun
+
+RULES: Final = {
+    "lost": "a run whose end was told is stored, with the numbers that were told",
+    "doubled": "no run is stored twice, and none that was not made",
+    "mislabelled": "the numbers of a case come from its disk and its workload, at its time",
+    "foreign": "what another instance or anybody else made stays as it is",
+    "orphaned": "nothing stays behind that no journal knows: after a start, only others' things",
+    "shared": "a state directory has one instance",
+    "unbounded": "VMs, volumes, tries and the time of a run have bounds",
+    "stuck": "once the faults end, each case has a good run within an hour",
+    "ended": "no fault ends a service that measures, but its own death or a stop",
+}
+"""Rule -> what it says."""
+RUN_SECONDS: Final = 1800.0
+"""No run of the schedules' packs takes so long, a hung tool's deadline and all replies slow."""
+PAUSE_SECONDS: Final = 30.0
+"""A case that failed comes back after a minute at the soonest."""
+
+
+@dataclass
+class Told:
+    """What people were told: the runs of which the end was shown."""
+
+    runs: list[Run] = field(default_factory=list)
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        pass
+
+    def finished(self, run: Run) -> None:
+        self.runs.append(run)
+
+
+@dataclass
+class Broken:
+    """The rules that a schedule broke, with what was seen."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, rule: str, line: str) -> None:
+        assert rule in RULES
+        self.lines.append((rule, line))
+
+    @property
+    def rules(self) -> set[str]:
+        return {rule for rule, _ in self.lines}
+
+
+class Existing:
+    """Looks at what exists beside what is others'.
+
+    Args:
+        others: names of VMs and volumes that are not the instance's; may change.
+    """
+
+    def __init__(self, reality: Reality, own: str, broken: Broken) -> None:
+        self._reality, self._own, self._broken = reality, own, broken
+        self.others: set[str] = set()
+
+    def _all(self) -> set[str]:
+        return self._reality.vms | self._reality.volumes
+
+    def look(self) -> None:
+        for name in sorted(self.others - self._all()):
+            self._broken.add("foreign", f"{name} is gone")
+        mine = [sum(name.startswith(self._own) for name in kind) for kind in self._kinds()]
+        if mine[0] > 1 or mine[1] > 2:
+            self._broken.add("unbounded", f"{mine[0]} VMs and {mine[1]} volumes at once")
+
+    def look_for_orphans(self, when: str) -> None:
+        for name in sorted(self._all() - self.others):
+            self._broken.add("orphaned", f"{name} is left {when}")
+
+    def _kinds(self) -> tuple[set[str], set[str]]:
+        return self._reality.vms, self._reality.volumes
+
+
+def look_at_runs(store: Store, told: Told, cases: Mapping[str, Case], broken: Broken) -> None:
+    """Hold what is stored against what was told, measured and asked for."""
+    stored = store.runs(limit=100_000)
+    uids = Counter(run.uid for run in stored)
+    by_uid = {run.uid: run for run in stored}
+    for run in told.runs:
+        kept = by_uid.get(run.uid)
+        if kept is None:
+            broken.add("lost", f"{run.case.slug} was told, but is not stored")
+        elif kept.outcome is not run.outcome or set(kept.samples) != set(run.samples):
+            broken.add("lost", f"{run.case.slug} is stored otherwise than it was told")
+    times = Counter((run.case_key, run.started, run.finished) for run in stored)
+    for uid, count in uids.items():
+        if count > 1:
+            broken.add("doubled", f"run {uid} is stored {count} times")
+    for (key, started, _), count in times.items():
+        if count > 1:
+            broken.add("doubled", f"{key} has {count} runs of {started}")
+    for one in stored:
+        _look_at_run(one, store, cases[one.case_key], broken)
+
+
+def _look_at_run(run: StoredRun, store: Store, case: Case, broken: Broken) -> None:
+    seconds = (run.finished - run.started).total_seconds()
+    if seconds < 0:
+        broken.add("mislabelled", f"{case.slug} ended {-seconds:.0f} s before it began")
+    if seconds > RUN_SECONDS:
+        broken.add("unbounded", f"{case.slug} took {seconds:.0f} s")
+    if run.outcome is not Outcome.OK:
+        return
+    evidence = store.evidence(run.number)
+    disk = case.scenario.disk
+    wanted = f"simulated:{case.scenario.volume} {disk.bus} {disk.cache}"
+    measured = json.loads(evidence["output"])["jobs"][0]["jobname"]
+    if measured != wanted:
+        broken.add("mislabelled", f"{case.slug} holds the numbers of {measured}")
