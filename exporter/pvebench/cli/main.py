@@ -20,6 +20,7 @@ COMMANDS: Final = (
     "baseline",
     "check",
     "demo",
+    "doctor",
     "export",
     "grafana",
     "guest",

@@ -181,6 +181,14 @@ class Engine(Protocol):
         """Yield whether everything is there that a run of `cases` needs. Changes nothing."""
         return iter(())
 
+    def clocks(self, settings: Any) -> Iterator[tuple[str, float | None]]:
+        """Yield each other machine with a clock, and its seconds since 1970; None: it is not told.
+
+        Raises:
+            DriverError: it cannot be asked.
+        """
+        return iter(())
+
     def sweeper(self, settings: Any) -> Sweeper | None:
         """Return what finds things that no journal knows; None: there can be none."""
         return None

@@ -4,11 +4,12 @@ from pvebench.store.changes import Changes, Ending, KnownChange, Told
 from pvebench.store.copies import Backup, backups_of, restore
 from pvebench.store.decisions import Decision, DecisionKind, Decisions
 from pvebench.store.journal import StoredJournal
+from pvebench.store.looking import Looked, look_at
 from pvebench.store.mending import Mended
 from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
 from pvebench.store.records import GOOD, CaseRecord, Point, RunNumbers, StoredRun, Totals
 from pvebench.store.retention import Removal
-from pvebench.store.state import StateDirectory
+from pvebench.store.state import StateDirectory, holder_of
 from pvebench.store.store import Store
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Decisions",
     "Ending",
     "KnownChange",
+    "Looked",
     "Mended",
     "Message",
     "Outbox",
@@ -36,5 +38,7 @@ __all__ = [
     "Told",
     "Totals",
     "backups_of",
+    "holder_of",
+    "look_at",
     "restore",
 ]

@@ -63,17 +63,7 @@ class StateDirectory:
 
     def holder(self) -> int:
         """Return the process that uses this directory; 0: none does."""
-        try:
-            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return 0
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return int(os.pread(fd, 32, 0) or 0)
-        finally:
-            os.close(fd)
-        return 0
+        return holder_of(self.path)
 
     def _make(self) -> None:
         try:
@@ -140,3 +130,19 @@ class StateDirectory:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def holder_of(path: Path) -> int:
+    """Return the process that uses the state directory at `path`; 0: none does, or it is absent."""
+    try:
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(fd, 32, 0).strip()
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(fd)
+    return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -10,8 +11,8 @@ from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_i
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.connection import Connection, Server, read_token
-from pvebench.drivers.proxmox.faults import spoken
+from pvebench.drivers.proxmox.connection import TOKEN_VARIABLE, Connection, Server, read_token
+from pvebench.drivers.proxmox.faults import Rejected, spoken
 from pvebench.drivers.proxmox.inspection import inspect
 from pvebench.drivers.proxmox.leftovers import (
     KEPT,
@@ -30,7 +31,7 @@ from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, 
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.drivers.proxmox.vm import KIND, VmPlace
 from pvebench.drivers.storages.network import ServerLink
-from pvebench.errors import PvebenchError
+from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, HostProbe, Journal, Site
@@ -76,6 +77,15 @@ class ClusterEngine(Engine):
             needs = volume_bytes([case for case in cases if case.scenario.node == node])
             for name, good, text in _check_node(settings, node, needs):
                 yield (f"{node}: {name}" if len(nodes) > 1 else name), good, spoken(text)
+
+    def clocks(self, settings: ClusterSettings) -> Iterator[tuple[str, float | None]]:
+        """Yield each node's time."""
+        for node in nodes_of(settings):
+            api = connect(section(settings), node, SystemClock())
+            try:
+                yield node, float(api.get(f"/nodes/{node}/time")["time"])
+            except (AccessDenied, Rejected):
+                yield node, None
 
     def sweeper(self, settings: ClusterSettings) -> ClusterSweeper:
         return ClusterSweeper(settings)
@@ -223,6 +233,7 @@ def _check_node(
     except PvebenchError as error:
         yield "token", False, str(error)
         return
+    yield "token", True, _token_word(given)
     found = list(
         inspect(
             api,
@@ -241,6 +252,12 @@ def _check_node(
         yield from check_node(on_node)
     else:
         yield _exporter(_exporter_url(given, node))
+
+
+def _token_word(given: ProxmoxSettings) -> str:
+    if TOKEN_VARIABLE in os.environ or given.token_file is None:
+        return f"from {TOKEN_VARIABLE}"
+    return f"{given.token_file}, mode {given.token_file.stat().st_mode & 0o777:04o}"
 
 
 def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) -> Finding:

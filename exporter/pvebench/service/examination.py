@@ -1,0 +1,295 @@
+"""Everything that can be looked at of an instance, for `pvebench doctor`. Nothing is changed.
+
+Each part stands alone: what one finds, or cannot, keeps no other from looking. What a part cannot
+see is an observation too.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+from pvebench.config import Settings
+from pvebench.drivers import engine_of
+from pvebench.errors import PvebenchError
+from pvebench.metrics import catalog
+from pvebench.model.units import show_bytes
+from pvebench.service.chain import asked, exported, in_grafana, in_prometheus
+from pvebench.service.checking import findings
+from pvebench.service.instance import access_of
+from pvebench.service.sites import CHECKED_BYTES
+from pvebench.service.upkeep import EVERY_SECONDS
+from pvebench.store import backups_of, holder_of, look_at
+
+PAGE_SECONDS: Final = 120.0
+"""A page is made for every scrape: an older one is no longer made, or the clocks differ."""
+PROGRESS_SECONDS: Final = 6 * 3600.0
+"""Longer than any case takes; a worker that waits also shows progress."""
+CLOCK_SECONDS: Final = 30.0
+"""More than clocks that are kept in step ever differ."""
+WATCHDOG: Final = "PVEBenchWatchdog"
+
+
+class Sight(StrEnum):
+    """What was seen, the most urgent first."""
+
+    WRONG = "wrong"
+    LOOK = "look"
+    UNKNOWN = "cannot tell"
+    FINE = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One thing that was looked at; `found` says what to do where that is known."""
+
+    about: str
+    sight: Sight
+    found: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where the others are; an empty address: nobody said.
+
+    Attributes:
+        exporter_login, grafana_login: headers.
+    """
+
+    exporter: str = ""
+    prometheus: str = ""
+    grafana: str = ""
+    exporter_login: Mapping[str, str]
+    grafana_login: Mapping[str, str]
+
+
+def examine(settings: Settings, places: Places, *, seconds: float) -> list[Observation]:
+    """Return what was seen, the most urgent first; of what is as urgent, the most important.
+
+    Args:
+        seconds: for each part; all look at the same time.
+    """
+    parts: dict[str, Callable[[], Iterator[Observation]]] = {
+        "database": partial(_database, settings),
+        "leftovers": partial(_leftovers, settings),
+        "configuration": partial(_needs, settings),
+        "clock": partial(_clocks, settings),
+        "service": partial(_service, settings, places),
+        "Prometheus": partial(_prometheus, places),
+        "alerts": partial(_alerts, places),
+        "Grafana": partial(_grafana, places),
+    }
+    looking = [(name, _Look(name, look)) for name, look in parts.items()]
+    ends = time.monotonic() + seconds
+    found = [one for _, look in looking for one in look.seen(ends - time.monotonic(), seconds)]
+    order = list(Sight)
+    return sorted(found, key=lambda one: order.index(one.sight))
+
+
+class _Look(threading.Thread):
+    """One part, in a thread that nobody has to wait for."""
+
+    def __init__(self, name: str, look: Callable[[], Iterator[Observation]]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._about, self._look = name, look
+        self._found: list[Observation] = []
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for one in self._look():
+                self._found.append(one)
+        except PvebenchError as error:
+            self._found.append(Observation(self._about, Sight.WRONG, str(error)))
+        except OSError as error:
+            self._found.append(Observation(self._about, Sight.UNKNOWN, str(error)))
+
+    def seen(self, left: float, given: float) -> list[Observation]:
+        self.join(max(0.0, left))
+        if not self.is_alive():
+            return self._found
+        late = f"no answer within {given:.0f} s; --timeout waits longer"
+        return [*self._found, Observation(self._about, Sight.UNKNOWN, late)]
+
+
+def _needs(settings: Settings) -> Iterator[Observation]:
+    for name, good, text in findings(settings):
+        yield Observation(name, Sight.FINE if good else Sight.WRONG, text)
+
+
+def _database(settings: Settings) -> Iterator[Observation]:
+    path = settings.state / "pvebench.db"
+    seen = look_at(path, most_bytes=CHECKED_BYTES)
+    if seen is None:
+        yield Observation("database", Sight.FINE, f"{path} will be made by the first start")
+        return
+    size = show_bytes(seen.size_bytes)
+    if seen.sound is False:
+        restore = "end pvebench and put a copy in its place: pvebench restore"
+        yield Observation("database", Sight.WRONG, f"{path} ({size}) is damaged; {restore}")
+    elif seen.sound is None:
+        text = f"{path} ({size}) is not looked through here; a running serve does so daily"
+        yield Observation("database", Sight.UNKNOWN, text)
+    else:
+        layout = "" if seen.current else "; of another version: the next start brings it up to date"
+        yield Observation("database", Sight.FINE, f"{path} ({size}) is sound{layout}")
+    yield _copies(settings)
+
+
+def _copies(settings: Settings) -> Observation:
+    copies = backups_of(settings.state / "pvebench.db")
+    if not settings.keep_backups:
+        text = "none is made: set keep_backups to more than 0 to be able to go back"
+        return Observation("copies", Sight.LOOK, text)
+    if not copies:
+        return Observation(
+            "copies", Sight.LOOK, "there is none yet; a running serve makes one daily"
+        )
+    age = (datetime.now(UTC) - copies[0].made).total_seconds()
+    text = f"{len(copies)}, the newest of {copies[0].made:%Y-%m-%d %H:%M} UTC"
+    if not 0 <= age < 2 * EVERY_SECONDS:
+        return Observation("copies", Sight.LOOK, f"{text}; a running serve makes one daily")
+    return Observation("copies", Sight.FINE, text)
+
+
+def _leftovers(settings: Settings) -> Iterator[Observation]:
+    seen = look_at(settings.state / "pvebench.db", most_bytes=0)
+    holder = holder_of(settings.state)
+    if seen is None or not seen.pending:
+        yield Observation("leftovers", Sight.FINE, "the journal has nothing to be undone")
+    elif holder:
+        text = f"{seen.pending} things are in use by process {holder}"
+        yield Observation("leftovers", Sight.FINE, text)
+    else:
+        text = f"a process that was killed left {seen.pending} things: pvebench undo, or start it"
+        yield Observation("leftovers", Sight.WRONG, text)
+
+
+def _clocks(settings: Settings) -> Iterator[Observation]:
+    none = True
+    for name, there in engine_of(settings.driver).clocks(settings):
+        none = False
+        if there is None:
+            text = f"{name} does not tell its time: the token lacks Sys.Audit on /nodes/{name}"
+            yield Observation("clock", Sight.UNKNOWN, text)
+            continue
+        ahead = there - time.time()
+        text = f"{name} is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
+        if abs(ahead) > CLOCK_SECONDS:
+            mend = f"{text}; let NTP keep both in step (timedatectl, chronyc tracking)"
+            yield Observation("clock", Sight.WRONG, mend)
+        else:
+            yield Observation("clock", Sight.FINE, text)
+    if none:
+        text = f"driver {settings.driver} has no other machine's clock to compare with"
+        yield Observation("clock", Sight.UNKNOWN, text)
+
+
+def _service(settings: Settings, places: Places) -> Iterator[Observation]:
+    holder = holder_of(settings.state)
+    if not holder and not places.exporter:
+        text = f"nobody uses {settings.state}: start it with pvebench serve"
+        yield Observation("service", Sight.LOOK, text)
+        return
+    made, page = exported(places.exporter or address_of(settings), places.exporter_login)
+    age = time.time() - made
+    if abs(age) > PAGE_SECONDS:
+        text = f"its page is {age:.0f} s old: its clock is another, or a proxy keeps old pages"
+        yield Observation("service", Sight.WRONG, text)
+    else:
+        yield Observation("service", Sight.FINE, f"process {holder or 'elsewhere'} makes pages")
+    yield from _told_by(page)
+
+
+def address_of(settings: Settings) -> str:
+    """Return where the instance of these settings is reached from this machine."""
+    host, _, port = settings.listen.rpartition(":")
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 # what is listened on
+    return f"{access_of(settings).scheme}://{here}:{port}"
+
+
+def _told_by(page: str) -> Iterator[Observation]:
+    """Yield what an instance's own page says of it."""
+    if re.search(rf"^{catalog.CONFIG_RELOAD_SUCCESS.exposed} 0", page, re.MULTILINE):
+        text = "the changed settings are not used: its log says why; pvebench check finds the place"
+        yield Observation("reload", Sight.WRONG, text)
+    success = rf'^{catalog.COLLECTOR_SUCCESS.exposed}\{{collector="(\w+)"\}} 0'
+    for name in re.findall(success, page, re.MULTILINE):
+        yield Observation("page", Sight.WRONG, f"its part {name} is away: its log says why")
+    progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} (\d[\d.e+]*)$'
+    for node, moment in re.findall(progress, page, re.MULTILINE):
+        age = time.time() - float(moment)
+        if age > PROGRESS_SECONDS:
+            text = f"nothing has moved on {node} for {age / 3600:.0f} h: look at its page and log"
+            yield Observation("progress", Sight.WRONG, text)
+
+
+def _prometheus(places: Places) -> Iterator[Observation]:
+    if not places.prometheus:
+        text = "no address was given: --prometheus http://127.0.0.1:9690"
+        yield Observation("Prometheus", Sight.UNKNOWN, text)
+        return
+    moment = in_prometheus(places.prometheus, time.time() - PAGE_SECONDS)
+    if moment is None:
+        text = (
+            f"{places.prometheus} has no page of the last {PAGE_SECONDS:.0f} s: look at "
+            f"{places.prometheus}/targets; the job is pvebench"
+        )
+        yield Observation("Prometheus", Sight.WRONG, text)
+        return
+    age = time.time() - moment
+    yield Observation("Prometheus", Sight.FINE, f"it has a page that is {max(0.0, age):.0f} s old")
+
+
+def _alerts(places: Places) -> Iterator[Observation]:
+    if not places.prometheus:
+        text = "the way of alerts begins at Prometheus: --prometheus"
+        yield Observation("alerts", Sight.UNKNOWN, text)
+        return
+    rules = _rules(asked(places.prometheus, "/api/v1/rules?type=alert"))
+    mine = {name: state for name, state in rules.items() if name.startswith("PVEBench")}
+    if not mine:
+        text = "Prometheus has no alert of pvebench: load prometheus/rules/*.yml (rule_files)"
+        yield Observation("alerts", Sight.WRONG, text)
+        return
+    if mine.get(WATCHDOG) != "firing":
+        text = f"{WATCHDOG} does not fire: Prometheus has just begun, or its rules do not run"
+        yield Observation("alerts", Sight.LOOK, text)
+    takers = asked(places.prometheus, "/api/v1/alertmanagers").get("activeAlertmanagers", [])
+    if not takers:
+        text = f"{len(mine)} alerts, but no Alertmanager takes them: alerting.alertmanagers"
+        yield Observation("alerts", Sight.LOOK, text)
+        return
+    yield Observation("alerts", Sight.FINE, f"{len(mine)} alerts go to {len(takers)} Alertmanager")
+    text = "who gets them is Alertmanager's own: amtool config routes test alertname=" + WATCHDOG
+    yield Observation("receivers", Sight.UNKNOWN, text)
+
+
+def _rules(data: Any) -> dict[str, str]:
+    """Return alert -> its state."""
+    groups = data.get("groups", []) if isinstance(data, dict) else []
+    return {
+        str(rule.get("name")): str(rule.get("state"))
+        for group in groups
+        for rule in group.get("rules", [])
+    }
+
+
+def _grafana(places: Places) -> Iterator[Observation]:
+    if not places.grafana:
+        text = "no address was given: --grafana http://127.0.0.1:9692"
+        yield Observation("Grafana", Sight.UNKNOWN, text)
+        return
+    moment = in_grafana(places.grafana, time.time() - PAGE_SECONDS, places.grafana_login)
+    if moment is None:
+        text = "its data source leads to a Prometheus that has no new page: provision it anew"
+        yield Observation("Grafana", Sight.WRONG, text)
+        return
+    yield Observation("Grafana", Sight.FINE, "its data source has a new page")

@@ -1,0 +1,63 @@
+"""A look at a database from outside: whoever has it open is not disturbed, nothing is changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pvebench.errors import StoreLost
+from pvebench.store.tables import HEAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was seen.
+
+    Attributes:
+        size_bytes: with the log of what is not yet in the file.
+        sound: whether SQLite's `quick_check` found nothing; None: it was too large to look through.
+        pending: changes on the machine that are begun and not undone.
+        current: whether it has the layout of this pvebench.
+    """
+
+    size_bytes: int
+    sound: bool | None
+    pending: int
+    current: bool
+
+
+def look_at(path: Path, *, most_bytes: int) -> Looked | None:
+    """Return what is seen of the database at `path`; None: there is none.
+
+    Args:
+        most_bytes: a larger one is not looked through.
+
+    Raises:
+        StoreLost: it is damaged, or no database.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        size = path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    except FileNotFoundError:
+        return None
+    # Without a log nobody writes, and SQLite need not make one to read.
+    how = "mode=ro" if log.exists() else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as database:
+            revision = database.execute("SELECT version_num FROM alembic_version").fetchone()
+            query = "SELECT count(*) FROM journal WHERE closed IS NULL"
+            pending = int(database.execute(query).fetchone()[0])
+            sound = None if size > most_bytes else _is_sound(database)
+    except (sqlite3.Error, OSError, TypeError) as error:
+        raise StoreLost(
+            f"{path} cannot be read: {error}",
+            cause="it is damaged, no database of pvebench, or somebody else's file",
+            next_step="end pvebench and put a copy in its place: pvebench restore",
+        ) from error
+    return Looked(size_bytes=size, sound=sound, pending=pending, current=revision == (HEAD,))
+
+
+def _is_sound(database: sqlite3.Connection) -> bool:
+    return database.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]

@@ -1,0 +1,60 @@
+"""`pvebench doctor` along an exporter and a real Prometheus with our rules; Grafana stands in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monitoring.test_selftest import Chain, chain
+from pvebench.cli.main import run_cli
+from support.prometheus import free_port, prometheus
+
+__all__ = ["chain"]
+
+Captured = pytest.CaptureFixture[str]
+
+
+Look = Callable[..., dict[str, tuple[str, str]]]
+
+
+@pytest.fixture
+def look(tmp_path: Path, capsys: Captured) -> Look:
+    def look(code: int, *options: str) -> dict[str, tuple[str, str]]:
+        state = ["--driver", "simulated", "--state", str(tmp_path)]
+        assert run_cli(["doctor", *state, "--json", *options]) == code
+        rows = json.loads(capsys.readouterr().out)
+        return {row["about"]: (row["sight"], row["found"]) for row in rows}
+
+    return look
+
+
+def test_what_is_there_is_seen_all_along_the_way(chain: Chain, look: Look) -> None:
+    found = look(3, *chain.options())
+    assert {found[name][0] for name in ("service", "Prometheus", "Grafana")} == {"ok"}
+    sight, text = found["alerts"]
+    assert sight == "look"
+    assert "no Alertmanager takes them" in text
+    # The simulation behind it has ended months ago by its own clock.
+    assert "nothing has moved on lab" in found["progress"][1]
+
+
+def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_told(
+    chain: Chain, look: Look, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with prometheus(tmp_path_factory.mktemp("other"), f"127.0.0.1:{free_port()}") as other:
+        found = look(3, *chain.options(prometheus=other.address, grafana=chain.exporter))
+    assert found["Prometheus"][0] == "wrong"
+    assert "/targets" in found["Prometheus"][1]
+    assert found["Grafana"][0] == "wrong"
+    assert found["service"][0] == "ok"
+
+
+def test_who_is_not_there_or_is_somebody_else_is_told(chain: Chain, look: Look) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    found = look(3, *chain.options(prometheus=nowhere, exporter=chain.prometheus))
+    assert "does not answer" in found["Prometheus"][1]
+    assert "is no pvebench" in found["service"][1]
+    assert found["Grafana"][0] == "ok"

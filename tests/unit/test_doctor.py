@@ -1,0 +1,157 @@
+"""`pvebench doctor` beside a state directory: what it sees and cannot, and that it only looks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import run_cli
+from pvebench.config import Settings
+from pvebench.drivers.driver import Engine
+from pvebench.drivers.simulated import world
+from pvebench.service.examination import CLOCK_SECONDS, Places, Sight, examine
+from pvebench.store import StateDirectory, Store
+from support.packs import write_pack
+
+Captured = pytest.CaptureFixture[str]
+NOBODY = Places(exporter_login={}, grafana_login={})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "pvebench.yaml"
+    pack = write_pack(tmp_path)
+    path.write_text(f"driver: simulated\nnode: lab\nstate: state\npacks: [{pack.name}]\n")
+    return path
+
+
+@pytest.fixture
+def store(config: Path) -> Iterator[Store]:
+    with StateDirectory(config.parent / "state", exclusive=True) as state:
+        opened = Store(state.database, simulated=True)
+        yield opened
+        opened.close()
+
+
+def seen(
+    config: Path, capsys: Captured, *options: str, code: int = 0
+) -> dict[str, tuple[str, str]]:
+    capsys.readouterr()
+    assert run_cli(["doctor", "--config", str(config), "--json", *options]) == code
+    rows = json.loads(capsys.readouterr().out)
+    return {row["about"]: (row["sight"], row["found"]) for row in rows}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file; but not the shared memory in which SQLite's readers leave their marks."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path): path.read_bytes() for path in files if not path.name.endswith("-shm")}
+
+
+def test_what_cannot_be_looked_at_is_said_and_is_no_fault(config: Path, capsys: Captured) -> None:
+    found = seen(config, capsys)
+    assert found["Prometheus"] == (
+        "cannot tell",
+        "no address was given: --prometheus http://127.0.0.1:9690",
+    )
+    assert {found[name][0] for name in ("clock", "alerts", "Grafana")} == {"cannot tell"}
+    assert found["service"][0] == "look"
+    assert not (config.parent / "state").exists()
+
+
+def test_looking_changes_nothing(config: Path, store: Store, capsys: Captured) -> None:
+    store.journal.open("simulated-vm", {"name": "lab"})
+    before = contents(config.parent)
+    while_used = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
+    assert "in use by process" in while_used["leftovers"][1]
+    assert contents(config.parent) == before
+    store.close()
+
+
+def test_what_a_killed_process_left_comes_first_with_its_command(
+    config: Path, capsys: Captured
+) -> None:
+    with StateDirectory(config.parent / "state", exclusive=True) as state:
+        store = Store(state.database, simulated=True)
+        store.journal.open("simulated-vm", {"name": "lab"})
+        store.close()
+    before = contents(config.parent)
+    assert run_cli(["doctor", "--config", str(config)]) == 3
+    said = capsys.readouterr()
+    assert said.out.startswith("wrong        leftovers: a process that was killed left 1 things")
+    assert "pvebench undo" in said.out
+    assert "leftovers" in said.err
+    assert contents(config.parent) == before
+
+
+@pytest.mark.parametrize("damage", [b"no database at all", b""])
+def test_a_damaged_database_is_told_before_all_else(
+    config: Path, capsys: Captured, damage: bytes
+) -> None:
+    (config.parent / "state").mkdir()
+    (config.parent / "state" / "pvebench.db").write_bytes(damage)
+    assert run_cli(["doctor", "--config", str(config)]) == 3
+    first = capsys.readouterr().out.partition("\n\n")[0]
+    assert first.startswith("wrong        database: ")
+    assert "pvebench restore" in first
+
+
+def test_a_page_in_the_middle_that_is_gone_is_seen(config: Path, capsys: Captured) -> None:
+    path = config.parent / "state" / "pvebench.db"
+    StateDirectory(path.parent, exclusive=False)
+    Store(path, simulated=True).close()
+    content = bytearray(path.read_bytes())
+    # Not the first pages, without which SQLite could not even begin.
+    content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+    assert seen(config, capsys, code=3)["database"][0] == "wrong"
+
+
+def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys: Captured) -> None:
+    (config.parent / "pack.yaml").write_text("pack: [")
+    found = seen(config, capsys, code=3)
+    assert found["configuration"][0] == "wrong"
+    assert "pack.yaml:1" in found["configuration"][1]
+    assert found["leftovers"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "sight"), [(0, Sight.FINE), (3600, Sight.WRONG), (-3600, Sight.WRONG)]
+)
+def test_a_clock_that_differs_is_told(
+    config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Sight
+) -> None:
+    assert CLOCK_SECONDS < 3600
+    clocks = lambda *_: iter([("pve1", time.time() + ahead)])  # noqa: E731
+    monkeypatch.setattr(type(world.ENGINE), "clocks", clocks, raising=False)
+    settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
+    (clock,) = [one for one in examine(settings, NOBODY, seconds=60) if one.about == "clock"]
+    assert clock.sight is sight
+
+
+def test_what_does_not_answer_in_time_is_said(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+
+    def hang(*_: object) -> Iterator[tuple[str, float | None]]:
+        never.wait(30)
+        yield from ()
+
+    monkeypatch.setattr(type(world.ENGINE), "clocks", hang)
+    settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
+    found = examine(settings, NOBODY, seconds=3)
+    never.set()
+    assert [one.found for one in found if one.about == "clock"] == [
+        "no answer within 3 s; --timeout waits longer"
+    ]
+    assert {one.sight for one in found if one.about == "leftovers"} == {Sight.FINE}
+
+
+def test_an_engine_without_clocks_has_none() -> None:
+    assert list(Engine.clocks(world.ENGINE, None)) == []
