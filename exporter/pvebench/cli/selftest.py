@@ -11,7 +11,8 @@ import click
 
 from pvebench.cli.options import PATH
 from pvebench.errors import ChainBroken
-from pvebench.service.chain import DATASOURCE, exported, in_grafana, in_prometheus, login_header
+from pvebench.monitoring.dashboards import DATASOURCE
+from pvebench.service.chain import exported, in_grafana, in_prometheus, login_header
 
 PAUSE_SECONDS: Final = 1.0
 
