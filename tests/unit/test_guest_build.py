@@ -146,3 +146,13 @@ def test_a_move_that_is_cut_off_leaves_no_image_that_verifies(
         build_image(tmp_path, force=True)
     with pytest.raises(GuestImageError, match="there is no guest image"):
         load_image(tmp_path)
+
+
+def test_an_image_that_was_brought_from_elsewhere_needs_no_tools(
+    tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = build_image(tmp_path / "built")
+    shutil.copytree(tmp_path / "built", tmp_path / "brought")
+    monkeypatch.setattr(build, "REQUIRED_TOOLS", {"no-such-program": "nothing"})
+    assert build_image(tmp_path / "brought").digest == made.digest
+    assert builder.builds == 1
