@@ -66,10 +66,15 @@ def test_a_no_writes_nothing(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_what_is_found_is_shown(here: Path, capsys: Captured) -> None:
+def test_what_is_found_is_shown(
+    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "mounts").write_text(f"tank/bench {here} zfs rw 0 0\n", "utf-8")
+    monkeypatch.setattr(setup_here, "_MOUNTS", here / "mounts")
     assert setup("lab", "--yes") == 0
-    shown = [mount.point for mount in setup_here.mounts()]
-    assert all(point in capsys.readouterr().out for point in shown)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if " zfs " in line]
+    assert line.split()[0] == str(here)
+    assert line.endswith(" free")
 
 
 def test_only_disks_of_this_machine_are_looked_at(
@@ -101,7 +106,10 @@ def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Capture
     assert (here / "pvebench.yaml").stat().st_ino == before.st_ino
     assert setup("lab", "--yes", "--label", "other") == 3
     assert "--replace" in capsys.readouterr().err
+    (here / "pvebench.yaml").chmod(0o640)
     assert setup("lab", "--yes", "--label", "other", "--replace") == 0
+    after = (here / "pvebench.yaml").stat()
+    assert (after.st_ino, after.st_mode & 0o777) == (before.st_ino, 0o640)
     assert load_settings(here / "pvebench.yaml").node == "other"
 
 
@@ -111,7 +119,7 @@ def test_it_can_be_run_again_and_writes_nothing_over(here: Path, capsys: Capture
         ["--label", 'a"\nstate: /'],
         ["--label", ""],
         ["--listen", "nowhere"],
-        ["--storage", "A B=/x"],
+        ["--storage", "/x", "--storage", "A B=/y"],
         ["--storage", "a=/x", "--storage", "a=/y"],
         ["--pack", "quik"],
     ],

@@ -66,7 +66,10 @@ def write_settings(path: Path, text: str, *, replace: bool) -> None:
             new = Path(beside) / path.name
             new.write_text(text, "utf-8")
             _check(new, path)
-            new.replace(path)
+            if path.exists():
+                path.write_text(text, "utf-8")  # its owner, its mode and a link to it stay
+            else:
+                new.replace(path)
     except OSError as error:
         raise NotWritable(
             f"settings file {path}: {error.strerror}",
