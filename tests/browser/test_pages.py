@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from support.site import Instance, app_of, lively, served
+from pvebench.judging import Feed, Keeper
+from pvebench.metrics import Page as Metrics
+from pvebench.results import Results
+from pvebench.store import Store
+from pvebench.web.app import make_app
+from support.changes import START, upgrade
+from support.packs import simulate
+from support.site import Instance, app_of, lively, results_of, served
 
 Open = Callable[..., Page]
 
 SIZES = [(360, 740), (1280, 720), (1920, 1080)]
+PHONE = (390, 844)
+PAPER = 794
+"""A4 upright, as wide as a browser makes it."""
+YOUNG = {"empty": 0, "first run": 2, "first cycle": 13, "second cycle": 27}
+"""Steps of a worker."""
 
 # Contrast ratio, class and text of every element with text of its own, the poorest first.
 CONTRAST = """
@@ -43,6 +57,10 @@ CONTRAST = """
   }
   return found.sort((a, b) => a[0] - b[0]);
 }
+"""
+EMPTY = """
+() => [...document.querySelectorAll("main section, main td, main p, main li, main ol, main ul")]
+  .filter((one) => one.checkVisibility() && !one.textContent.trim()).map((one) => one.outerHTML)
 """
 SMALLEST_TEXT = """
 () => Math.min(...[...document.querySelectorAll("main *:not(svg *)")]
@@ -109,11 +127,13 @@ def test_the_page_says_what_runs_what_is_next_and_what_came_out(
     assert now.get_by_text("5 s of about 8 s").is_visible()
     assert now.get_by_role("progressbar", name="This cycle").is_visible()
     assert now.get_by_role("listitem").count() == 4
-    table = page.get_by_role("table", name="randread 4k qd32 storage local, format raw")
+    table = page.get_by_role(
+        "table", name="4k random read, depth 32 randread-4k-qd32, storage local"
+    )
     assert table.get_by_role("columnheader", name="cache writeback").is_visible()
-    assert table.get_by_role("rowheader", name="virtio").is_visible()
-    assert table.get_by_role("link", name="IOPS").count() == 4
-    assert table.get_by_role("img", name="runs: first").count() == 4
+    assert table.get_by_role("rowheader", name="virtio raw").is_visible()
+    assert table.get_by_role("link", name="IOPS").count() == 6
+    assert table.get_by_role("img", name="runs: first").count() == 6
     assert page.get_by_text("Simulated.").is_visible()
 
 
@@ -167,7 +187,7 @@ def test_tab_reaches_the_skip_link_first_then_links_and_tables_and_shows_where_i
         reached.add(page.evaluate(f"{focused}.getAttribute('href')"))
         regions.add(page.evaluate(f"{focused}.getAttribute('role') && {focused}.id"))
     tables = page.eval_on_selector_all(".scroll", "all => all.map((one) => one.id)")
-    assert len(tables) == 4
+    assert len(tables) == 3
     assert set(tables) <= regions
     links = page.eval_on_selector_all(
         "a[href]:not(.skip)",
@@ -184,15 +204,16 @@ def test_the_skip_link_leads_past_the_head(instance: Instance, window: Open) -> 
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-def test_on_a_phone_a_wide_table_scrolls_by_key_inside_its_own_region(
+def test_on_a_phone_the_year_scrolls_by_key_inside_its_own_region_from_its_newest_end(
     instance: Instance, window: Open
 ) -> None:
     page = window(360, 740)
     page.goto(instance.address)
-    region = page.get_by_role("region", name="randread 4k qd32 storage local, format raw")
+    region = page.locator("#year-scroll")
     region.focus()
-    page.keyboard.press("ArrowRight")
-    wait_until(lambda: region.evaluate("element => element.scrollLeft") > 0)
+    page.keyboard.press("ArrowLeft")
+    # From the right end on it counts downwards.
+    wait_until(lambda: region.evaluate("element => element.scrollLeft") < 0)
     assert page.evaluate("window.scrollX") == 0
 
 
@@ -271,7 +292,97 @@ def test_without_javascript_the_page_is_whole(instance: Instance, browser: Brows
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(instance.address)
-    assert page.get_by_role("table").count() == 4
+    assert page.get_by_role("table").count() == 2
     page.get_by_text("Earlier ones").click()
     assert page.locator(".failures li").last.is_visible()
     context.close()
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of an instance with an open change, judged."""
+    store = Store(tmp_path_factory.mktemp("judged") / "pvebench.db", simulated=True)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    upgrade(store, slower=1.25)
+    results = Results(store)
+    verdicts = Keeper(Feed(results), ()).judge()
+    app = make_app(
+        page=Metrics.__new__(Metrics),
+        statuses=list,
+        results=results,
+        now=lambda: START + timedelta(days=36),
+        verdicts=lambda: verdicts,
+    )
+    with served(app) as address:
+        yield address
+
+
+def test_an_open_change_is_read_first_and_leads_to_its_cases(judged: str, window: Open) -> None:
+    page = window(*PHONE, "dark")
+    page.goto(judged)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+    sentence = page.locator("#changes .sentence").first
+    box = sentence.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < PHONE[1]
+    assert "Everything on virtio got 20 % slower with pve-qemu-kvm" in sentence.inner_text()
+    page.locator("#changes summary").first.click()
+    page.locator("#changes .cases a").first.click()
+    assert "virtio" in page.get_by_role("heading", level=1).inner_text()
+    contrasts = page.evaluate(CONTRAST)
+    assert contrasts[0][0] >= 4.5, contrasts[0]
+
+
+def test_on_paper_it_is_black_on_white_fits_the_sheet_and_has_nothing_to_click(
+    judged: str, window: Open
+) -> None:
+    page = window(PAPER, 1123, "dark")
+    page.goto(judged)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for gone in (".site nav", "#theme", ".card-link", ".skip"):
+        assert not page.locator(gone).is_visible(), gone
+    assert page.locator("#changes .sentence").first.is_visible()
+    overflowing = page.eval_on_selector_all(
+        ".scroll",
+        "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.id)",
+    )
+    assert overflowing == []
+    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+def test_colours_can_be_chosen_and_stay_on_every_page(instance: Instance, window: Open) -> None:
+    page = window(scheme="light")
+    page.goto(instance.address)
+    back = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(back)
+    page.get_by_label("Colours").select_option("dark")
+    dark = page.evaluate(back)
+    assert dark != light
+    for path in paths(instance):
+        page.goto(instance.address + path)
+        assert page.evaluate(back) == dark, path
+        assert page.get_by_label("Colours").input_value() == "dark"
+    page.get_by_label("Colours").select_option("")
+    assert page.evaluate(back) == light
+
+
+@pytest.mark.parametrize("steps", YOUNG.values(), ids=YOUNG)
+def test_a_young_page_says_what_comes_without_holes_and_without_alarm(
+    tmp_path: Path, window: Open, steps: int
+) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    for _ in range(steps):
+        simulation.world.clock.sleep(simulation.worker.step())
+    verdicts = Keeper(Feed(results_of(simulation)), ()).judge()
+    with served(app_of(simulation, verdicts=lambda: verdicts)) as address:
+        page = window(*PHONE)
+        page.goto(address)
+        assert page.locator("#ahead li").count() == 3
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+        # No colour of "worse", no sign of trouble, nothing blank.
+        assert page.locator("main .note").count() == 0
+        assert page.evaluate(EMPTY) == []
+        text = page.locator("main").inner_text().lower()
+        assert not {"nan", "none yet", "undefined", "error", "no data"} & set(text.split("\n"))

@@ -16,6 +16,8 @@ from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
 from pvebench.drivers.simulated.reality import Fault
+from pvebench.judging import Feed, Keeper
+from pvebench.judging.headline import headline
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
@@ -25,8 +27,11 @@ from pvebench.web.present import worker_view
 from pvebench.web.render import render
 from pvebench.web.tables import STALE_INTERVALS
 from pvebench.web.views import index_view
+from support.changes import START as UPGRADE_START
+from support.changes import upgrade
 from support.packs import QUICK, ROOT, SMALL, Simulation, quick, simulate, write_pack
 from support.site import app_of, results_of, served
+from support.year import results_of as demo_results
 
 EVIL = """<script>alert(1)</script>"'&{{ 7*7 }}"""
 
@@ -78,24 +83,38 @@ def address(measured: Simulation) -> Iterator[str]:
         yield where
 
 
-def test_there_is_one_table_for_each_workload_and_format_with_rows_of_buses(
+def test_there_is_one_table_for_each_workload_with_rows_of_bus_and_format(
     measured: Simulation,
 ) -> None:
     view = index_view(results_of(measured).now, [], measured.world.clock.now())
-    assert [(table.title, table.place, table.caches) for table in view.tables] == [
-        ("randread 4k qd32", "storage local, format qcow2", ("none",)),
-        ("randread 4k qd32", "storage local, format raw", ("none", "writeback")),
-        ("randwrite 4k qd32", "storage local, format qcow2", ("none",)),
-        ("randwrite 4k qd32", "storage local, format raw", ("none", "writeback")),
+    assert [(table.title, table.slug, table.place, table.caches) for table in view.tables] == [
+        ("4k random read, depth 32", "randread-4k-qd32", "storage local", ("none", "writeback")),
+        ("4k random write, depth 32", "randwrite-4k-qd32", "storage local", ("none", "writeback")),
     ]
-    assert {tuple(row.bus for row in table.rows) for table in view.tables} == {("scsi", "virtio")}
+    rows = [("scsi", ("qcow2",)), ("scsi", ("raw",)), ("virtio", ("qcow2",)), ("virtio", ("raw",))]
+    assert [(row.bus, row.options) for row in view.tables[0].rows] == rows
+
+
+def test_each_cell_says_how_far_it_is_behind_the_fastest_and_the_table_says_it_in_words(
+    measured: Simulation,
+) -> None:
+    view = index_view(results_of(measured).now, [], measured.world.clock.now())
+    reads = view.tables[0]
+    cells = [cell for row in reads.rows for cell in row.cells if cell]
+    assert sum(cell.best for cell in cells) >= 1
+    assert [cell.against for cell in cells].count("fastest") == 1
+    behind = [cell.against for cell in cells if not cell.best]
+    assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+ %", text) for text in behind), behind
+    assert reads.found.startswith("virtio, raw, cache writeback is ")
+    assert "The usual disk (scsi, raw, cache none) is" in reads.found
+    assert "beyond noise (95 % interval " in reads.found
 
 
 def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_since(
     measured: Simulation,
 ) -> None:
     view = index_view(results_of(measured).now, [], measured.world.clock.now())
-    cell = view.tables[1].rows[1].cells[0]
+    cell = view.tables[0].rows[3].cells[0]
     assert cell is not None
     key = next(key for key in measured.store.cases() if "virtio.raw.none/randread" in key)
     good = measured.store.cases().get(key)
@@ -119,10 +138,10 @@ def test_options_that_differ_from_their_defaults_make_rows_of_their_own(tmp_path
     simulation.worker.run()
     view = index_view(results_of(simulation).now, [], simulation.world.clock.now())
     assert [(row.bus, row.options) for row in view.tables[0].rows] == [
-        ("scsi", ()),
-        ("scsi", ("aio-threads",)),
-        ("virtio", ()),
-        ("virtio", ("aio-threads",)),
+        ("scsi", ("raw",)),
+        ("scsi", ("raw", "aio threads")),
+        ("virtio", ("raw",)),
+        ("virtio", ("raw", "aio threads")),
     ]
 
 
@@ -134,7 +153,7 @@ def test_large_blocks_are_shown_as_bandwidth_and_mixed_ones_in_both_directions(
     simulation.worker.run()
     view = index_view(results_of(simulation).now, [], simulation.world.clock.now())
     units = {
-        table.title.split()[0]: [
+        table.slug.split("-")[0]: [
             (str(number.direction), number.text.split()[-1]) for number in cell.numbers
         ]
         for table in view.tables
@@ -248,6 +267,86 @@ def test_an_empty_store_says_what_will_come(tmp_path: Path) -> None:
     simulation.worker.step()
     assert "There is no result yet. The first one is being measured now" in said(index(simulation))
     assert "12 not measured yet" in said(index(simulation))
+
+
+@pytest.mark.parametrize("unknown", ["storage=lab%2Fnone", "storage=x", "storage=%00", "sort=1"])
+def test_a_storage_that_is_not_there_is_refused(address: str, unknown: str) -> None:
+    assert httpx2.get(f"{address}/?{unknown}").status_code in {400, 404}
+    assert httpx2.get(f"{address}/?storage=lab%2Flocal").status_code == 200
+
+
+def test_one_storage_is_shown_at_a_time_and_the_others_are_a_click_away(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=True)
+    content, now = demo_results(store).now, START
+    view = index_view(content, [], now)
+    assert [(one.name, one.chosen) for one in view.choices] == [
+        ("pve1, ceph", True),
+        ("pve1, local-zfs", False),
+        ("pve2, local-nvme", False),
+    ]
+    assert {table.place for table in view.tables} == {"storage ceph"}
+    other = index_view(content, [], now, storage="pve2/local-nvme")
+    assert {table.place for table in other.tables} == {"storage local-nvme"}
+    assert view.tables[-1].title == "Idle VM"
+    with pytest.raises(KeyError):
+        index_view(content, [], now, storage="pve2/ceph")
+
+
+def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    upgrade(store, slower=1.25)
+    results = Results(store)
+    verdicts = Keeper(Feed(results), ()).judge()
+    view = index_view(results.now, [], UPGRADE_START + timedelta(days=40), verdicts)
+    (change,) = view.changes
+    assert change.worse
+    assert change.anchor == f"change-{verdicts.changes[0].id}"
+    assert change.text == headline(verdicts)
+    assert change.count == len(change.cases) == 6
+    assert change.cases[0].text.startswith("4k random ")
+    assert {case.url.split("/")[3].split(".")[1] for case in change.cases} == {"virtio"}
+    assert view.verdict == ""
+    page = render("index.html", page=view, simulated=False, here="/")
+    assert said(page).index(change.text) < said(page).index("Nothing is running")
+    chart = view.year
+    assert chart is not None
+    assert [(mark.number, mark.open) for mark in chart.marks] == [(1, True)]
+    assert [band.text for band in chart.bands] == ["the first runs", "qemu_package 9.2.0-2"]
+    assert "last 80 %" in chart.label
+    assert chart.title == "What the newest open change moved"
+
+
+def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: Path) -> None:
+    simulation = simulate(tmp_path, cycles=2)
+    for _ in range(13):
+        simulation.worker.step()
+    assert index_view(results_of(simulation).now, [], START).year is None
+    simulation.worker.run()
+    chart = index_view(results_of(simulation).now, [], START).year
+    assert chart is not None
+    assert (chart.title, chart.marks) == ("The usual disk", ())
+    assert all("scsi, raw, cache none" in line.text for line in chart.lines)
+    assert [len(line.points.split()) for line in chart.lines] == [2, 2]
+    assert chart.value_ticks[0].text == "0 %"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 7, 13, 30])
+def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, steps: int) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    for _ in range(steps):
+        simulation.world.clock.sleep(simulation.worker.step())
+    results = results_of(simulation)
+    verdicts = Keeper(Feed(results), ()).judge()
+    now = simulation.world.clock.now()
+    view = index_view(results.now, [simulation.worker.status], now, verdicts)
+    assert [one.reached for one in view.ahead] == [steps >= 13, False, False]
+    assert bool(re.search(r"About 00:\d\d UTC, with 7 runs", view.ahead[2].text)) is (steps > 0)
+    text = said(render("index.html", page=view, simulated=True, here="/"))
+    assert "What this page will say, and when" in text
+    # What is not known is not called slower, nor in the colour of it.
+    assert "slower," not in text.replace("whether anything gets slower,", "")
+    assert not [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
 
 
 def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:
@@ -381,7 +480,8 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
             ]
             assert EVIL in Reader(answer.text).text, path
             assert "alert(1)</script>" not in answer.text
-            assert all(str(src).startswith("/static/pvebench.js") for src in scripts), path
+            ours = ("/static/pvebench.js", "/static/theme.js")
+            assert all(str(src).startswith(ours) for src in scripts), path
 
 
 def test_a_secret_that_a_driver_let_slip_is_not_shown(tmp_path: Path) -> None:

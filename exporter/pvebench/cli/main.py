@@ -18,6 +18,7 @@ from pvebench.version import commit
 COMMANDS: Final = (
     "abort",
     "baseline",
+    "card",
     "check",
     "demo",
     "doctor",

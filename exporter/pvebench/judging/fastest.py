@@ -228,3 +228,11 @@ def _apart(
 def _logs(values: Sequence[float]) -> Matrix:
     runs = GoodRuns(GoodRun(float(place), "", value) for place, value in enumerate(values))
     return runs.logs(_THROUGHPUT)
+
+
+def of_storage(cases: Mapping[str, Definition]) -> dict[str, dict[str, Definition]]:
+    """Return `node/storage` -> key -> case, in the order of the alphabet."""
+    found: dict[str, dict[str, Definition]] = {}
+    for key, one in sorted(cases.items(), key=lambda item: (item[1].node, item[1].storage)):
+        found.setdefault(f"{one.node}/{one.storage}", {})[key] = one
+    return found

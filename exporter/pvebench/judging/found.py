@@ -6,7 +6,7 @@ The page, the terminal after a cycle and the card say these sentences; nobody ha
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -15,6 +15,7 @@ from typing import Final
 from pvebench.analysis.case_history import LEAST_BASELINE
 from pvebench.analysis.verdict import LEAST_PRESENT, count_text
 from pvebench.judging.fastest import LEAST_RUNS, NEWEST, Against, Apart, Contest, Place, contests
+from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
 from pvebench.model.plain_words import setting_words, workload_words
 from pvebench.model.run import Outcome
@@ -72,12 +73,17 @@ def level_text(metric: str, level: float) -> str:
     return show_rate(level) if metric == "bandwidth" else f"{level:,.0f} IOPS"
 
 
-def what_was_found(view: View, when: When) -> tuple[Found, ...]:
-    """Return what can be said of each workload on each storage; none without any result."""
-    cases = {key: one.definition for key, one in view.planned.items()}
-    known = cases or {key: view.cases[key].definition for key in view.current().values()}
+def what_was_found(
+    view: View, when: When, cases: Mapping[str, Definition] | None = None
+) -> tuple[Found, ...]:
+    """Return what can be said of each workload on each storage; none without any result.
+
+    Args:
+        cases: key -> case; None: those of the present packs, or of all results without any.
+    """
+    known = _known(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
-    made = (contest for contest in contests(known, view.trends) if contest.fastest is not None)
+    made = (one for one in contests(known, view.trends) if one.places or one.apart)
     return tuple(
         Found(
             contest=contest,
@@ -86,6 +92,12 @@ def what_was_found(view: View, when: When) -> tuple[Found, ...]:
         )
         for contest in made
     )
+
+
+def _known(view: View) -> dict[str, Definition]:
+    if view.planned:
+        return {key: one.definition for key, one in view.planned.items()}
+    return {key: view.cases[key].definition for key in view.current().values()}
 
 
 def contest_title(contest: Contest, *, name_node: bool = False) -> str:
@@ -122,12 +134,15 @@ def _rank(contest: Contest) -> str:
 
 def _in_memory(place: Place) -> str:
     """Return what is to be known of writes that the host's memory takes."""
-    definition = place.definition
-    writes = Direction.WRITE in definition.directions
+    unflushed = writes_unflushed(place.definition)
+    return " (until the guest flushes, its writes are in the host's memory)" if unflushed else ""
+
+
+def writes_unflushed(definition: Definition) -> bool:
+    """Whether what is counted are writes that the host's memory has taken, and no more."""
     synced = any(definition.parameters.get(name) for name in _SYNCED)
-    if not writes or synced or definition.cache != Cache.WRITEBACK:
-        return ""
-    return " (until the guest flushes, its writes are in the host's memory)"
+    writes = Direction.WRITE in definition.directions
+    return writes and not synced and definition.cache == Cache.WRITEBACK
 
 
 def _beside(contest: Contest, first: Place, when: When) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -39,14 +39,17 @@ class Refused(HTTPException):
         self.next_step = next_step
 
 
-class Memo:
+Made = TypeVar("Made")
+
+
+class Memo(Generic[Made]):
     """Remembers the last answer of each name, so that many viewers cost no more than one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[object, str]] = {}
+        self._known: dict[str, tuple[object, Made]] = {}
 
-    def get(self, name: str, key: object, make: Callable[[], str]) -> str:
+    def get(self, name: str, key: object, make: Callable[[], Made]) -> Made:
         """Return what `make` gave for an equal key the last time, else make it now."""
         with self._lock:
             known = self._known.get(name)

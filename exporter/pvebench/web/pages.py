@@ -14,17 +14,22 @@ from starlette.routing import Route
 
 from pvebench.judging import Verdicts
 from pvebench.judging.data import verdicts_data
+from pvebench.judging.fastest import of_storage
 from pvebench.judging.rows import COLUMNS, verdict_row, verdict_sign
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
+from pvebench.report.card import make_card
+from pvebench.report.card_picture import THEMES, card_png
 from pvebench.results import Results, View
 from pvebench.web import api
-from pvebench.web.answers import Memo, Refused, only
+from pvebench.web.answers import Made, Memo, Refused, only
 from pvebench.web.details import case_view, run_view
 from pvebench.web.openapi import DEFAULT_LIMIT, MAX_LIMIT, document
 from pvebench.web.present import case_url
 from pvebench.web.render import KINDS, STATIC, render
+from pvebench.web.tables import shown_cases
 from pvebench.web.texts import iso
+from pvebench.web.told import chosen_storage
 from pvebench.web.views import index_view
 
 FRESH_SECONDS: Final = 2
@@ -55,7 +60,8 @@ class Pages:
         self._statuses = statuses
         self._now = now
         self._verdicts = verdicts
-        self._memo = Memo()
+        self._texts: Memo[str] = Memo()
+        self._pictures: Memo[bytes] = Memo()
 
     def routes(self) -> list[Route]:
         """Return the routes; each takes GET and HEAD only."""
@@ -63,6 +69,7 @@ class Pages:
             Route("/", self.index),
             Route("/cases/{key:path}", self.case),
             Route("/runs/{number}", self.run),
+            Route("/card.png", self.card),
             Route("/static/{name}", self.static),
             # Browsers ask for it beside pages that cannot name an icon, such as /metrics.
             Route("/favicon.ico", self.icon),
@@ -75,20 +82,52 @@ class Pages:
             Route("/api/v1/runs/{number}", self.run_data),
         ]
 
-    def _once(self, name: str, make: Callable[[View, list[WorkerStatus], datetime], str]) -> str:
+    def _once(
+        self,
+        name: str,
+        make: Callable[[View, list[WorkerStatus], datetime], Made],
+        memo: Memo[Made],
+    ) -> Made:
         content, statuses, now = self._results.now, self._statuses(), self._now()
         verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
         key = (content.version, verdicts.version, verdicts.decisions, statuses, fresh)
-        return self._memo.get(name, key, lambda: make(content, statuses, now))
+        return memo.get(name, key, lambda: make(content, statuses, now))
 
-    def index(self, _: Request) -> Response:
+    def _storage(self, given: Mapping[str, str]) -> str:
+        storage, known = given.get("storage", ""), of_storage(shown_cases(self._results.now))
+        if storage and storage not in known:
+            raise Refused(404, f"there is no storage {storage!r} with cases", "start at /")
+        return storage
+
+    def card(self, request: Request) -> Response:
+        """`/card.png`: what the index says of one storage, as a picture for a forum."""
+        given = only(request, ("storage", "theme", "anonymous"))
+        storage, theme = self._storage(given), given.get("theme", THEMES[0])
+        anonymous = given.get("anonymous", "0")
+        if theme not in THEMES or anonymous not in ("0", "1"):
+            steps = f"give theme as one of {', '.join(THEMES)}, and anonymous as 0 or 1"
+            raise Refused(400, f"theme={theme!r} or anonymous={anonymous!r} is not possible", steps)
+
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
+            verdicts, shown = self._verdicts(), shown_cases(content)
+            cases = of_storage(shown).get(storage or chosen_storage("", verdicts, shown), {})
+            made = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
+            return card_png(made, theme)
+
+        # As many as storages, themes and both ways to name them.
+        picture = self._once(f"{storage}?{theme}{anonymous}", make, self._pictures)
+        return Response(picture, media_type="image/png", headers=_NEVER_KEPT)
+
+    def index(self, request: Request) -> Response:
         """`/`."""
+        storage = self._storage(only(request, ("storage",)))
 
         def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
-            page = index_view(content, statuses, now, self._verdicts())
+            page = index_view(content, statuses, now, self._verdicts(), storage)
             return render("index.html", page=page, simulated=page.simulated, here="/")
 
-        return _html(self._once("/", make))
+        # As many as there are storages: what was asked for beside them is refused.
+        return _html(self._once(f"/?{storage}", make, self._texts))
 
     def case(self, request: Request) -> Response:
         """`/cases/<key>`."""
@@ -146,7 +185,7 @@ class Pages:
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
             return json.dumps(api.results_data(content, now))
 
-        return _json_text(self._once("results", make))
+        return _json_text(self._once("results", make, self._texts))
 
     def case_data(self, request: Request) -> Response:
         """`/api/v1/cases/<key>`."""
@@ -165,7 +204,7 @@ class Pages:
             head = {"now": iso(now), "simulated": content.simulated}
             return json.dumps({**head, **verdicts_data(self._verdicts())})
 
-        return _json_text(self._once("verdict", make))
+        return _json_text(self._once("verdict", make, self._texts))
 
     def runs_data(self, request: Request) -> Response:
         """`/api/v1/runs`, newest first."""

@@ -1,18 +1,21 @@
-"""The result tables: bus × cache of each storage, format and workload. Pure."""
+"""The result tables of one storage: bus × cache of each workload, further options as rows. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pvebench.analysis.verdict import Verdict
 from pvebench.analysis.words import change_text
+from pvebench.judging.fastest import Against, Apart, Contest, Place, why_apart
+from pvebench.judging.found import Found
 from pvebench.judging.rows import verdict_sign
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache
+from pvebench.model.plain_words import further_options, option_words, workload_words
 from pvebench.model.run import Outcome
 from pvebench.results import PlannedCase, View
 from pvebench.store import CaseRecord
@@ -24,16 +27,29 @@ STALE_INTERVALS: Final = 2.5
 """As in the alerts and dashboards: of two runs neither came."""
 CACHES: Final = tuple(map(str, Cache))
 """From the safest to the least safe; others follow by name."""
+MINUS: Final = "\N{MINUS SIGN}"
+"""A hyphen is easily missed."""
+APART_WORDS: Final = {
+    Apart.NOT_DURABLE: ("!", "not durable"),
+    Apart.WARM: ("~", "warm cache"),
+    Apart.HOST: ("", "no VM"),
+}
+"""Why a cell does not compete: sign and word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A word beside a number, with the sign that goes before it, and where it leads."""
+    """A word beside a number, with the sign that goes before it, and where it leads.
+
+    Attributes:
+        soft: whether it only tells: nothing is wrong.
+    """
 
     sign: str
     word: str
     url: str = ""
     good: bool = False
+    soft: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +59,8 @@ class Cell:
     Attributes:
         absent: what to say instead of numbers.
         age: of the last good run; empty if there is none.
+        against: how it compares with the fastest of its table; empty where it does not.
+        best: whether it is that one, or as fast within noise.
     """
 
     url: str
@@ -51,11 +69,13 @@ class Cell:
     age: str
     finished: str
     notes: tuple[Note, ...]
+    against: str = ""
+    best: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A bus and the further options that differ from their defaults."""
+    """A bus, the format and the further options that differ from their defaults."""
 
     bus: str
     options: tuple[str, ...]
@@ -64,11 +84,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Bus × cache of one storage, format and workload."""
+    """Bus × cache of one storage and workload.
+
+    Attributes:
+        title: the workload in plain words; `slug` is its own.
+        found: which setting is the fastest, what the usual disk loses; empty without a result.
+    """
 
     anchor: str
     title: str
+    slug: str
     place: str
+    found: str
     caches: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -89,47 +116,66 @@ def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> b
 
 
 def tables_view(
-    content: View, shown: Mapping[str, Definition], now: datetime, changed: Mapping[str, Verdict]
+    content: View,
+    shown: Mapping[str, Definition],
+    now: datetime,
+    changed: Mapping[str, Verdict],
+    found: Sequence[Found] = (),
 ) -> tuple[Table, ...]:
     """Return the tables of the shown cases, in a stable order.
 
     Args:
         changed: case key -> what is confirmed of it.
+        found: what is said of each workload.
     """
-    groups: dict[tuple[str, str, str, str], dict[str, Definition]] = {}
+    groups: dict[tuple[str, str, str], dict[str, Definition]] = {}
     for key, definition in shown.items():
-        group = (definition.node, definition.storage, definition.workload, definition.format)
+        group = (definition.node, definition.storage, definition.workload)
         groups.setdefault(group, {})[key] = definition
     several = len({node for node, *_ in groups}) > 1
+    said: dict[tuple[str, str, str], list[Found]] = {}
+    for one in found:
+        contest = one.contest
+        said.setdefault((contest.node, contest.storage, contest.workload), []).append(one)
     return tuple(
-        _table(content, group, groups[group], now, changed, name_node=several)
-        for group in sorted(groups)
+        _table(content, groups[group], now, changed, said.get(group, []), name_node=several)
+        for group in sorted(groups, key=lambda one: _table_order(one, groups[one]))
     )
+
+
+def _table_order(
+    group: tuple[str, str, str], cases: Mapping[str, Definition]
+) -> tuple[str, str, bool, str]:
+    """By place; what moves no data comes last."""
+    node, storage, workload = group
+    return node, storage, not next(iter(cases.values())).directions, workload
 
 
 def _table(
     content: View,
-    group: tuple[str, str, str, str],
     cases: Mapping[str, Definition],
     now: datetime,
     changed: Mapping[str, Verdict],
+    found: Sequence[Found],
     *,
     name_node: bool,
 ) -> Table:
-    node, storage, _, form = group
+    first = next(iter(cases.values()))
     grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
-    title = ""
     for key, definition in cases.items():
-        title = definition.title
-        cell = _cell(content, key, now, changed.get(key))
-        row = grid.setdefault((definition.bus, other_options(definition.labels)), {})
-        row[definition.cache] = cell
+        place, contest = _placed(key, found)
+        cell = _cell(content, key, now, changed.get(key), _against(place, contest))
+        options = (definition.format, *map(option_words, further_options(definition)))
+        grid.setdefault((definition.bus, options), {})[definition.cache] = cell
     caches = sorted({cache for row in grid.values() for cache in row}, key=_cache_order)
-    place = f"storage {storage}, format {form}"
+    where = f"storage {first.storage}"
+    named = f"{first.node}-{first.storage}-{first.workload}"
     return Table(
-        anchor="table-" + re.sub(r"[^A-Za-z0-9]+", "-", "-".join(group)).lower(),
-        title=title,
-        place=f"node {node}, {place}" if name_node else place,
+        anchor="table-" + re.sub(r"[^A-Za-z0-9]+", "-", named).lower(),
+        title=workload_words(first),
+        slug=first.workload,
+        place=f"node {first.node}, {where}" if name_node else where,
+        found=" ".join(one.text for one in found),
         caches=tuple(caches),
         rows=tuple(
             Row(bus, options, tuple(grid[bus, options].get(cache) for cache in caches))
@@ -142,17 +188,37 @@ def _cache_order(cache: str) -> tuple[int, str]:
     return (CACHES.index(cache) if cache in CACHES else len(CACHES), cache)
 
 
-def other_options(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a scenario's slug says after its first four parts, such as `aio-native`.
-
-    Read from the slug, so that an option needs to be known only where slugs are made.
-    """
-    head = ".".join(labels[name] for name in ("storage", "bus", "format", "cache"))
-    tail = labels["scenario"].removeprefix(head)
-    return tuple(part for part in tail.split(".") if part)
+def _placed(key: str, found: Sequence[Found]) -> tuple[Place | None, Contest | None]:
+    for one in found:
+        place = one.contest.place(key)
+        if place is not None:
+            return place, one.contest
+    return None, None
 
 
-def _cell(content: View, key: str, now: datetime, changed: Verdict | None) -> Cell:
+def _against(place: Place | None, contest: Contest | None) -> tuple[str, bool]:
+    """Return how a case compares with the fastest, and whether it is among the best."""
+    if place is None or contest is None or place.apart:
+        return "", False
+    if place.against is Against.FASTEST:
+        alone = len(contest.places) < 2
+        known = all(one.against is not Against.UNKNOWN for one in contest.places[1:])
+        return ("" if alone else "fastest" if known else "the most so far"), known and not alone
+    gap = signed_percent(place.ratio)
+    if place.against is Against.SAME:
+        return f"{gap}, within noise", True
+    return (gap if place.against is Against.SLOWER else f"{gap}, noise not known"), False
+
+
+def signed_percent(ratio: float) -> str:
+    """Return a ratio with its sign, always: minus 18 %, plus 2.3 %."""
+    digits = 0 if abs(ratio) >= 0.0995 else 1
+    return f"{100 * ratio:+.{digits}f} %".replace("-", MINUS)
+
+
+def _cell(
+    content: View, key: str, now: datetime, changed: Verdict | None, against: tuple[str, bool]
+) -> Cell:
     state = content.cases.get(key)
     if state is None:
         return Cell(
@@ -163,8 +229,8 @@ def _cell(content: View, key: str, now: datetime, changed: Verdict | None) -> Ce
         word = outcome_text(state.last.outcome)
         notes.append(Note("×", word, f"/runs/{state.last.number}"))
     definition = content.definition(key)
-    if definition is not None and definition.is_warm:
-        notes.append(Note("~", "warm cache"))
+    if definition is not None and why_apart(definition):
+        notes.append(Note(*APART_WORDS[why_apart(definition)], soft=definition.is_warm))
     if is_stale(content.planned.get(key), state, now):
         notes.append(Note("!", "stale"))
     good = state.good
@@ -175,6 +241,8 @@ def _cell(content: View, key: str, now: datetime, changed: Verdict | None) -> Ce
         age="" if good is None else show_age((now - good.finished).total_seconds()),
         finished="" if good is None else iso(good.finished),
         notes=tuple(notes),
+        against=against[0],
+        best=against[1],
     )
 
 
