@@ -7,12 +7,13 @@ are printed.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -33,12 +34,15 @@ from services import (
     write_prometheus_config,
 )
 
+from pvebench import __version__
 from pvebench.errors import PvebenchError, ToolFailed
 
 PVEBENCH: Final = str(Path(sys.executable).with_name("pvebench"))
 PACK: Final = str(REPOSITORY / "scenarios" / "demo.yaml")
 STEP_SECONDS: Final = 4 * 3600
 """Held values are repeated so rarely that a year is filled in a minute or two …"""
+GO_ON_SECONDS: Final = 3600.0
+"""How old the end of a year may be that is gone on with: the last hour would be a gap."""
 LOOK_BACK: Final = "--query.lookback-delta=250m"
 """… so Prometheus must look back further than its usual five minutes, here and only here."""
 
@@ -81,6 +85,8 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
     check_ports([exporter, *services])
     begun = time.monotonic()
     fill(layout, f"{HOST}:{exporter.port}")
+    # Filling takes minutes, in which somebody else may have come.
+    check_ports([exporter, *services])
     write_prometheus_config(layout, exporter, services[1])
     with showing(layout, exporter) as shown, Stack(layout, services) as stack:
         stack.wait_ready(services[0].port)
@@ -92,15 +98,83 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
         return shown.wait()
 
 
+class Filling:
+    """How far an earlier filling came, in a file: a filling that is interrupted is gone on with.
+
+    There is one from when the year is simulated until all of it is in Prometheus.
+    """
+
+    def __init__(self, layout: Layout, instance: str) -> None:
+        self._store = layout.state / "simulated" / "pvebench.db"
+        self._path = layout.state / "filling.json"
+        pack = hashlib.sha256(Path(PACK).read_bytes()).hexdigest()
+        self._of = {"instance": instance, "pack": pack, "version": __version__}
+
+    def read(self) -> dict[str, float] | None:
+        """Return `end` of the year and `begin` of what is not in Prometheus yet, if it fits."""
+        try:
+            known = json.loads(self._path.read_text("utf-8"))
+            end, begin = float(known["end"]), float(known["begin"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        fits = {key: known.get(key) for key in self._of} == self._of
+        fresh = 0 <= time.time() - end < GO_ON_SECONDS
+        whole = fits and fresh and self._store.is_file()
+        return {"end": end, "begin": begin} if whole else None
+
+    def write(self, *, end: float, begin: float) -> None:
+        """Keep both, whole or not at all."""
+        part = self._path.with_suffix(".part")
+        part.write_text(json.dumps(self._of | {"end": end, "begin": begin}), "utf-8")
+        part.replace(self._path)
+
+    def forget(self) -> None:
+        """All is filled, or begins anew."""
+        self._path.unlink(missing_ok=True)
+
+
 def fill(layout: Layout, instance: str) -> None:
     """Make the store and Prometheus' blocks anew: a year that ends now.
+
+    What an interrupted filling has made within the last hour is taken over.
 
     Raises:
         ToolFailed: a step did not work; its output says why.
     """
-    # Only what a demo makes: another instance's results must never be in its way.
     data, past = layout.prometheus / "data", layout.state / "past"
-    for path in (layout.state / "simulated", data, past):
+    filling = Filling(layout, instance)
+    known = filling.read()
+    # Half-written files of the export; what was in Prometheus stays.
+    shutil.rmtree(past, ignore_errors=True)
+    if known is None:
+        filling.forget()
+        simulate(layout, data)
+        known = {"end": time.time(), "begin": 0.0}
+        filling.write(**known)
+    else:
+        print("going on with the year that was being filled …", flush=True)
+    print("putting it into Prometheus …", flush=True)
+    with exporting(layout, instance, known) as export:
+        try:
+            # In their order, and none after one that failed: what is left to do stays one stretch.
+            for path in arriving(past, export):
+                backfill(path, data)
+                # It is named after where it begins; the next one begins later.
+                filling.write(end=known["end"], begin=float(path.stem) + 1)
+                path.unlink()
+        except BaseException:
+            export.terminate()
+            raise
+    if export.returncode != 0:
+        raise ToolFailed("the simulated year could not be exported")
+    shutil.rmtree(past)
+    filling.forget()
+
+
+def simulate(layout: Layout, data: Path) -> None:
+    """Make the store anew, and Prometheus empty."""
+    # Only what a demo makes: another instance's results must never be in its way.
+    for path in (layout.state / "simulated", data):
         shutil.rmtree(path, ignore_errors=True)
     layout.make()
     data.mkdir(parents=True, exist_ok=True)
@@ -118,8 +192,11 @@ def fill(layout: Layout, instance: str) -> None:
             PACK,
         ]
     )
-    print("putting it into Prometheus …", flush=True)
-    export = [
+
+
+def exporting(layout: Layout, instance: str, known: Mapping[str, float]) -> subprocess.Popen[bytes]:
+    """Start what writes the past as files, from `begin` to `end`."""
+    command = [
         PVEBENCH,
         "demo",
         "export",
@@ -128,18 +205,17 @@ def fill(layout: Layout, instance: str) -> None:
         "--pack",
         PACK,
         "--directory",
-        str(past),
+        str(layout.state / "past"),
         "--instance",
         instance,
         "--step",
         str(STEP_SECONDS),
+        "--until",
+        str(known["end"]),
+        "--from",
+        str(known["begin"]),
     ]
-    with ThreadPoolExecutor(max_workers=1) as pool, subprocess.Popen(export) as exporting:
-        steps = [pool.submit(backfill, path, data) for path in arriving(past, exporting)]
-        wait_for(steps)
-    if exporting.returncode != 0:
-        raise ToolFailed("the simulated year could not be exported")
-    shutil.rmtree(past)
+    return subprocess.Popen(command)
 
 
 def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path]:
@@ -157,7 +233,7 @@ def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path
 
 
 def backfill(path: Path, data: Path) -> None:
-    """Turn one file into a block and remove it."""
+    """Turn one file into a block."""
     must(
         [
             find_program("promtool"),
@@ -169,13 +245,6 @@ def backfill(path: Path, data: Path) -> None:
             str(data),
         ]
     )
-    path.unlink()
-
-
-def wait_for(steps: Sequence[Future[None]]) -> None:
-    """Wait; the first fault is raised."""
-    for step in steps:
-        step.result()
 
 
 def must(command: Sequence[str]) -> None:

@@ -35,11 +35,15 @@ def check_ports(services: Sequence[Service]) -> None:
 
 
 def port_holder(port: int) -> str:
-    """Return who listens on `port` of the loopback address; empty if nobody does.
+    """Return who listens on `port` of the loopback addresses, or answers; empty if nobody does.
 
     Raises:
         MachineError: the port cannot be had for another reason.
     """
+    # A port that can be had may still be somebody else's to a browser: `localhost` is ::1 first,
+    # and a container's port may be led past our socket.
+    if any(answers_at(address, port) for address in (HOST, "::1")):
+        return socket_owner(port)
     with socket.socket() as probe:
         # As servers do: connections of an earlier run that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,6 +54,16 @@ def port_holder(port: int) -> str:
                 raise MachineError(f"cannot listen on port {port}: {error.strerror}") from error
             return socket_owner(port)
     return ""
+
+
+def answers_at(address: str, port: int) -> bool:
+    """Return whether somebody takes connections there; on this machine that is known at once."""
+    try:
+        with socket.create_connection((address, port), timeout=1.0) as made:
+            # A free port among those that connections come from may be given to this very one.
+            return bool(made.getsockname() != made.getpeername())
+    except OSError:
+        return False
 
 
 def socket_owner(port: int) -> str:

@@ -116,11 +116,27 @@ def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     show_default=True,
     help="Seconds between samples of a held value.",
 )
-def export(state: Path, pack: Path, directory: Path, instance: str, step: float) -> None:
+@click.option("--until", type=float, help="End of the year, in UNIX seconds; default: now.")
+@click.option(
+    "--from",
+    "begin",
+    type=float,
+    default=0.0,
+    help="Leave out the files that begin before, in UNIX seconds: they were written already.",
+)
+def export(
+    state: Path,
+    pack: Path,
+    directory: Path,
+    instance: str,
+    step: float,
+    until: float | None,
+    begin: float,
+) -> None:
     """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks."""
     planned = planned_cases(demo_assignments(load_pack(pack_file(pack))))
     directory.mkdir(parents=True, exist_ok=True)
-    database, now = state / "pvebench.db", datetime.now(UTC).timestamp()
+    database, now = state / "pvebench.db", until or datetime.now(UTC).timestamp()
     store = Store(database, simulated=True)
     # Judging takes as long as writing; the oldest files need nothing of it.
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
@@ -129,6 +145,8 @@ def export(state: Path, pack: Path, directory: Path, instance: str, step: float)
             results = Results(store, planned)
             cases = list(histories(results))
             for start, end in blocks(first_moment(results), now):
+                if start < begin:
+                    continue
                 window = Window(
                     start=start,
                     end=end,

@@ -75,11 +75,12 @@ class YearChart:
     """The picture.
 
     Attributes:
-        title: what the lines have in common.
+        title: what the lines have in common; `point` is what each of their points is.
         label: the same for those who do not see it.
     """
 
     title: str
+    point: str
     label: str
     lines: tuple[YearLine, ...]
     bands: tuple[Band, ...]
@@ -134,6 +135,7 @@ def year_chart(
     marks = tuple(_marks(changes, verdicts, axis))
     return YearChart(
         title=title,
+        point="a day" if end - start >= 2 * DAY else "a run",
         label=_label(histories, cases, axis),
         lines=lines,
         bands=tuple(_bands([one for one in content.episodes if one.node == node], axis)),
