@@ -113,10 +113,12 @@ recall() { # DIRECTORY
     fi
 }
 
-# Whether a tool runs, or how it ended: its code, the size of what it said, and that.
+# Whether a tool runs, or how it ended: its code, the size of what it said, and that. Asked often,
+# while the machine is measured: it looks at one process, not at all.
 poll() { # DIRECTORY MOST
     ours "$1"
-    if [ ! -e "$1/code" ] && [ -n "$(processes "$1")" ]; then
+    watcher=$(cut -d ' ' -f 2 "$1/pid")
+    if [ ! -e "$1/code" ] && grep -qsaF "PVEBENCH_JOB=$1/" "/proc/$watcher/environ"; then
         echo running
         return
     fi
