@@ -9,18 +9,24 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Shown
+from structlog.testing import capture_logs
 
+from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.together.findings import Finding
+from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.analysis.words import sentence
 from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.judging.change import MOST_LETTERS, Change, listed, one_line
 from pvebench.judging.headline import headline
-from pvebench.judging.naming import NEAR_RUNS, Namer, recognised
+from pvebench.judging.naming import KNOWN_SECONDS, NEAR_RUNS, UNSAID_SECONDS, Namer, recognised
 from pvebench.metrics.changes import MOST_SHOWN, collect_changes
 from pvebench.metrics.families import Families
 from pvebench.metrics.text import render
 from pvebench.results import Results
 from pvebench.store import Decision, KnownChange, Store
+from pvebench.store.changes import note_told
+from pvebench.store.engine import writing
 from support.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 
 KNOWN = KnownChange(
@@ -205,3 +211,104 @@ def test_ids_are_short_and_never_given_twice(store: Store) -> None:
     (other,) = namer.name(verdicts)
     assert other.id != named.id
     assert len(other.id) == len(named.id) == 8
+
+
+def report(*findings: Finding, until: float) -> Verdicts:
+    """Verdicts with these findings, of which the open ones are confirmed now."""
+    verdicts = tuple(
+        Verdict(
+            history=CaseHistory(
+                case=case, of=case, name=case, figure=MOVE.figure, labels={}, points=RUNS
+            ),
+            state=VerdictState.SLOWER,
+            effect=finding.moves[0].effect,
+        )
+        for finding in findings
+        for case in finding.cases
+    )
+    node = NodeReport(
+        node="pve1", verdicts=verdicts, findings=findings, events=(), levels=(), judged_until=until
+    )
+    labels = {case: {"node": "pve1", "storage": "a"} for one in findings for case in one.cases}
+    return Verdicts(version=1, reports=(node,), labels=labels)
+
+
+RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(300))
+
+
+@pytest.fixture
+def named(store: Store) -> KnownChange:
+    """What is kept of a change that was told."""
+    Namer(store.changes).name(report(FINDING, until=110 * DAY))
+    (one,) = store.changes.all()
+    with writing(store.outbox._engine) as connection:  # as telling it does
+        note_told(connection, [replace(one, told="open")])
+    return store.changes.all()[0]
+
+
+def test_another_process_knows_a_change_again(store: Store, named: KnownChange) -> None:
+    moved = replace(FINDING, time=103 * DAY, cases=(*FINDING.cases, "e"), names=("x",))
+    (change,) = Namer(store.changes).name(report(moved, until=120 * DAY))
+    assert change.id == named.id
+    (kept,) = store.changes.all()
+    assert (kept.told, kept.since, kept.cases) == ("open", 103 * DAY, frozenset("abcde"))
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [({"over": True}, "over"), ({"accepted": True}, "accepted")]
+)
+def test_the_end_of_a_change_has_its_reason(
+    store: Store, named: KnownChange, how: dict[str, bool], ending: str
+) -> None:
+    closed = replace(FINDING, **how)  # type: ignore[arg-type] # by name
+    assert Namer(store.changes).name(report(closed, until=120 * DAY)) == ()
+    (kept,) = store.changes.all()
+    assert (kept.id, kept.ending, kept.ended) == (named.id, ending, 120 * DAY)
+
+
+def test_one_that_is_doubted_for_less_than_a_day_has_not_ended(
+    store: Store, named: KnownChange
+) -> None:
+    namer = Namer(store.changes)
+    namer.name(report(until=120 * DAY))
+    namer.name(report(until=120 * DAY + UNSAID_SECONDS - 1))
+    assert store.changes.all()[0].ended is None
+    (again,) = namer.name(report(FINDING, until=121 * DAY))
+    assert again.id == named.id
+    assert store.changes.all()[0].missing is None
+    namer.name(report(until=122 * DAY))
+    namer.name(report(until=122 * DAY + UNSAID_SECONDS))
+    assert store.changes.all()[0].ending == "unsaid"
+
+
+def test_one_that_returns_has_its_id_and_one_that_is_long_over_is_forgotten(
+    store: Store, named: KnownChange
+) -> None:
+    namer = Namer(store.changes)
+    namer.name(report(replace(FINDING, over=True), until=120 * DAY))
+    (again,) = namer.name(report(FINDING, until=121 * DAY))
+    assert again.id == named.id
+    assert store.changes.all()[0].ended is None
+    namer.name(report(replace(FINDING, over=True), until=122 * DAY))
+    namer.name(report(until=122 * DAY + KNOWN_SECONDS + 1))
+    assert store.changes.all() == []
+
+
+def test_a_part_of_what_was_told_as_a_whole_is_no_news(store: Store, named: KnownChange) -> None:
+    parts = [replace(FINDING, cases=cases, names=cases) for cases in (("a", "b"), ("c", "d"))]
+    changes = Namer(store.changes).name(report(*parts, until=120 * DAY))
+    assert named.id in {one.id for one in changes}
+    assert len({one.id for one in changes}) == 2
+    assert [one.told for one in store.changes.all()] == ["open", "open"]
+    # Told as one again, the other part has not ended: it is in the whole.
+    Namer(store.changes).name(report(FINDING, until=121 * DAY))
+    (kept,) = store.changes.all()
+    assert kept.ended is None
+
+
+def test_without_a_database_the_verdict_holds_all_the_same(store: Store) -> None:
+    store.close()
+    store.path.unlink()
+    with capture_logs() as logs:
+        assert len(Namer(store.changes).name(report(FINDING, until=110 * DAY))) == 1
+    assert [one["log_level"] for one in logs] == ["warning", "warning"]
