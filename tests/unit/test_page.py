@@ -112,7 +112,8 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nobody has judged yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
-        # Nobody is told anything.
+        # Nobody is told anything, and no settings say where the page is.
+        "pvebench_page_info",
         "pvebench_notifications_queued",
         "pvebench_notifications_sent_total",
         "pvebench_notifications_dropped_total",

@@ -176,6 +176,16 @@ def test_stale_is_the_same_on_the_page_in_alerts_and_on_dashboards(name: str) ->
     assert set(map(float, limits)) == {STALE_INTERVALS}
 
 
+def test_the_link_of_an_alert_leads_to_what_to_do_about_it(measured: Simulation) -> None:
+    with served(app_of(measured)) as where:
+        found = httpx2.get(f"{where}/runbooks/PVEBenchChange")
+        none = httpx2.get(f"{where}/runbooks/PVEBenchNothing%0d%0aX: y")
+    assert found.headers["content-type"].startswith("text/plain")
+    assert found.text.startswith("PVEBenchChange\n\nSomething has changed for the worse")
+    assert "PVEBenchSuspiciousGain\n" not in found.text
+    assert none.status_code == 404
+
+
 def test_results_older_than_two_and_a_half_intervals_are_called_stale(measured: Simulation) -> None:
     content = results_of(measured).now
     soon = measured.world.clock.now() + timedelta(minutes=4)

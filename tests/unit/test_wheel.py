@@ -14,7 +14,12 @@ import pytest
 from pvebench.version import commit_of
 from support.packs import ROOT
 
-CARRIED = {"scenarios": "*.yaml", "grafana/dashboards": "*.json", "prometheus/rules": "*.yml"}
+CARRIED = {
+    "docs": "runbooks.md",
+    "scenarios": "*.yaml",
+    "grafana/dashboards": "*.json",
+    "prometheus/rules": "*.yml",
+}
 """Directory -> its files that an installed pvebench must find."""
 EPOCH = "1700000000"
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")

@@ -504,6 +504,12 @@ NOTIFICATION_FAILURES = _counter(
 NOTIFICATION_SUCCESS = _gauge(
     "notification_success_timestamp_seconds", ("target",), "When a target last took a message."
 )
+PAGE_INFO = _gauge(
+    "page_info",
+    ("url",),
+    "Address under which people reach the page (`external_url`, else where it listens), always 1: "
+    "alerts lead there.",
+)
 PAGE_TIMESTAMP = _gauge(
     "page_timestamp_seconds",
     (),

@@ -45,6 +45,11 @@ def collect_build(families: Families) -> None:
     families.add(catalog.BUILD_INFO, labels, 1)
 
 
+def collect_address(url: str, families: Families) -> None:
+    """Where people reach the page."""
+    families.add(catalog.PAGE_INFO, {"url": url}, 1)
+
+
 def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
     """What each worker does, and how far its cycle is."""
     for status in statuses:

@@ -20,6 +20,7 @@ from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.judging.found import told
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.live import (
+    collect_address,
     collect_api,
     collect_build,
     collect_config,
@@ -270,6 +271,11 @@ class Instance:
             self._results.plan(planned_cases(changed.given))
         self._tidier.check()
 
+    def _address(self) -> str:
+        """Return where people reach the page, as far as the settings know."""
+        settings = self._settings()
+        return settings.external_url or f"{access_of(settings).scheme}://{settings.listen}"
+
     def _settings(self) -> Settings:
         return self._reloader.current.settings
 
@@ -296,6 +302,7 @@ class Instance:
                 "scheduler": lambda families: collect_scheduler(self.crew.statuses(), families),
                 "storages": lambda families: collect_storages(self._manners.storages(), families),
                 "api": lambda families: collect_api(traffic, families),
+                "address": lambda families: collect_address(self._address(), families),
                 "notify": lambda families: collect_notified(self._courier.states, families),
                 "database": lambda families: collect_database(self._results.store.path, families),
             },

@@ -20,6 +20,7 @@ from pvebench.results import Results
 from pvebench.web.answers import our_fault, refuse
 from pvebench.web.door import Encodings
 from pvebench.web.pages import Pages
+from pvebench.web.runbooks import runbook
 
 
 def _utc_now() -> datetime:
@@ -65,6 +66,7 @@ def make_app(
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
+            Route("/runbooks/{alert}", runbook),
             *Pages(results, statuses, now, verdicts).routes(),
         ],
         middleware=[
