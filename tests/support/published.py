@@ -45,8 +45,8 @@ _GUEST_ELSEWHERE: Final = f"{_NEVER}a guest there would be QEMU in QEMU, emulate
 _ZFS: Final = f"{_NEVER}Debian has ZFS only as source to be built, outside of its main section"
 
 WHERE: Final[Mapping[tuple[str, str, str], str]] = {
-    ("bus-format-2012", "local", "guest"): NOT_YET + LAB,
-    ("bus-format-2012", "local", "host"): NOT_YET + LAB,
+    ("bus-format-2012", "local", "guest"): LAB,
+    ("bus-format-2012", "local", "host"): LAB,
     ("cache-bus-format-2017", "local", "guest"): NOT_YET + LAB,
     ("cache-bus-format-2017", "local", "host"): NOT_YET + LAB,
     ("lvmcache-2019", "lvm-off", "guest"): _GUEST_ELSEWHERE,
@@ -67,8 +67,8 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("raid-2017", "raid0", "host"): NOT_YET + HOST_VM,
     ("raid-2017", "raid1", "guest"): _GUEST_ELSEWHERE,
     ("raid-2017", "raid1", "host"): NOT_YET + HOST_VM,
-    ("shared-storage-2021", "local", "guest"): NOT_YET + LAB,
-    ("shared-storage-2021", "local", "host"): NOT_YET + LAB,
+    ("shared-storage-2021", "local", "guest"): LAB,
+    ("shared-storage-2021", "local", "host"): LAB,
     ("shared-storage-2021", "cifs", "guest"): _GUEST_ELSEWHERE,
     ("shared-storage-2021", "cifs", "host"): NOT_YET + HOST_VM,
     ("shared-storage-2021", "ceph-ssd", "guest"): CEPH,

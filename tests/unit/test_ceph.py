@@ -191,9 +191,59 @@ def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(
         rbd.look(StorageOptions(name="c", kind="rbd", owner="", pool="p"))
 
 
+OWNER = "0123456789abcdef"
+ENTRY = {"pool": "p", "conf": "", "user": "", "owner": OWNER, "name": f"{MARK}{OWNER}-ceph.raw"}
+
+
+def test_undo_leaves_an_image_that_says_it_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(list='{"pvebench.instance": "fedcba9876543210"}')
+    monkeypatch.setattr("subprocess.run", answers)
+    with pytest.raises(VolumeError, match="another instance's; it is left alone"):
+        KINDS["rbd"].undo["rbd"](ENTRY)
+    assert not any("remove" in command for command in answers.asked)
+
+
+def test_undo_waits_while_the_cluster_still_counts_a_killed_qemu_among_the_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """16 is EBUSY, which `rbd remove` ended with for 30 s after QEMU was killed (e2e/ceph)."""
+    answers = Answers(list=json.dumps({"pvebench.instance": OWNER}))
+    codes = [16, 16, 0]
+    waited: list[float] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        code = codes.pop(0) if "remove" in command else 0
+        return replace_code(answers(command), code)
+
+    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("time.sleep", waited.append)
+    assert KINDS["rbd"].undo["rbd"](ENTRY) == f"removed test volume p/{ENTRY['name']}"
+    assert (codes, len(waited)) == ([], 2)
+
+
+def replace_code(
+    done: subprocess.CompletedProcess[str], code: int
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(done.args, code, done.stdout, done.stderr)
+
+
+def test_undo_of_an_image_that_never_came_to_be_removes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2 is ENOENT, as `rbd info` ends for an image that is not there."""
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 2, "", "No such file or directory")
+
+    monkeypatch.setattr("subprocess.run", run)
+    KINDS["rbd"].undo["rbd"](ENTRY)
+    assert [command[1] for command in asked] == ["info"]
+
+
 def test_undo_removes_no_image_without_our_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("something was run"))
-    entry = {"pool": "p", "conf": "", "user": "", "owner": "0123456789abcdef"}
-    for name in ("vm-100-disk-0", f"{MARK}fedcba9876543210-x", f"{MARK}0123456789abcdefg-x"):
+    for name in ("vm-100-disk-0", f"{MARK}fedcba9876543210-x", f"{MARK}{OWNER}g-x"):
         with pytest.raises(VolumeError, match="left alone"):
-            KINDS["rbd"].undo["rbd"]({**entry, "name": name})
+            KINDS["rbd"].undo["rbd"]({**ENTRY, "name": name})
