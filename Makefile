@@ -30,8 +30,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
-.PHONY: boards-test clean release venv compose-test mutate fuzz e2e-ceph e2e-host-vm e2e-published
-.PHONY: packages-run packages-test packages-guest packages-ceph packages-host-vm
+.PHONY: boards-test clean release venv compose-test mutate fuzz e2e-ceph e2e-published
+.PHONY: packages-run packages-test packages-guest packages-ceph
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
@@ -111,9 +111,6 @@ e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, 
 e2e-published: packages-run venv ## the rows of the published packs that the lab can run, small; ARGS='PACK…' (needs root for loop devices)
 	@tests/e2e/published $(ARGS)
 
-e2e-host-vm: packages-run packages-host-vm venv ## a Debian host in a VM over ssh: md, LVM, dm-cache, bcache, NFS, CIFS, iSCSI; ARGS='PACK…' (needs root, apt)
-	@tests/e2e/host-vm $(ARGS)
-
 e2e-ceph: packages-run packages-ceph venv ## rbd on a real Ceph cluster on this machine: cache modes, kills (needs root, Debian's Ceph)
 	@tests/e2e/ceph $(ARGS)
 
@@ -139,5 +136,5 @@ venv:
 	@scripts/venv
 
 # The guest image is put together from packages that apt fetches, hence --lists.
-packages-run packages-test packages-guest packages-ceph packages-host-vm: packages-%:
+packages-run packages-test packages-guest packages-ceph: packages-%:
 	@scripts/packages --lists $*
