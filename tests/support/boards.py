@@ -76,13 +76,13 @@ def first_choice(server: Prometheus, variable: Mapping[str, Any], values: Mappin
     if not found:
         return ""  # as Grafana does where there is nothing to choose from
     descending = variable.get("sort") == 2
-    return max(found) if descending else min(found)
+    return str(max(found) if descending else min(found))
 
 
 def _from_results(server: Prometheus, expression: str, variable: Mapping[str, Any]) -> str:
     """Return the value of what Grafana lists first: sorted by text, or as Prometheus answers."""
     pattern = re.compile(variable["regex"].strip("/").replace("(?<", "(?P<"))
-    found = []
+    found: list[tuple[str, str]] = []
     for entry in server.query(expression):
         labels = dict(entry["metric"])
         name = labels.pop("__name__", "")
