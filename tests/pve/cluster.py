@@ -402,6 +402,15 @@ class Cluster:
             raise failure(f"create user failed: user '{userid}' already exists")
         self.access.users[userid] = User(password=password)
 
+    def delete_access_users_userid(self, who: str, userid: str) -> None:
+        """Its tokens and its rights go with it."""
+        if userid not in self.access.users:
+            raise failure(f"delete user failed: user '{userid}' does not exist")
+        del self.access.users[userid]
+        self.access.acl = [
+            entry for entry in self.access.acl if entry[1].partition("!")[0] != userid
+        ]
+
     def get_access_users_token(self, who: str, userid: str) -> list[dict[str, Any]]:
         tokens = self.access.existing(userid).tokens
         return [{"tokenid": name, **token.shown()} for name, token in tokens.items()]
@@ -468,6 +477,13 @@ class Cluster:
         if not poolid.rpartition("/")[2][:1].isalpha():
             raise failure("create pool failed: pool name must start with a letter")
         self.pools[poolid] = set()
+
+    def delete_pools(self, who: str, poolid: str) -> None:
+        if poolid not in self.pools:
+            raise failure(f"delete pool failed: pool '{poolid}' does not exist")
+        if self.pools[poolid] or self.pool_storages.get(poolid):
+            raise failure(f"delete pool failed: pool '{poolid}' is not empty")
+        del self.pools[poolid]
 
     def put_pools(
         self, who: str, poolid: str, storage: str = "", vms: str = "", delete: str = "0", **_: Any

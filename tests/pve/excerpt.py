@@ -14,8 +14,10 @@ from typing import Any
 
 ENDPOINTS = """
 DELETE /access/roles/{roleid}
+DELETE /access/users/{userid}
 DELETE /access/users/{userid}/token/{tokenid}
 DELETE /nodes/{node}/qemu/{vmid}
+DELETE /pools
 GET /access/acl
 GET /access/permissions
 GET /access/roles
@@ -54,6 +56,7 @@ POST /access/roles
 POST /access/ticket
 POST /access/users
 POST /access/users/{userid}/token/{tokenid}
+POST /nodes/{node}/lxc
 POST /nodes/{node}/qemu
 POST /nodes/{node}/qemu/{vmid}/agent/exec
 POST /nodes/{node}/qemu/{vmid}/agent/file-write

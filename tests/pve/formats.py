@@ -1,8 +1,8 @@
 """The forms of names and numbers that Proxmox checks in code: no table of its schema tells them.
 
 Read in the public sources of pve-common (JSONSchema.pm), pve-access-control (AccessControl.pm,
-Auth/Plugin.pm) and qemu-server; what is not listed no test may send: nobody could say whether the
-real one takes it.
+Auth/Plugin.pm), qemu-server and pve-container; what is not listed no test may send: nobody could
+say whether the real one takes it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ _VOLUME = rf"{_STORAGE}:.+"
 _BOOTABLE = r"((ide[0-3]|sata[0-5]|scsi([12]?\d|30)|virtio(\d|1[0-5])|efidisk0|tpmstate0)"
 _BOOTABLE += r"|(net|usb|hostpci)\d+|parallel\d)"
 
+_OCTET = r"(25[0-5]|2[0-4]\d|1?\d?\d)"
+_IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}"
+
 PATTERNS: dict[str, tuple[str, str]] = {
     "disk-size": (r"\d+(\.\d+)?([KMGT](iB)?)?", "value does not look like a valid disk size"),
     "dns-name": (rf"{_LABEL}(\.{_LABEL})*", "value does not look like a valid DNS name"),
+    "ipv4": (_IPV4, "value does not look like a valid ipv4 address"),
     "mac-addr": (
         r"[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}",
         "value does not look like a valid unicast MAC address",
@@ -32,6 +36,11 @@ PATTERNS: dict[str, tuple[str, str]] = {
         r"[01]|((network|disk|cpu|memory|usb|cloudinit)([,; ]+|\Z))+",
         "unable to parse hotplug option",
     ),
+    "pve-ipv4-config": (
+        rf"dhcp|manual|{_IPV4}/([89]|[12]\d|3[0-2])",
+        "invalid ipv4 network configuration",
+    ),
+    "pve-lxc-mp-string": (r"(?!.*/\.\.?(/|\Z)).+", "contains illegal character sequences"),
     "pve-node": (_LABEL, "value does not look like a valid node name"),
     "pve-poolid": (
         r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}",

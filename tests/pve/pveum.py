@@ -20,13 +20,20 @@ COMMANDS = {
     "role delete": ("DELETE", "/access/roles/{roleid}", ("roleid",)),
     "role list": ("GET", "/access/roles", ()),
     "user add": ("POST", "/access/users", ("userid",)),
+    "user delete": ("DELETE", "/access/users/{userid}", ("userid",)),
     "user list": ("GET", "/access/users", ()),
     "user token add": ("POST", "/access/users/{userid}/token/{tokenid}", ("userid", "tokenid")),
     "user token modify": ("PUT", "/access/users/{userid}/token/{tokenid}", ("userid", "tokenid")),
+    "user token delete": (
+        "DELETE",
+        "/access/users/{userid}/token/{tokenid}",
+        ("userid", "tokenid"),
+    ),
     "user token list": ("GET", "/access/users/{userid}/token", ("userid",)),
     "acl modify": ("PUT", "/access/acl", ("path",)),
     "pool add": ("POST", "/pools", ("poolid",)),
     "pool modify": ("PUT", "/pools", ("poolid",)),
+    "pool delete": ("DELETE", "/pools", ("poolid",)),
     "pool list": ("GET", "/pools", ()),
 }
 

@@ -1,0 +1,278 @@
+"""packaging/proxmox/proxmox-lxc.sh on a node, run for real against stand-ins of its programs.
+
+`pveum` and `pvesh` talk to the tests' API, which refuses what the recordings refuse; what the
+others are made after is said in node_programs.py. It was never run on a node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pve.access import ROOT as ADMIN
+from pve.access import Token, User
+from pve.cluster import Cluster
+from pve.server import RunningApi, running_api
+from pve.storage import Storage
+from pvebench.config import load_settings
+from pvebench.drivers.proxmox.access import NODE_ROLE, VM_ROLE, vm_privileges
+from pvebench.drivers.proxmox.settings import section
+from support.packs import ROOT
+
+SCRIPT = ROOT / "packaging/proxmox/proxmox-lxc.sh"
+PROGRAMS = ("pct", "pveam", "pvesm", "pveum", "pvesh", "pveversion", "hostname", "ip")
+STORAGES = {
+    "local": {"type": "dir", "content": ["iso", "vztmpl", "rootdir"]},
+    "thin": {"type": "lvmthin", "content": ["images", "rootdir"]},
+    "share": {"type": "nfs", "content": ["images"]},
+    "old": {"type": "nfs", "content": ["images"], "status": "inactive"},
+}
+
+
+class Node:
+    """A node with its programs; everything of it is in a directory."""
+
+    def __init__(self, api: RunningApi, place: Path) -> None:
+        self.api = api
+        self.place = place
+        self.journal = place / "made"
+        self.package = make_package(place)
+        state = {"storages": STORAGES, "containers": {}, "templates": []}
+        self.change({**state, "major": api.cluster.major})
+        (place / "pve/local").mkdir(parents=True)
+        (place / "pve/pve-root-ca.pem").write_text("a certificate\n", "utf-8")
+        self._environment = self._make_programs()
+
+    def _make_programs(self) -> dict[str, str]:
+        programs = self.place / "bin"
+        programs.mkdir()
+        stand_in = Path(__file__).with_name("node_programs.py")
+        for name in PROGRAMS:
+            text = f'#!/bin/sh\nexec {sys.executable} -ES {stand_in} {name} "$@"\n'
+            (programs / name).write_text(text, "utf-8")
+            (programs / name).chmod(0o755)
+        self.api.cluster.access.users[ADMIN].tokens["node"] = Token("node" * 4, privsep=False)
+        return {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "exporter"),
+            "NODE_STATE": str(self.place),
+            "PVE_API": f"https://127.0.0.1:{self.api.port}/api2/json",
+            "PVE_TOKEN": f"{ADMIN}!node={'node' * 4}",
+            "PVE_VERSION": self.api.cluster.get_version("")["version"],
+            "PVEBENCH_LXC_JOURNAL": str(self.journal),
+            "PVEBENCH_LXC_PVE": str(self.place / "pve"),
+        }
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.place / "node.json").read_text("utf-8"))
+        return found
+
+    def change(self, state: dict[str, Any]) -> None:
+        (self.place / "node.json").write_text(json.dumps(state), "utf-8")
+
+    def calls(self, program: str) -> list[list[str]]:
+        lines = (self.place / "calls").read_text("utf-8").splitlines()
+        return [words[1:] for words in map(json.loads, lines) if words[0] == program]
+
+    def run(self, *words: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+        (self.place / "calls").write_text("", "utf-8")
+        return subprocess.run(
+            ["bash", str(SCRIPT), *words],
+            env=self._environment,
+            input=answer,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def make(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.run("--deb", str(self.package), "--yes", *words)
+
+    def break_at(self, call: str, *, done: bool) -> None:
+        """Have a call fail, before anything is done or when it is done and its answer is lost."""
+        (self.place / "break").write_text(json.dumps([call, done]), "utf-8")
+
+    def mend(self) -> None:
+        (self.place / "break").unlink()
+
+    def everything(self) -> object:
+        """What the node and the cluster have, as far as the script could change it."""
+        cluster = self.api.cluster
+        rights = {name: sorted(role) for name, role in cluster.access.roles.items()}
+        users = {name: sorted(user.tokens) for name, user in cluster.access.users.items()}
+        pools = {name: sorted(cluster.pool_storages.get(name, ())) for name in cluster.pools}
+        return rights, users, pools, sorted(cluster.access.acl), self.state
+
+
+def assert_done(done: subprocess.CompletedProcess[str]) -> None:
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def make_package(place: Path) -> Path:
+    tree = place / "package/DEBIAN"
+    tree.mkdir(parents=True)
+    tree.parent.chmod(0o755)
+    tree.chmod(0o755)
+    fields = ("Package: pvebench", "Version: 0.1.0~deb13", "Architecture: amd64")
+    fields += ("Maintainer: nobody <nobody@example.org>", "Description: nothing")
+    (tree / "control").write_text("\n".join(fields) + "\n", "utf-8")
+    path = place / "pvebench_0.1.0~deb13_amd64.deb"
+    command = ["dpkg-deb", "--root-owner-group", "--build", str(tree.parent), str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture
+def node(tmp_path: Path, major: int) -> Iterator[Node]:
+    cluster = Cluster(tmp_path / "cluster", major=major)
+    cluster.storages["local"] = Storage("local", "dir", tmp_path / "local", content="iso,vztmpl")
+    with running_api(cluster) as api:
+        (tmp_path / "node").mkdir()
+        yield Node(api, tmp_path / "node")
+
+
+def test_one_command_makes_all_of_it_and_another_takes_it_away(node: Node, major: int) -> None:
+    before = node.everything()
+    done = node.make()
+    assert_done(done)
+    assert "http://192.0.2.77:9620/" in done.stdout
+    ((number, container),) = node.state["containers"].items()
+    assert container["running"]
+    assert container["systemctl"] == ["restart", "pvebench.service"]
+    config = container["config"]
+    assert (config["unprivileged"], config["cores"], config["memory"]) == ("1", "2", "1024")
+    assert config["rootfs"] == "local:8"  # the only one that no measured disk can lie on
+    found = load_settings(node.place / "ct" / number / "etc/pvebench/pvebench.yaml")
+    assert {one.id for one in section(found).storages.values()} == {"thin", "share"}
+    assert section(found).version == major
+    token = node.place / "ct" / number / "etc/pvebench/token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    name, secret = token.read_text("utf-8").strip().split("=")
+    assert name == "pvebench@pve!bench"
+    assert node.api.cluster.access.users["pvebench@pve"].tokens["bench"].secret == secret
+    roles = node.api.cluster.access.roles
+    assert (roles[VM_ROLE], NODE_ROLE in roles) == (vm_privileges(major), True)
+    assert secret not in done.stdout
+    done = node.run("--remove", "--yes")
+    assert_done(done)
+    assert node.everything() == before
+    assert ["exec", number, "--", "systemctl", "stop", "pvebench.service"] in node.calls("pct")
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize(
+    ("call", "done"), [("pct create", True), ("pct start", False), ("pveum user token add", True)]
+)
+def test_after_a_try_that_broke_off_the_same_command_goes_on_and_nothing_is_left(
+    node: Node, call: str, done: bool
+) -> None:
+    before = node.everything()
+    node.break_at(call, done=done)
+    assert node.make().returncode != 0
+    node.mend()
+    assert_done(node.make())
+    (number,) = node.state["containers"]
+    token = (node.place / "ct" / number / "etc/pvebench/token").read_text("utf-8").strip()
+    known = node.api.cluster.access.users["pvebench@pve"].tokens["bench"].secret
+    assert token == f"pvebench@pve!bench={known}"
+    assert_done(node.run("--remove", "--yes"))
+    assert node.everything() == before
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_a_storage_that_is_measured_never_holds_the_container(node: Node) -> None:
+    before = node.everything()
+    done = node.make("--root-storage", "thin", "--storage", "thin")
+    assert done.returncode == 1
+    assert "its own writes would be in every number" in done.stderr
+    assert node.everything() == before
+    assert not node.journal.exists()
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_where_one_storage_has_everything_it_says_what_to_do(node: Node) -> None:
+    state = node.state
+    state["storages"] = {
+        "local": {"type": "dir", "content": ["iso", "vztmpl"]},
+        "thin": {"type": "lvmthin", "content": ["images", "rootdir"]},
+    }
+    node.change(state)
+    done = node.make()
+    assert done.returncode == 1
+    assert "next step: name another for the container: --root-storage" in done.stderr
+    assert node.make("--storage", "thin").returncode == 1
+    assert node.state == state
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_a_token_of_another_pvebench_stays_whole(node: Node) -> None:
+    users = node.api.cluster.access.users
+    users["pvebench@pve"] = User(password="", tokens={"bench": Token("another's", privsep=True)})
+    done = node.make()
+    assert done.returncode == 1
+    assert "next step: give its secret: --token-file FILE" in done.stderr
+    given = node.place / "given"
+    given.write_text("pvebench@pve!bench=another's\n", "utf-8")
+    assert_done(node.make("--token-file", str(given)))
+    assert_done(node.run("--remove", "--yes"))
+    assert users["pvebench@pve"].tokens["bench"].secret == "another's"
+    assert node.state["containers"] == {}
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_a_container_that_lost_its_mark_is_not_destroyed(node: Node) -> None:
+    node.change({**node.state, "containers": {"100": {"running": True, "config": {"tags": "web"}}}})
+    node.journal.write_text("container 100\n", "utf-8")
+    before = node.everything()
+    done = node.run("--remove", "--yes")
+    assert done.returncode == 1
+    assert "no longer has the tag" in done.stderr
+    assert node.everything() == before
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_nothing_is_made_that_was_not_agreed_to(node: Node) -> None:
+    before = node.everything()
+    assert node.run("--deb", str(node.package), answer="no\n").returncode == 1
+    assert node.run("--deb", str(node.package), answer="").returncode == 1
+    assert node.everything() == before
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sha256", "0" * 64], "has another checksum than --sha256"),
+        (["--deb", "https://192.0.2.1/pvebench.deb"], "a package from the network needs --sha256"),
+        (["--deb", "/dev/null"], "there is no file /dev/null"),
+        (["--deb", "/etc/hostname"], "is no Debian package"),
+        (["--ctid", "100; reboot"], "is no number for a container"),
+        (["--storage", "old"], "storage old is not there, not active or holds no disk images"),
+        (["--storage", "thin,share"], "is not there"),
+        (["--bridge"], "Usage:"),
+        (["--sudo", "1"], "Usage:"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_made(
+    node: Node, words: list[str], said: str
+) -> None:
+    before = node.everything()
+    done = node.make(*words)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert node.everything() == before
+    assert not node.journal.exists()
+
+
+def test_the_script_is_clean_to_shellcheck() -> None:
+    done = subprocess.run(["shellcheck", str(SCRIPT)], check=False, capture_output=True, text=True)
+    assert done.stdout == ""
