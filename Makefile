@@ -30,6 +30,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
+.PHONY: deb deb-test ansible-test site
 .PHONY: boards-test clean release venv compose-test mutate fuzz e2e-ceph e2e-published
 .PHONY: packages-run packages-test packages-guest packages-ceph
 
@@ -126,8 +127,30 @@ guest: packages-guest venv ## build the benchmark guest's image (needs apt and x
 lock: venv ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
 	scripts/lock $(ARGS)
 
-release: venv ## build what is published, of the commit, into DIST, twice, and compare the bytes (needs git)
+release: venv ## build what is published, of the commit, into DIST, twice, and compare the bytes (needs git, dpkg-deb)
 	scripts/release '$(DIST)'
+	@$(MAKE) --no-print-directory deb ARGS=--twice
+
+deb: venv ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=--twice (needs dpkg-deb, the package index)
+	@for release in 12 13; do \
+		$(BIN)/python packaging/deb/build.py --wheel "$$(ls '$(DIST)'/pvebench-*.whl)" \
+			--release $$release --output '$(DIST)' $(ARGS); done
+	@cd '$(DIST)' && sha256sum -- $$(ls | grep -vx SHA256SUMS) >SHA256SUMS
+
+deb-test: venv ## install, upgrade, remove and purge the packages in DIST in booted Debians (needs root, mmdebstrap, systemd-container)
+	@$(BIN)/python tests/deb --packages '$(DIST)' $(ARGS)
+
+ansible-test: venv ## lint the role and play it into a Debian of its own; ARGS= (needs root, mmdebstrap, the package index)
+	@packaging/ansible/check $(ARGS)
+
+site: venv ## make the documentation as a site in build/site (needs the package index once)
+	@cmp -s requirements-site.lock .venv/site/lock || { \
+		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
+			--upgrade --target .venv/site -r requirements-site.lock && cp requirements-site.lock .venv/site/lock; }
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=.venv/site $(BIN)/python -m mkdocs --quiet build --strict --clean
+	@! grep -rhoE '<(script|link|img|iframe)[^>]*(src|href)="?(https?:)?//[^ >]*' --include='*.html' build/site || \
+		{ echo 'pvebench: pages of the site fetch something from elsewhere' >&2; exit 1; }
+	@echo 'pvebench: to read it: python3 -m http.server --bind 127.0.0.1 --directory build/site'
 
 clean: ## remove .venv, caches, build products; ALL=1 also the results in STATE (needs nothing)
 	@scripts/clean '$(STATE)' $(if $(ALL),--all)

@@ -1,0 +1,165 @@
+"""What is packaged around the wheel: unit, maintainer scripts, manual, settings, role.
+
+systemd, dpkg, man and shellcheck judge it themselves; `make deb-test` installs it for real.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pvebench.cli.main import COMMANDS
+from pvebench.config import load_settings
+from pvebench.store.tables import HEAD
+from support.packs import ROOT
+
+PACKAGING = ROOT / "packaging"
+sys.path.insert(0, str(PACKAGING / "deb"))
+
+from build import debian_version, revisions_in  # noqa: E402 # its place is known only now
+from manual import completions, manual  # noqa: E402 # likewise
+
+UNIT = PACKAGING / "systemd/pvebench.service"
+DROP_INS = sorted((PACKAGING / "systemd").glob("*.conf"))
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+
+
+def run(command: Sequence[str | Path], **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload,no-any-return] # keywords of its own
+        list(map(str, command)), capture_output=True, text=True, check=False, **options
+    )
+
+
+def unit_with(directory: Path, *drop_ins: Path) -> Path:
+    """The unit as it is in force with drop-ins; its program is one that is here."""
+    texts = [one.read_text("utf-8") for one in (UNIT, *drop_ins)]
+    text = "\n".join(texts).replace("/usr/bin/pvebench", shutil.which("true") or "")
+    path = directory / "pvebench.service"
+    path.write_text(text, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("drop_in", [None, *DROP_INS], ids=lambda one: one.stem if one else "none")
+def test_systemd_understands_the_unit_and_calls_it_hard(
+    tmp_path: Path, drop_in: Path | None
+) -> None:
+    """An exposure of at most 2.0, by systemd's own reckoning of it."""
+    path = unit_with(tmp_path, *filter(None, [drop_in]))
+    done = run(["systemd-analyze", "verify", "--man=no", path])
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20"]
+    done = run([*command, path])
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_drop_in_is_told_with_what_it_is_for() -> None:
+    text = (ROOT / "docs/install.md").read_text("utf-8")
+    told = re.findall(r"^\| `(\w+\.conf)` \|", text, re.MULTILINE)
+    assert sorted(told) == [one.name for one in DROP_INS]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_maintainer_scripts_are_clean(name: str) -> None:
+    assert run(["shellcheck", "--shell=sh", PACKAGING / "deb" / name]).stdout == ""
+
+
+@pytest.fixture
+def preinst(tmp_path: Path) -> Path:
+    """The script as the package has it, in a place where it looks at nobody's results."""
+    versions = ROOT / "exporter/pvebench/store/migrations/versions"
+    text = (PACKAGING / "deb/preinst").read_text("utf-8")
+    for mark, value in {
+        "@REVISIONS@": " ".join(revisions_in(versions)),
+        "@HEAD@": HEAD,
+        "@VERSION@": "0.1.0",
+        "/var/lib/pvebench": f"{tmp_path}/state",
+        "/etc/pvebench": f"{tmp_path}/etc",
+    }.items():
+        text = text.replace(mark, value)
+    for name in ("state", "etc", "other"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "preinst"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def write_database(path: Path, revision: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        connection.execute("INSERT INTO alembic_version VALUES (?)", [revision])
+        connection.commit()
+
+
+@pytest.mark.parametrize("revision", ["0001", HEAD])
+def test_results_that_it_can_read_let_it_in(preinst: Path, revision: str) -> None:
+    write_database(preinst.parent / "state/pvebench.db", revision)
+    done = run(["sh", preinst, "upgrade", "9.9"])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("line", ["", "state: OTHER", 'state: "OTHER"  # on another disk'])
+def test_newer_results_refuse_it_wherever_they_are(preinst: Path, line: str) -> None:
+    place = preinst.parent / ("other" if line else "state")
+    write_database(place / "pvebench.db", "9999")
+    settings = preinst.parent / "etc/pvebench.yaml"
+    settings.write_text(f"driver: qemu\n{line}\n".replace("OTHER", str(place)), "utf-8")
+    done = run(["sh", preinst, "upgrade", "9.9"])
+    assert done.returncode == 1
+    assert f"{place}/pvebench.db was written by a newer pvebench (layout 9999)" in done.stderr
+    assert "next step:" in done.stderr
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database", b"SQLite format 3\0"])
+def test_what_is_no_database_is_left_to_pvebench_to_tell(
+    preinst: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (preinst.parent / "state/pvebench.db").write_bytes(content)
+    assert run(["sh", preinst, "install"]).returncode == 0
+
+
+def test_the_layouts_that_are_known_end_with_the_present_one() -> None:
+    assert revisions_in(ROOT / "exporter/pvebench/store/migrations/versions")[-1] == HEAD
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [("0.1.0.dev3", "0.1.0"), ("0.1.0a1", "0.1.0b1"), ("0.1.0rc1", "0.1.0"), ("0.9.0", "0.10.0")],
+)
+def test_debian_sorts_versions_as_python_does(earlier: str, later: str) -> None:
+    words = ["dpkg", "--compare-versions", debian_version(earlier), "lt", debian_version(later)]
+    assert run(words).returncode == 0
+    of_12, of_13 = f"{debian_version(later)}~deb12", f"{debian_version(later)}~deb13"
+    assert run(["dpkg", "--compare-versions", of_12, "lt", of_13]).returncode == 0
+
+
+def test_the_manual_has_every_command_and_man_has_no_complaint(tmp_path: Path) -> None:
+    path = tmp_path / "pvebench.1"
+    path.write_text(manual("0.1.0"), "utf-8")
+    done = run(
+        ["man", "--warnings", "--local-file", "-Tutf8", path], env={**os.environ, "MANWIDTH": "200"}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = re.sub(r"\x1b\[\d+m|.\x08", "", done.stdout)
+    assert [name for name in COMMANDS if f"pvebench {name}" not in shown] == []
+
+
+def test_bash_takes_the_completion(tmp_path: Path) -> None:
+    (text,) = (text for path, text in completions().items() if "bash" in path)
+    path = tmp_path / "completion"
+    path.write_text(text, "utf-8")
+    done = run(["bash", "-c", f". {path}; complete -p pvebench"])
+    assert "_pvebench_completion pvebench" in done.stdout
+
+
+def test_the_settings_of_the_package_are_some() -> None:
+    assert load_settings(PACKAGING / "deb/pvebench.yaml").driver == "qemu"
