@@ -1,9 +1,11 @@
-"""Write the JSON schemas and docs/metrics.md; `--check` compares instead."""
+"""Write the JSON schemas and what of docs/ is made of them; `--check` compares instead."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+from key_tables import keys_text
 
 from pvebench.config.schema import schema_text
 from pvebench.metrics.catalog import CATALOG
@@ -29,6 +31,17 @@ FILES = {
     "scenarios/schema/pack.schema.json": schema_text("pack"),
     "scenarios/schema/settings.schema.json": schema_text("settings"),
     "docs/metrics.md": metrics_text(),
+    "docs/settings-keys.md": keys_text(
+        "Every key of the settings",
+        "What they mean is told in [running.md](running.md#settings), for a cluster in "
+        "[proxmox.md](proxmox.md#settings).",
+        schema_text("settings"),
+    ),
+    "docs/pack-keys.md": keys_text(
+        "Every key of a pack",
+        "What they mean is told in [packs.md](packs.md).",
+        schema_text("pack"),
+    ),
 }
 
 

@@ -103,3 +103,10 @@ def test_every_link_leads_to_a_file_of_the_repository_and_a_heading_in_it(page: 
         if not path.exists() or (anchor and anchor not in anchors(path)):
             missing.append(link)
     assert missing == []
+
+
+def test_every_page_has_its_place_on_the_site() -> None:
+    """`make site` fails otherwise; it needs the package index, this does not."""
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    placed = re.findall(r"([\w-]+\.md)", text)
+    assert sorted(placed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))

@@ -14,6 +14,7 @@ LOCKS = (
     "requirements-dev.lock",
     "requirements-build.lock",
     "requirements-fuzz.lock",
+    "requirements-site.lock",
 )
 
 
@@ -61,6 +62,10 @@ def test_every_dependency_of_the_project_is_pinned() -> None:
     development = names(project["dependency-groups"]["dev"])
     assert runtime - entries("requirements.lock").keys() == set()
     assert names(project["dependency-groups"]["fuzz"]) == entries("requirements-fuzz.lock").keys()
+    assert (
+        names(project["dependency-groups"]["site"]) - entries("requirements-site.lock").keys()
+        == set()
+    )
     building = names(project["build-system"]["requires"])
     assert building == names(project["dependency-groups"]["build"])
     assert building - entries("requirements-build.lock").keys() == set()
