@@ -82,7 +82,8 @@ dpkg --verify pvebench | grep -v pvebench.yaml && fail "files differ from the pa
 
 say "downgrade with newer results"
 systemctl stop pvebench
-is "it ended as asked" "$(property Result) $(property ExecMainStatus)" "success 130"
+# 130 in the middle of a run, 0 between two.
+is "it ended as asked" "$(property Result)" success
 python3 - "$state/pvebench.db" <<'P'
 import sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as db:
