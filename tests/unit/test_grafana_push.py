@@ -95,7 +95,9 @@ def test_what_is_no_longer_shipped_goes_and_only_that(there: StandInGrafana, pus
 def test_a_search_that_is_behind_removes_nothing(there: StandInGrafana, push: Push) -> None:
     assert push() == 0
     there.add({**obsolete(), "tags": []}, FOLDER_UID)
-    there._search = lambda _: [{"uid": "pvebench-obsolete"}, {"uid": "pvebench-gone"}]  # type: ignore[method-assign]
+    there.add(obsolete("pvebench-moved"), "elsewhere")
+    found = [{"uid": f"pvebench-{name}"} for name in ("obsolete", "gone", "moved")]
+    there._search = lambda _: found  # type: ignore[method-assign]
     there.changes.clear()
     assert push() == 0
     assert there.changes == []
