@@ -22,6 +22,13 @@ def metrics_text() -> str:
     head = (
         "# Metrics\n\nGenerated from `exporter/pvebench/metrics/catalog.py` by `make generate`.\n\n"
         "Beside these the page has the `process_*` metrics of the exporter itself.\n\n"
+        "One point a change for annotations, in milliseconds at its begin, with its sentence "
+        "(`@ end()` after both names asks\nfor those that are open at a panel's right edge):\n\n"
+        "```\n1000 * pvebench_change_since_timestamp_seconds\n"
+        "  * on (job, instance, change) group_left (summary, severity) pvebench_change_info\n"
+        "```\n\n"
+        "Episodes likewise: `1000 * pvebench_environment_start_timestamp_seconds`, with what was "
+        "another one than before in\n`pvebench_environment_change_info`.\n\n"
         "| name | type | labels | meaning |\n|---|---|---|---|\n"
     )
     return head + "\n".join(rows) + "\n"
