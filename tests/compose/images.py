@@ -32,7 +32,7 @@ def wanted() -> dict[str, str]:
 def base_image() -> str:
     """Return the image that the exporter's own is built on."""
     text = (ROOT / "exporter" / "Dockerfile").read_text("utf-8")
-    found = set(re.findall(r"(?m)^FROM (\S+:\S+)", text))
+    found = set(re.findall(r"(?m)^FROM (?:--platform=\S+ )?(\S+:\S+)", text))
     assert len(found) == 1, f"exporter/Dockerfile has several bases: {found}"
     return found.pop()
 

@@ -244,6 +244,23 @@ def test_the_image_runs_as_nobody_special_and_tells_whether_it_lives() -> None:
     assert re.search(r"(?m)^USER (?!0\b)\d+:(?!0\b)\d+$", last)
     assert re.search(r"(?m)^HEALTHCHECK .* CMD ", last)
     stages = set(re.findall(r"(?m)^FROM .* AS (\S+)$", text))
-    bases = set(re.findall(r"(?m)^FROM (\S+)", text)) - stages
+    bases = set(re.findall(r"(?m)^FROM (?:--platform=\S+ )?(\S+)", text)) - stages
     assert bases
     assert all(re.fullmatch(r"\S+:[\w.-]*\d[\w.-]*", base) for base in bases)
+
+
+def test_the_guest_is_made_on_a_pc_by_the_standard_library_alone() -> None:
+    # So that the image can be built for arm64 too: the guest's own programs run while it is made.
+    text = (ROOT / "exporter/Dockerfile").read_text("utf-8")
+    (code,) = re.findall(r"python3 -c \\\n +'(.+)' ", text)
+    assert "FROM --platform=linux/amd64 debian:12-slim AS guest" in text
+    imports = code.partition("; build_image(")[0]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append('exporter'); {imports}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
