@@ -31,7 +31,7 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
 .PHONY: deb deb-test ansible-test site
-.PHONY: boards-test clean release venv compose-test mutate fuzz e2e-ceph e2e-published
+.PHONY: boards-test clean release venv compose-test mutate fuzz sbom e2e-ceph e2e-published
 .PHONY: packages-run packages-test packages-guest packages-ceph
 
 help: ## list the targets (needs nothing)
@@ -105,6 +105,12 @@ fuzz: venv ## feed readers of foreign bytes by coverage; ARGS='SECONDS TARGET…
 		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 			--upgrade --target .venv/fuzz -r requirements-fuzz.lock && cp requirements-fuzz.lock .venv/fuzz/lock; }
 	@PYTHONPATH=tests:.venv/fuzz nice -n 19 $(BIN)/python -m fuzz $(ARGS)
+
+sbom: venv ## write SBOM (CycloneDX) and licences of the lock into build/sbom, ask for known vulnerabilities (needs the package index)
+	@cmp -s requirements-sbom.lock .venv/sbom/lock || { \
+		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
+			--upgrade --target .venv/sbom -r requirements-sbom.lock && cp requirements-sbom.lock .venv/sbom/lock; }
+	@$(BIN)/python scripts/sbom .venv/sbom build/sbom
 
 e2e: packages-run venv ## every option of the lab, an upgrade that costs speed, a test cluster of Proxmox VE 8 and 9
 	@set -e; for script in lab-all-options lab-upgrade proxmox; do tests/e2e/$$script $(ARGS); done
