@@ -227,11 +227,13 @@ def report(looks: Sequence[Look]) -> None:
     for name, title in SHOWN.items():
         values = np.array([getattr(look, name) for look in looks])
         medians = [float(np.median(values[quarter])) for quarter in quarters]
-        slope, _, low, high = theilslopes(values[half], runs[half] / 10_000, 0.95)
-        change = (
-            f"  per 10,000 runs {slope / medians[2]:+.1%}"
-            f" ({low / medians[2]:+.1%} to {high / medians[2]:+.1%})"
-        )
+        change = "  the same all along the second half"
+        if np.ptp(values[half]):
+            slope, _, low, high = theilslopes(values[half], runs[half] / 10_000, 0.95)
+            change = (
+                f"  per 10,000 runs {slope / medians[2]:+.1%}"
+                f" ({low / medians[2]:+.1%} to {high / medians[2]:+.1%})"
+            )
         print(f"{title:34}" + "".join(f"{one:10.1f}" for one in medians) + change)
 
 
