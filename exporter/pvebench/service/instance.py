@@ -198,6 +198,9 @@ class Instance:
         self._say = screen.say
         with screen.progress(self.crew.statuses) as self._progress, self._telling():
             self.crew.run()
+        if self._cycles is not None:
+            for status in self.crew.statuses():
+                self._tell_of(status.node)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -220,9 +223,6 @@ class Instance:
         if self._cycles is None:
             self._teller.judged(verdicts)
             self._courier.wake()
-        if self._cycles is not None:
-            for status in self.crew.statuses():
-                self._tell_of(status.node)
 
     def opened_to(self, doorway: Doorway) -> AbstractContextManager[Keeper]:
         """Give the pages to those who wait at the door; while inside, results are judged."""
