@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pvebench.guest import build, load_image
 from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry, archive
 from pvebench.guest.build import build_image
 from pvebench.guest.image import FILES, MANIFEST, describe_files, upstream
-from pvebench.guest.kernel import module_files
+from pvebench.guest.kernel import module_files, unpacked_module, unpacked_name
 from pvebench.guest.recipe import FORMAT, recipe_digest
 
 
@@ -176,10 +177,30 @@ def test_a_module_that_the_kernel_lacks_is_named_with_who_needs_it(tmp_path: Pat
         module_files(root, "6.1", ["ext4"])
 
 
-def test_compressed_modules_are_refused_in_words(tmp_path: Path) -> None:
+def test_modules_that_a_distribution_packs_are_loaded_unpacked(tmp_path: Path) -> None:
+    # Debian 13's linux-image-6.12 has .ko.xz, seen in the package.
+    root = kernel(tmp_path, {"ext4": "jbd2", "jbd2": ""})
+    base = root / "lib" / "modules" / "6.1"
+    plain = {path.name: path.read_bytes() for path in base.glob("*.ko")}
+    for name, content in plain.items():
+        (base / name).unlink()
+        (base / f"{name}.xz").write_bytes(lzma.compress(content))
+    found = module_files(root, "6.1", ["ext4"])
+    assert [unpacked_name(path) for path in found] == ["jbd2.ko", "ext4.ko"]
+    assert {unpacked_name(path): unpacked_module(path) for path in found} == plain
+
+
+def test_a_damaged_module_is_named(tmp_path: Path) -> None:
+    module = tmp_path / "ext4.ko.xz"
+    module.write_bytes(lzma.compress(b"module")[:8] + b"damage")
+    with pytest.raises(GuestImageError, match=r"ext4\.ko\.xz cannot be unpacked"):
+        unpacked_module(module)
+
+
+def test_modules_packed_as_nobody_here_can_unpack_are_refused_in_words(tmp_path: Path) -> None:
     root = kernel(tmp_path, {"ext4": ""})
     (root / "lib" / "modules" / "6.1" / "xfs.ko.zst").write_bytes(b"")
-    with pytest.raises(GuestImageError, match="kernel modules are compressed"):
+    with pytest.raises(GuestImageError, match="kernel modules are packed"):
         module_files(root, "6.1", ["ext4"])
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pvebench.errors import GuestImageError
 from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry
-from pvebench.guest.kernel import module_files
+from pvebench.guest.kernel import module_files, unpacked_module, unpacked_name
 from pvebench.guest.recipe import FILESYSTEM_MODULES, LINKS, MODULES, PROGRAMS, SCRIPTS, script
 
 LOADER: Final = "lib64/ld-linux-x86-64.so.2"
@@ -73,8 +73,8 @@ def _modules(root: Path, version: str) -> dict[str, Entry]:
     for name, wanted in {"load": MODULES, **FILESYSTEM_MODULES}.items():
         order = []
         for path in module_files(root, version, wanted):
-            place = f"lib/modules/{version}/{path.name}"
-            entries[place] = _file(path, 0o644)
+            place = f"lib/modules/{version}/{unpacked_name(path)}"
+            entries[place] = Entry(FILE | 0o644, unpacked_module(path))
             order.append(f"/{place}\n")
         entries[f"lib/modules/{name}.list"] = Entry(FILE | 0o644, "".join(order).encode())
     return entries

@@ -22,7 +22,8 @@ from typing import Final
 from pvebench.errors import GuestImageError
 
 _DEPENDS: Final = re.compile(rb"\0depends=([^\0]*)\0")
-_COMPRESSED: Final = (".ko.xz", ".ko.zst", ".ko.gz")
+_PACKED: Final = (".xz", ".gz")
+"""How the modules' files may be packed: Debian 13 does so, and busybox loads none of them."""
 _SETUP_SECTORS: Final = 0x1F1
 _MAGIC: Final = 0x202
 _PAYLOAD: Final = 0x248
@@ -127,14 +128,36 @@ def _normal(name: str) -> str:
 def _files_by_name(base: Path) -> Mapping[str, Path]:
     found = {}
     for path in base.rglob("*.ko*"):
-        if path.name.endswith(_COMPRESSED):
+        name = unpacked_name(path)
+        if not name.endswith(".ko"):
             raise GuestImageError(
-                f"kernel modules are compressed ({path.name}), which this builder cannot read",
+                f"kernel modules are packed ({path.name}) as this builder cannot unpack",
                 cause="this distribution's kernel is not supported yet",
-                next_step="build the image on Debian 12 and copy its directory",
+                next_step="build the image on Debian and copy its directory",
             )
-        found[_normal(path.name.removesuffix(".ko"))] = path
+        found[_normal(name.removesuffix(".ko"))] = path
     return found
+
+
+def unpacked_name(module: Path) -> str:
+    """Return the name of a module's file once it is unpacked."""
+    return module.stem if module.suffix in _PACKED else module.name
+
+
+def unpacked_module(module: Path) -> bytes:
+    """Return a module as it is loaded.
+
+    Raises:
+        GuestImageError: the file is damaged.
+    """
+    content = module.read_bytes()
+    for magic, unpack in _UNPACKERS.items():
+        if content.startswith(magic):
+            try:
+                return unpack(content)
+            except (lzma.LZMAError, zlib.error) as error:
+                raise GuestImageError(f"{module.name} cannot be unpacked: {error}") from error
+    return content
 
 
 def _builtin(base: Path) -> set[str]:
@@ -143,5 +166,5 @@ def _builtin(base: Path) -> set[str]:
 
 
 def _dependencies(path: Path) -> list[str]:
-    match = _DEPENDS.search(path.read_bytes())
+    match = _DEPENDS.search(unpacked_module(path))
     return [_normal(name) for name in match[1].decode().split(",") if name] if match else []

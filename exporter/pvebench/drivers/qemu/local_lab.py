@@ -38,6 +38,7 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
+from pvebench.errors import ToolsMissing
 from pvebench.model.ports import Journal, Site
 from pvebench.model.workload import Case
 
@@ -53,6 +54,7 @@ class LabEngine(Engine):
     """`drivers.driver.Engine` of the lab."""
 
     def sites(self, settings: LabSettings, place: Workplace) -> list[Site]:
+        require_tools()
         image = guest_image(settings, place)
         proof = prove_kvm(
             image, place.runtime, journal=place.journal, clock=place.clock, timeout=PROOF_SECONDS
@@ -101,6 +103,16 @@ class LabEngine(Engine):
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_word(settings))
         yield _accelerator(settings.accelerator)
+
+
+def require_tools() -> None:
+    """Raise ToolsMissing if a program is not there that every case needs."""
+    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if lacking:
+        packages = " ".join(TOOLS[tool] for tool in lacking)
+        raise ToolsMissing(
+            f"not installed: {', '.join(lacking)}", next_step=f"apt-get install {packages}"
+        )
 
 
 def _accelerator(wish: str) -> Finding:

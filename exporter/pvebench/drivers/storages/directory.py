@@ -11,7 +11,7 @@ from typing import Final
 
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.own_file import OwnFile, make_file, remove_marked
-from pvebench.errors import NoSpace, VolumeError
+from pvebench.errors import NoSpace, ToolsMissing, VolumeError
 from pvebench.model.disk import Disk, Format, Preallocation
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
@@ -212,9 +212,19 @@ def drop_page_cache(path: Path) -> int:
 
 
 def cached_bytes(path: Path) -> int:
-    """Return how much of a file is in the host's page cache, by util-linux's fincore."""
+    """Return how much of a file is in the host's page cache, by util-linux's fincore.
+
+    Raises:
+        ToolsMissing, VolumeError.
+    """
     command = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise ToolsMissing(
+            "fincore is not installed, which tells how much of a volume is cached",
+            next_step="apt-get install util-linux-extra",
+        ) from error
     if done.returncode:
         raise VolumeError(f"fincore cannot inspect {path}: {done.stderr.strip()}")
     return int(done.stdout.strip() or 0)
