@@ -112,6 +112,9 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nobody has judged yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
+        "pvebench_setting_info",
+        "pvebench_setting_gap_ratio",
+        "pvebench_setting_gap_noise_ratio",
         # Nobody is told anything, and no settings say where the page is.
         "pvebench_page_info",
         "pvebench_notifications_queued",
