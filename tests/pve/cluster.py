@@ -403,10 +403,12 @@ class Cluster:
         self.access.users[userid] = User(password=password)
 
     def delete_access_users_userid(self, who: str, userid: str) -> None:
-        """Its tokens and its rights go with it."""
-        if userid not in self.access.users:
-            raise failure(f"delete user failed: user '{userid}' does not exist")
-        del self.access.users[userid]
+        """Its tokens and its rights go with it; one that is not there is deleted as well.
+
+        PVE/API2/User.pm of pve-access-control says so. There a token's rights stay in user.cfg
+        until somebody reads and writes it again (AccessControl.pm); nothing shows them meanwhile.
+        """
+        self.access.users.pop(userid, None)
         self.access.acl = [
             entry for entry in self.access.acl if entry[1].partition("!")[0] != userid
         ]
@@ -479,11 +481,17 @@ class Cluster:
         self.pools[poolid] = set()
 
     def delete_pools(self, who: str, poolid: str) -> None:
+        """Its rights go with it; PVE/API2/Pool.pm of pve-manager and AccessControl.pm say so."""
         if poolid not in self.pools:
             raise failure(f"delete pool failed: pool '{poolid}' does not exist")
-        if self.pools[poolid] or self.pool_storages.get(poolid):
-            raise failure(f"delete pool failed: pool '{poolid}' is not empty")
+        members = [f"VM {vmid}" for vmid in sorted(self.pools[poolid])]
+        there = self.pool_storages.get(poolid, set()) & set(self.storages)
+        members += [f"storage '{name}'" for name in sorted(there)]
+        if members:
+            reason = f"pool '{poolid}' is not empty (contains {members[0]})"
+            raise failure(f"delete pool failed: {reason}")
         del self.pools[poolid]
+        self.access.acl = [entry for entry in self.access.acl if entry[0] != f"/pool/{poolid}"]
 
     def put_pools(
         self, who: str, poolid: str, storage: str = "", vms: str = "", delete: str = "0", **_: Any

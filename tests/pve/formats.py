@@ -1,8 +1,9 @@
 """The forms of names and numbers that Proxmox checks in code: no table of its schema tells them.
 
-Read in the public sources of pve-common (JSONSchema.pm), pve-access-control (AccessControl.pm,
-Auth/Plugin.pm), qemu-server and pve-container; what is not listed no test may send: nobody could
-say whether the real one takes it.
+Read in the public sources of pve-common (JSONSchema.pm; what an IPv4 address is in ParseUtils.pm),
+pve-access-control (AccessControl.pm, Auth/Plugin.pm), qemu-server and, for pve-lxc-mp-string,
+pve-container (PVE/LXC/Config.pm); what is not listed no test may send: nobody could say whether
+the real one takes it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _VOLUME = rf"{_STORAGE}:.+"
 _BOOTABLE = r"((ide[0-3]|sata[0-5]|scsi([12]?\d|30)|virtio(\d|1[0-5])|efidisk0|tpmstate0)"
 _BOOTABLE += r"|(net|usb|hostpci)\d+|parallel\d)"
 
-_OCTET = r"(25[0-5]|2[0-4]\d|1?\d?\d)"
+_OCTET = r"(25[0-5]|(2[0-4]|1\d|[1-9])?\d)"
 _IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}"
 
 PATTERNS: dict[str, tuple[str, str]] = {
     "disk-size": (r"\d+(\.\d+)?([KMGT](iB)?)?", "value does not look like a valid disk size"),
     "dns-name": (rf"{_LABEL}(\.{_LABEL})*", "value does not look like a valid DNS name"),
-    "ipv4": (_IPV4, "value does not look like a valid ipv4 address"),
+    "ipv4": (_IPV4, "value does not look like a valid IPv4 address"),
     "mac-addr": (
         r"[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}",
         "value does not look like a valid unicast MAC address",
@@ -37,10 +38,13 @@ PATTERNS: dict[str, tuple[str, str]] = {
         "unable to parse hotplug option",
     ),
     "pve-ipv4-config": (
-        rf"dhcp|manual|{_IPV4}/([89]|[12]\d|3[0-2])",
-        "invalid ipv4 network configuration",
+        rf"dhcp|manual|{_IPV4}/0*([89]|[12]\d|3[0-2])",
+        "value does not look like a valid ipv4 network configuration",
     ),
-    "pve-lxc-mp-string": (r"(?!.*/\.\.?(/|\Z)).+", "contains illegal character sequences"),
+    "pve-lxc-mp-string": (
+        r"(?!\.\./)(?!.*/\.\.?(/|\Z)).*",
+        "{value} contains illegal character sequences",
+    ),
     "pve-node": (_LABEL, "value does not look like a valid node name"),
     "pve-poolid": (
         r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}",
@@ -64,7 +68,7 @@ PATTERNS: dict[str, tuple[str, str]] = {
     "pve-volume-id-or-qm-path": (rf"none|cdrom|/.+|{_VOLUME}", "unable to parse volume ID"),
     "urlencoded": (r"[-%a-zA-Z0-9_.!~*'()]*", "invalid urlencoded string"),
 }
-"""Format -> (what the whole of a value matches, what is said of one that does not)."""
+"""Format -> (what the whole of a value matches, what is said of one that does not: {value})."""
 
 
 class NoWitness(AssertionError):
@@ -94,7 +98,7 @@ def _single(name: str, value: str, privileges: Collection[str]) -> str:
     if name not in PATTERNS:
         raise NoWitness(f"no test tells what Proxmox takes as {name}: {value!r}")
     pattern, text = PATTERNS[name]
-    return "" if re.fullmatch(pattern, value) else text
+    return "" if re.fullmatch(pattern, value) else text.format(value=value)
 
 
 def cpu_type(kind: str) -> str:
