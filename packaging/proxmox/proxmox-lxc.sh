@@ -33,7 +33,9 @@ Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
   --gateway ADDRESS     with --ip
   --pool NAME           where pvebench makes its VM (pvebench)
   --host ADDRESS        of this node, as the container reaches it (that of the bridge)
-  --listen ADDRESS:PORT in the container (0.0.0.0:9620: whoever reaches it can read the results)
+  --listen ADDRESS:PORT in the container (0.0.0.0:9620, all its addresses: whoever reaches one can
+                        read the results; 127.0.0.1:9620: nobody outside the container)
+  --web-config FILE     users and TLS of the page, in the form that docs/running.md tells (none)
   --token-file FILE     with pvebench@pve!bench=SECRET, where another pvebench has made the token already
   --yes                 ask nothing
   --remove              remove what this script made here
@@ -153,24 +155,31 @@ fetch_package() {
         refuse "$deb has another checksum than --sha256" "it is damaged, or not the one that was meant"
     fi
     local version
+    processor=$(dpkg-deb --field "$work/pvebench.deb" Architecture 2>/dev/null) || refuse "$deb is no Debian package"
     version=$(dpkg-deb --field "$work/pvebench.deb" Version 2>/dev/null) || refuse "$deb is no Debian package"
     [[ $(dpkg-deb --field "$work/pvebench.deb" Package) == pvebench && $version == *~deb* ]] ||
         refuse "$deb is no package of pvebench" "" "take pvebench_VERSION~deb13_amd64.deb"
     debian=${version##*~deb}
 }
 
+# The newest of the words on stdin that is a template of this Debian for this processor.
+newest_template() { { grep -oE "(\S+:vztmpl/)?debian-$debian-standard_\S+_$processor\.\S+" || true; } | sort -V | tail -n 1; }
+
 # Sets `template`; downloads it where it is not there yet.
 have_template() {
-    template=$(pveam list "$template_storage" | awk -v name="vztmpl/debian-$debian-standard" 'index($1, name) { print $1 }' | sort -V | tail -n 1)
+    template=$(pveam list "$template_storage" | newest_template)
     [[ -z $template ]] || return 0
     pveam update >/dev/null
     local name
-    name=$(pveam available --section system | awk -v name="debian-$debian-standard" 'index($2, name) == 1 { print $2 }' | sort -V | tail -n 1)
+    name=$(pveam available --section system | newest_template)
     [[ $name ]] || refuse "there is no template of Debian $debian" "this Proxmox VE is too old for it, or the list could not be fetched" "take the package for another Debian"
     say "downloading $name to $template_storage"
     template=$template_storage:vztmpl/$name
     note "template $template"
     pveam download "$template_storage" "$name" >/dev/null
+    # It ends with 0 even where the task failed.
+    [[ $(pveam list "$template_storage" | newest_template) ]] ||
+        refuse "$name was not downloaded" "what pveam said above" "mend it, then the same command again"
 }
 
 # Never piped into grep -q: it leaves before the other has ended, which then looks like a failure.
@@ -210,8 +219,17 @@ readonly wait_for_network='for _ in $(seq 60); do [ -n "$(hostname -I)" ] && exi
 
 in_container() { pct exec "$ctid" -- "$@"; }
 
+# `pct push` ends with 0 even where the task failed: what arrived is looked at.
+put() {
+    pct push "$ctid" "$@"
+    local there
+    there=$(in_container sha256sum "$2" || true)
+    [[ ${there%% *} == "$(sha256sum <"$1" | cut -d' ' -f1)" ]] ||
+        refuse "$2 did not arrive in container $ctid" "what pct said above; its disk may be full" "mend it, then the same command again"
+}
+
 install_package() {
-    pct push "$ctid" "$work/pvebench.deb" /root/pvebench.deb
+    put "$work/pvebench.deb" /root/pvebench.deb
     in_container apt-get -qq update
     # Without QEMU: the VM runs on the node.
     in_container env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
@@ -228,6 +246,7 @@ write_settings() {
         echo "guest_image: /var/cache/pvebench/guest"
         echo "packs: [quick]"
         echo "listen: \"$listen\""
+        [[ -z $web_config ]] || echo "web_config_file: web.yml"
         echo "proxmox:"
         echo "  host: \"$host\""
         echo "  nodes: [\"$node\"]"
@@ -251,8 +270,9 @@ write_settings() {
             echo "    \"$name\": {type: $(type_of "$one"), id: \"$one\"}"
         done
     } >"$work/pvebench.yaml"
-    pct push "$ctid" "$work/pvebench.yaml" /etc/pvebench/pvebench.yaml --perms 0640 --group "$(group_number)"
-    pct push "$ctid" "$pve/pve-root-ca.pem" /etc/pvebench/pve-root-ca.pem --perms 0644
+    put "$work/pvebench.yaml" /etc/pvebench/pvebench.yaml --perms 0640 --group "$(group_number)"
+    put "$pve/pve-root-ca.pem" /etc/pvebench/pve-root-ca.pem --perms 0644
+    [[ -z $web_config ]] || put_secret "$web_config" /etc/pvebench/web.yml
 }
 
 group_number() { in_container getent group pvebench | cut -d: -f3; }
@@ -295,21 +315,27 @@ new_token() {
 
 keep_token() {
     (umask 077 && printf '%s\n' "$1" >"$work/token")
-    pct push "$ctid" "$work/token" /etc/pvebench/token --perms 0600 --user "$(in_container id -u pvebench)" --group "$(group_number)"
+    put_secret "$work/token" /etc/pvebench/token
 }
+
+put_secret() { put "$1" "$2" --perms 0600 --user "$(in_container id -u pvebench)" --group "$(group_number)"; }
 
 # --- all of it ----------------------------------------------------------------------------------
 
 make_all() {
     [[ $deb ]] || { usage >&2; exit 2; }
     node=$(hostname)
+    node=${node%%.*} # as Proxmox VE itself takes it
     major=$(pveversion | sed -n 's,^pve-manager/\([0-9]*\)\..*,\1,p')
     [[ $major == 8 || $major == 9 ]] || refuse "this is no node of Proxmox VE 8 or 9" "" "run it as root on a node"
     host=${host:-$(node_address)}
     [[ $host ]] || refuse "$bridge has no address of this node" "" "--host with an address that the container reaches"
+    [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is no IPv4 address with a port" "" "--listen 0.0.0.0:9620 or 127.0.0.1:9620"
+    [[ -z $web_config || -f $web_config ]] || refuse "there is no file $web_config"
     choose_storages
     fetch_package
     say "container on $root_storage (Debian $debian, $cores cores, $memory MiB), measuring ${measured[*]} of $node"
+    say "the results can be read by $(readers)"
     agree "make it, with a role, a user, a token and the pool $pool?"
     have_container
     install_package
@@ -318,11 +344,26 @@ make_all() {
     in_container systemctl enable pvebench.service
     in_container systemctl restart pvebench.service || refuse "pvebench does not start" \
         "the log says" "pct exec $ctid -- journalctl -u pvebench"
-    local found
-    found=$(in_container hostname -I | tr ' ' '\n' | head -n 1)
-    say "http://$found:${listen##*:}/ has the results; the first is there in some minutes"
-    [[ $listen == 127.* ]] || say "whoever reaches that address can read them: docs/running.md tells about TLS and users"
+    say "$(page) has the results; the first is there in some minutes"
+    say "they can be read by $(readers)"
     say "is all as it should be: pct exec $ctid -- pvebench check --config /etc/pvebench/pvebench.yaml"
+}
+
+page() {
+    local scheme=http found=${listen%:*}
+    if [[ $found == 0.0.0.0 ]]; then found=$(in_container hostname -I | tr ' ' '\n' | grep -F . | head -n 1); fi
+    if [[ $web_config ]] && grep -q '^tls_server_config:' "$web_config"; then scheme=https; fi
+    echo "$scheme://$found:${listen##*:}/"
+}
+
+readers() {
+    if [[ $listen == 127.* ]]; then
+        echo "programs in the container only (for others: the same command with --listen 0.0.0.0:9620)"
+    elif [[ $web_config ]]; then
+        echo "whom $web_config lets in"
+    else
+        echo "whoever reaches the container on $bridge, without a login (--web-config FILE for users, --listen 127.0.0.1:9620 for nobody)"
+    fi
 }
 
 remove_all() {
@@ -330,10 +371,11 @@ remove_all() {
     say "made here: $(cut -d' ' -f1,2 "$journal" | sort | uniq -c | awk '{ print $2, $3 }' | paste -sd, | sed 's/,/, /g')"
     agree "remove it all, results included?"
     local entry
-    while IFS= read -r entry; do
+    # Not on stdin: what runs in a container may read that.
+    while IFS= read -r -u 3 entry; do
         undo "$entry" || refuse "not removed: $entry" "see above" "mend it, then --remove again: the rest is still on the list $journal"
         forget "$entry"
-    done < <(tac "$journal" | awk '/^container / { first = first $0 "\n"; next } { rest = rest $0 "\n" } END { printf "%s%s", first, rest }')
+    done 3< <(tac "$journal" | awk '/^container / { first = first $0 "\n"; next } { rest = rest $0 "\n" } END { printf "%s%s", first, rest }')
     rm -f "$journal"
     say "removed"
 }
@@ -383,7 +425,7 @@ gone() {
 
 yes='' remove='' deb='' sha256='' root_storage='' template_storage='' iso_storage='' ctid=''
 hostname=pvebench cores=2 memory=1024 disk=8 bridge=vmbr0 address=dhcp gateway='' pool=pvebench
-host='' listen=0.0.0.0:9620 token_file='' pve=${PVEBENCH_LXC_PVE:-/etc/pve}
+host='' listen=0.0.0.0:9620 web_config='' token_file='' pve=${PVEBENCH_LXC_PVE:-/etc/pve}
 measured=()
 
 while (($#)); do
@@ -411,6 +453,7 @@ while (($#)); do
         --pool) pool=$2 ;;
         --host) host=$2 ;;
         --listen) listen=$2 ;;
+        --web-config) web_config=$2 ;;
         --token-file) token_file=$2 ;;
         *) usage >&2; exit 2 ;;
     esac

@@ -1,9 +1,18 @@
 """`pct`, `pveam`, `pvesm`, `hostname` and `ip` of a node, as far as proxmox-lxc.sh calls them.
 
 Nothing of them was recorded. Which options `pct create` takes, and of which form, is the recorded
-schema of `POST /nodes/{node}/lxc`; what else is refused, and how it is said, is read in
-pve-container (PVE/CLI/pct.pm, PVE/LXC.pm, PVE/API2/LXC.pm) and pve-manager (PVE/CLI/pveam.pm). A
-container is a directory; `exec` runs what the script runs in it, pvebench itself for real.
+schema of `POST /nodes/{node}/lxc`. The rest was read in the public sources of 2026 (Proxmox VE 9),
+each function says where; those of Proxmox VE 8 were not looked at. A container is a directory;
+`exec` runs what the script runs in it, pvebench itself for real.
+
+Read in pve-common (RESTEnvironment.pm, CLIHandler.pm): a task's error goes to stderr, and the
+program ends with 0 all the same, unless the command's table asks for the task's end. pct's does for
+create, start, stop and destroy, not for push; pveam's does not for download. "lost tasks" in the
+node's state names those that end so.
+
+Assumed, and checked by nobody: that a refusal's exit code is 255 (it is some other than 0); that
+`pct exec` ends as its command did, which is lxc-attach's doing, and may take what stands on stdin;
+that templates for other processors are named as here; what `ip` and a container's programs print.
 
 Run by its path: `node_programs.py PROGRAM WORDS…`. $NODE_STATE is a directory: `node.json` has
 storages and containers, `calls` each call; a call that begins as `break` says fails, before or
@@ -12,11 +21,13 @@ after it was done.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -27,10 +38,11 @@ sys.path.insert(0, str(TESTS))
 from pve.pveum import main as pveum  # noqa: E402 # its place is known only now
 
 AVAILABLE = "debian-13-standard_13.1-2_amd64.tar.zst"
+FOREIGN = "debian-13-standard_13.1-2_arm64.tar.zst"
 
 
 class Refusal(Exception):
-    """What a program says on stderr, with exit code 255 as Proxmox's have."""
+    """What a program says on stderr, with exit code 255."""
 
 
 class Node:
@@ -43,7 +55,15 @@ class Node:
     def keep(self) -> None:
         (self.place / "node.json").write_text(json.dumps(self.state), "utf-8")
 
+    def loses(self, task: str) -> bool:
+        """Return whether this task is to fail in the way that the program's end does not tell."""
+        if task not in self.state.get("lost tasks", ()):
+            return False
+        print("No space left on device", file=sys.stderr)
+        return True
+
     def container(self, vmid: str) -> dict[str, Any]:
+        """Raise as load_config of PVE/AbstractConfig.pm (pve-guest-common) does."""
         if vmid not in self.state["containers"]:
             raise Refusal(f"Configuration file 'nodes/pve1/lxc/{vmid}.conf' does not exist")
         found: dict[str, Any] = self.state["containers"][vmid]
@@ -57,13 +77,13 @@ class Node:
     def root(self, vmid: str) -> Path:
         return self.place / "ct" / vmid
 
-    def storage(self, name: str, content: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.state["storages"].get(name)
+    def need_storage(self, name: str, content: str, complaint: str) -> None:
+        """Raise as PVE/Storage.pm (pve-storage) does; `complaint` is the caller's own."""
+        found = self.state["storages"].get(name)
         if found is None:
             raise Refusal(f"storage '{name}' does not exist")
         if content not in found["content"]:
-            raise Refusal(f"storage '{name}' does not support content-type '{content}'")
-        return found
+            raise Refusal(complaint)
 
 
 def options(words: list[str]) -> dict[str, str]:
@@ -71,12 +91,14 @@ def options(words: list[str]) -> dict[str, str]:
 
 
 def pct(node: Node, command: str, vmid: str, words: list[str]) -> None:  # noqa: C901, PLR0912 # a case a command
+    """PVE/CLI/pct.pm, PVE/API2/LXC.pm and PVE/API2/LXC/Status.pm of pve-container."""
     match command:
         case "create":
             create(node, vmid, words[0], options(words[1:]))
         case "config":
-            for key, value in node.container(vmid)["config"].items():
-                print(f"{key}: {value}")
+            for key, value in sorted(node.container(vmid)["config"].items()):
+                shown = urllib.parse.quote(value) if key == "description" else value
+                print(f"{key}: {shown}")
         case "status":
             print(f"status: {'running' if node.container(vmid)['running'] else 'stopped'}")
         case "start":
@@ -84,7 +106,8 @@ def pct(node: Node, command: str, vmid: str, words: list[str]) -> None:  # noqa:
                 raise Refusal(f"CT {vmid} already running")
             node.container(vmid)["running"] = True
         case "stop":
-            node.running(vmid)
+            if not node.container(vmid)["running"]:
+                raise Refusal(f"CT {vmid} not running")
             node.container(vmid)["running"] = False
         case "destroy":
             if node.container(vmid)["running"]:
@@ -92,19 +115,30 @@ def pct(node: Node, command: str, vmid: str, words: list[str]) -> None:  # noqa:
             del node.state["containers"][vmid]
             shutil.rmtree(node.root(vmid))
         case "push":
-            target = node.running(vmid) / words[1].lstrip("/")
-            if not target.parent.is_dir():
-                raise Refusal(f"failed to create file: {words[1]}: No such file or directory")
-            shutil.copyfile(words[0], target)
-            given = options(words[2:])
-            target.chmod(int(given.get("perms", "0644"), 8))
+            push(node, vmid, *words[:2], options(words[2:]))
         case "exec":
+            sys.stdin.read()
             run(node, vmid, words[words.index("--") + 1 :])
         case _:
-            raise Refusal(f"ERROR: unknown command 'pct {command}'")
+            raise Refusal(f"nobody read what 'pct {command}' does")
+
+
+def push(node: Node, vmid: str, source: str, inside: str, given: dict[str, str]) -> None:
+    """PVE/CLI/pct.pm: the file is made, then gets rights and owner, then what stands in it."""
+    if not node.container(vmid)["running"]:
+        raise Refusal("can only push files to a running CT")
+    target = node.root(vmid) / inside.lstrip("/")
+    if not target.parent.is_dir():
+        print(f"failed to create file: {inside}: No such file or directory", file=sys.stderr)
+        return
+    target.write_bytes(b"")
+    target.chmod(int(given.get("perms", "0644"), 8))
+    if not node.loses("pct push"):
+        shutil.copyfile(source, target)
 
 
 def create(node: Node, vmid: str, template: str, given: dict[str, str]) -> None:
+    """PVE/API2/LXC.pm; whether the number is free is asked in PVE/Cluster.pm of pve-cluster."""
     from pve.refusals import Refused
     from pve.schema import Schema
 
@@ -115,15 +149,17 @@ def create(node: Node, vmid: str, template: str, given: dict[str, str]) -> None:
         raise Refusal(f"400 Parameter verification failed.\n{refused.errors}") from refused
     if vmid in node.state["containers"]:
         raise Refusal(f"CT {vmid} already exists on node 'pve1'")
+    name = given["rootfs"].partition(":")[0]
+    complaint = f"storage: storage '{name}' does not support container directories"
+    node.need_storage(name, "rootdir", f"400 Parameter verification failed.\n{complaint}")
     if template not in node.state["templates"]:
-        raise Refusal(f"volume '{template}' does not exist")
-    node.storage(given["rootfs"].partition(":")[0], "rootdir")
+        raise Refusal(f"unable to create CT {vmid} - failed to open '{template}'")
     node.state["containers"][vmid] = {"running": False, "config": given}
     (node.root(vmid) / "etc").mkdir(parents=True)
     (node.root(vmid) / "root").mkdir()
 
 
-def run(node: Node, vmid: str, words: list[str]) -> None:  # noqa: C901 # a case a command
+def run(node: Node, vmid: str, words: list[str]) -> None:  # noqa: C901, PLR0912 # a case a command
     """What the script runs inside; the settings of the container lie below its directory."""
     root = node.running(vmid)
     settings = root / "etc/pvebench"
@@ -136,6 +172,11 @@ def run(node: Node, vmid: str, words: list[str]) -> None:  # noqa: C901 # a case
             if not (root / package.lstrip("/")).exists():
                 raise Refusal(f"E: Unsupported file {package} given on commandline")
             settings.mkdir(exist_ok=True)
+        case ["sha256sum", path]:
+            file = root / path.lstrip("/")
+            if not file.exists():
+                raise Refusal(f"sha256sum: {path}: No such file or directory")
+            print(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {path}")
         case ["rm", path]:
             (root / path.lstrip("/")).unlink()
         case ["getent", "group", "pvebench"]:
@@ -158,34 +199,45 @@ def run(node: Node, vmid: str, words: list[str]) -> None:  # noqa: C901 # a case
 
 
 def pveam(node: Node, command: str, words: list[str]) -> None:
+    """PVE/CLI/pveam.pm of pve-manager, which names processors since 2026; PVE/API2/Nodes.pm."""
     templates: list[str] = node.state["templates"]
     match command, words:
         case "update", []:
             print("update successful")
         case "available", ["--section", "system"]:
-            print(f"system          {AVAILABLE}")
+            for name, processor in ((AVAILABLE, "amd64"), (FOREIGN, "arm64")):
+                third = f" {processor}" if node.state["major"] == 9 else ""
+                print(f"{'system':15} {name:60}{third}")
         case "list", [storage]:
-            node.storage(storage, "vztmpl")
-            print("NAME                                                         SIZE  ")
-            table(f"{one}  120.29MB" for one in templates if one.startswith(f"{storage}:"))
-        case "download", [storage, name] if name == AVAILABLE:
-            node.storage(storage, "vztmpl")
-            templates.append(f"{storage}:vztmpl/{name}")
+            node.need_storage(storage, "vztmpl", "Storage does not support templates!")
+            print(f"{'NAME':60} {'SIZE':6}")
+            table(f"{one:60} 120.29MB" for one in templates if one.startswith(f"{storage}:"))
+        case "download", [storage, name]:
+            if name not in (AVAILABLE, FOREIGN):
+                raise Refusal("400 Parameter verification failed.\ntemplate: no such template")
+            complaint = f"storage '{storage}' does not support templates"
+            node.need_storage(storage, "vztmpl", complaint)
+            if not node.loses("pveam download"):
+                templates.append(f"{storage}:vztmpl/{name}")
         case "remove", [template]:
-            if template not in templates:
-                raise Refusal(f"volume '{template}' does not exist")
-            templates.remove(template)
+            # One that is not there is removed as well.
+            templates[:] = [one for one in templates if one != template]
         case _:
-            raise Refusal(f"ERROR: unknown command 'pveam {command}'")
+            raise Refusal(f"nobody read what 'pveam {command}' does")
 
 
 def pvesm(node: Node, words: list[str]) -> None:
+    """The table of `status`: PVE/CLI/pvesm.pm of pve-storage, PVE/API2/Storage/Status.pm."""
     given = options(words)
+    if given.get("storage", "local") not in node.state["storages"]:
+        raise Refusal("400 Parameter verification failed.\nstorage: No such storage.")
+    head = ("Total (KiB)", "Used (KiB)", "Available (KiB)")
     print(
-        "Name             Type     Status           Total            Used       Available        %"
+        f"{'Name':9} {'Type':>10} {'Status':>10} {head[0]:>15} {head[1]:>15} {head[2]:>15} {'%':>8}"
     )
     table(
-        f"{name:16} {one['type']:8} {one.get('status', 'active'):8} 98497780 1024 98496756 0.00%"
+        f"{name:9} {one['type']:>10} {one.get('status', 'active'):>10}"
+        f" {98497780:15} {1024:15} {98496756:15}    0.00%"
         for name, one in sorted(node.state["storages"].items())
         if given.get("content", next(iter(one["content"]))) in one["content"]
         and given.get("storage", name) == name
@@ -228,7 +280,7 @@ def answer(node: Node, program: str, words: list[str]) -> int:
             case "pvesm":
                 pvesm(node, words[1:])
             case "hostname":
-                print("pve1")
+                print("pve1.example.net")  # with its domain, as a node may have been given
             case "ip":
                 print('[{"ifname":"vmbr0","addr_info":[{"family":"inet","local": "127.0.0.1"}]}]')
     except Refusal as refusal:

@@ -1,7 +1,8 @@
 """packaging/proxmox/proxmox-lxc.sh on a node, run for real against stand-ins of its programs.
 
-`pveum` and `pvesh` talk to the tests' API, which refuses what the recordings refuse; what the
-others are made after is said in node_programs.py. It was never run on a node.
+`pveum` and `pvesh` talk to the tests' API, which refuses what the recordings refuse; from which
+sources the others are made, and what of them is assumed, is said in node_programs.py. The script
+was never run on a node.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def test_one_command_makes_all_of_it_and_another_takes_it_away(node: Node, major
     before = node.everything()
     done = node.make()
     assert_done(done)
-    assert "http://192.0.2.77:9620/" in done.stdout
+    assert "http://192.0.2.77:9620/ has the results" in done.stdout
+    assert done.stdout.count("read by whoever reaches the container on vmbr0, without a login") == 2
     ((number, container),) = node.state["containers"].items()
     assert container["running"]
     assert container["systemctl"] == ["restart", "pvebench.service"]
@@ -153,7 +155,9 @@ def test_one_command_makes_all_of_it_and_another_takes_it_away(node: Node, major
     assert config["rootfs"] == "local:8"  # the only one that no measured disk can lie on
     found = load_settings(node.place / "ct" / number / "etc/pvebench/pvebench.yaml")
     assert {one.id for one in section(found).storages.values()} == {"thin", "share"}
-    assert section(found).version == major
+    assert (section(found).version, section(found).nodes) == (major, ("pve1",))
+    (template,) = node.state["templates"]
+    assert template.endswith("_amd64.tar.zst")
     token = node.place / "ct" / number / "etc/pvebench/token"
     assert token.stat().st_mode & 0o777 == 0o600
     name, secret = token.read_text("utf-8").strip().split("=")
@@ -186,6 +190,48 @@ def test_after_a_try_that_broke_off_the_same_command_goes_on_and_nothing_is_left
     assert token == f"pvebench@pve!bench={known}"
     assert_done(node.run("--remove", "--yes"))
     assert node.everything() == before
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("pct push", "/root/pvebench.deb did not arrive in container"),
+        ("pveam download", "debian-13-standard_13.1-2_amd64.tar.zst was not downloaded"),
+    ],
+)
+def test_a_task_that_failed_is_noticed_though_its_program_ended_well(
+    node: Node, task: str, said: str
+) -> None:
+    node.change({**node.state, "lost tasks": [task]})
+    done = node.make()
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_who_wants_it_has_the_page_for_the_container_alone(node: Node) -> None:
+    done = node.make("--listen", "127.0.0.1:9620")
+    assert_done(done)
+    assert "http://127.0.0.1:9620/ has the results" in done.stdout
+    assert done.stdout.count("read by programs in the container only") == 2
+    assert "192.0.2.77" not in done.stdout
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_who_gives_a_web_configuration_has_users_at_the_page(node: Node) -> None:
+    web = node.place / "users.yml"
+    web.write_text("basic_auth_users: {me: $2y$04$" + "a" * 53 + "}\n", "utf-8")
+    web.chmod(0o600)
+    done = node.make("--web-config", str(web))
+    assert_done(done)
+    assert f"read by whom {web} lets in" in done.stdout
+    (number,) = node.state["containers"]
+    settings = node.place / "ct" / number / "etc/pvebench"
+    found = load_settings(settings / "pvebench.yaml").web_config_file
+    assert found == settings / "web.yml"
+    assert found.read_text("utf-8") == web.read_text("utf-8")
+    assert found.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("major", [9], indirect=True)
@@ -258,6 +304,8 @@ def test_nothing_is_made_that_was_not_agreed_to(node: Node) -> None:
         (["--ctid", "100; reboot"], "is no number for a container"),
         (["--storage", "old"], "storage old is not there, not active or holds no disk images"),
         (["--storage", "thin,share"], "is not there"),
+        (["--listen", "9620"], "is no IPv4 address with a port"),
+        (["--web-config", "/dev/null"], "there is no file /dev/null"),
         (["--bridge"], "Usage:"),
         (["--sudo", "1"], "Usage:"),
     ],
