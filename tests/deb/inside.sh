@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs as a service of a booted container: installs, upgrades, refuses, removes, purges for real.
 # /test has older.deb and newer.deb of one release and old.db, a history of an earlier layout.
+# shellcheck disable=SC2016 # what until_true is given, it expands each time
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 readonly settings=/etc/pvebench/pvebench.yaml state=/var/lib/pvebench
@@ -82,7 +83,9 @@ dpkg --verify pvebench | grep -v pvebench.yaml && fail "files differ from the pa
 
 say "downgrade with newer results"
 systemctl stop pvebench
-# 130 in the middle of a run, 0 between two.
+# Not the exit code: pvebench ends with 130 when it is told to, wherever it is, and on Debian 13 systemd
+# had 0 here. Why was not found out. systemd.unit(5) would allow this: a unit that is not enabled is
+# forgotten with its exit code once it is inactive, but kept if it failed, so the result tells.
 is "it ended as asked" "$(property Result)" success
 python3 - "$state/pvebench.db" <<'P'
 import sqlite3, sys
@@ -113,7 +116,7 @@ say "purge"
 echo secret >/etc/pvebench/token
 apt-get -qq purge --yes pvebench >/test/apt.log 2>&1 || { cat /test/apt.log; fail purge; }
 for path in $state /var/cache/pvebench /etc/pvebench /usr/lib/pvebench /usr/share/pvebench; do
-    [[ ! -e $path ]] || fail "left: $(find $path | head)"
+    [[ ! -e $path ]] || fail "left: $(find "$path" | head)"
 done
 is "the number of the user is given to nobody else" "$(getent passwd pvebench | cut -d: -f1)" pvebench
 say "all checks hold"
