@@ -164,7 +164,8 @@ def document(share: Path, site: Path, version: str) -> None:
     compress(doc / "changelog.gz", (ROOT / "CHANGELOG.md").read_text("utf-8"))
     maintainer = HeaderParser().parsestr((HERE / "control").read_text("utf-8"))["Maintainer"]
     entry = f"pvebench ({version}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
-    entry += f" -- {maintainer}  {formatdate(epoch())}\n"
+    # The form of a changelog has a place for an address; there is none.
+    entry += f" -- {maintainer} <>  {formatdate(epoch())}\n"
     compress(doc / "changelog.Debian.gz", entry)
     (doc / "copyright").write_text(copyrights(site), "utf-8")
 
