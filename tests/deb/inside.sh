@@ -83,8 +83,8 @@ dpkg --verify pvebench | grep -v pvebench.yaml && fail "files differ from the pa
 
 say "downgrade with newer results"
 systemctl stop pvebench
-# Not the exit code: pvebench ends with 130 when it is told to, wherever it is, and on Debian 13 systemd
-# had 0 here. Why was not found out. systemd.unit(5) would allow this: a unit that is not enabled is
+# Not the exit code: pvebench ends with 130 when it is told to once it is ready, and on Debian 13
+# systemd had 0 here. Why was not found out. systemd.unit(5) would allow this: a unit that is not enabled is
 # forgotten with its exit code once it is inactive, but kept if it failed, so the result tells.
 is "it ended as asked" "$(property Result)" success
 python3 - "$state/pvebench.db" <<'P'
