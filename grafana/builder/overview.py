@@ -265,6 +265,7 @@ def _storages() -> table.Panel:
                 prop("mappings", values({"0": ("compare", BETTER)})),
                 prop("displayName", "with another"),
                 prop("custom.displayMode", "color-text"),
+                prop("custom.width", 130),
             ],
         )
     )

@@ -183,7 +183,10 @@ def open_changes(node: str) -> table.Panel:
     told = series(CHANGE_INFO, node=listed(node))
 
     def of(metric: Metric) -> str:
-        return f"{series(metric)} and on (job, instance, change) {told}"
+        # All columns with all labels of the change: rows that differ in one are not merged.
+        labels = "node, storage, kind, severity, since, summary"
+        joined = f"{series(metric)} * on (job, instance, change) group_left ({labels}) {told}"
+        return f"max by (job, instance, change, {labels}) ({joined})"
 
     return (
         rows(
@@ -206,12 +209,11 @@ def open_changes(node: str) -> table.Panel:
                     unit="dtdurations",
                     decimals=0,
                 ),
-                Column(title="info", expression=told),
             ),
             sort="severity",
             descending=False,
             linked=False,
-            hidden=("info", "kind"),
+            hidden=("kind",),
             missing="No change is open. What is not known yet is said above.",
         )
         .override_by_name("since", [prop("custom.width", 110)])
@@ -240,7 +242,6 @@ def open_changes(node: str) -> table.Panel:
                 prop("displayName", "what happened"),
             ],
         )
-        .override_by_name("info", [prop("custom.hidden", True)])
         .override_by_name("change", [prop("custom.hidden", True)])
         .override_by_name("node", [prop("custom.width", 130)])
         .override_by_name("storage", [prop("custom.width", 160)])
@@ -308,6 +309,8 @@ def timeline(
     expression: str,
     legend: str,
     mappings: Sequence[dashboard_models.ValueMapping] | None = None,
+    *,
+    missing: str = NEW_CASES,
 ) -> statetimeline.Panel:
     """Return states over time, one bar for each series."""
     return (
@@ -318,7 +321,7 @@ def timeline(
         .title(title)
         .description(description)
         .unit("none")
-        .no_value(NEW_CASES)
+        .no_value(missing)
         .mappings(list(mappings) if mappings is not None else state_words())
         # Any other mode would make Grafana's legend list thresholds instead of the words.
         .color_scheme(plain())

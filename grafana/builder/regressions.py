@@ -132,7 +132,7 @@ def _list() -> table.Panel:
             Column(title="age", unit="dtdurations", decimals=0, expression=age),
         ),
         sort="× noise",
-        hidden=("direction", "scenario"),
+        hidden=("direction",),
         missing="nothing is worse among what can be told",
     )
 

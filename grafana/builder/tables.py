@@ -146,6 +146,9 @@ def rows(
     if linked and {"setting", "scenario"} & {*keys}:
         name = "setting" if "setting" in keys else "scenario"
         built = built.override_by_name(name, [prop("links", [case_link("__data.fields")])])
+        if name == "setting":
+            # The setting says the same in words; the link still needs the slug.
+            built = built.override_by_name("scenario", [prop("custom.hidden", True)])
     return built
 
 
@@ -173,6 +176,8 @@ def grid(
         .align(models.FieldTextAlignment.RIGHT)
         .display_mode(models.TableCellDisplayMode.COLOR_BACKGROUND)
         .color_scheme(sequential())
+        # Else Grafana gives every column 150 pixels, and cuts off what does not fit.
+        .min_width(80)
         .transformations(
             [
                 transformation(
@@ -191,7 +196,7 @@ def grid(
             [
                 prop("custom.displayMode", "auto"),
                 prop("custom.align", "left"),
-                prop("custom.width", 260),
+                prop("custom.width", 200),
             ],
         )
     )

@@ -60,10 +60,17 @@ class Size:
     value: int
     label: int
     text: int
+    bars: int
+    axes: bool
 
 
-FULL_HD: Final = Size(strips=(6, 8, 7, 6), trend=4, sentence=44, value=60, label=26, text=34)
-HD: Final = Size(strips=(5, 5, 4, 4), trend=2, sentence=28, value=32, label=17, text=22)
+FULL_HD: Final = Size(
+    strips=(6, 8, 7, 6), trend=4, sentence=44, value=52, label=26, text=34, bars=4, axes=True
+)
+# A title takes forty of a panel's pixels: what is left of a small trend is for the line alone.
+HD: Final = Size(
+    strips=(4, 6, 4, 4), trend=3, sentence=28, value=32, label=17, text=22, bars=3, axes=False
+)
 
 
 def build() -> dashboard.Dashboard:
@@ -99,7 +106,7 @@ def _wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
         built = (
             built.with_panel(_hero(slot, size).grid_pos(place(x, top, 4, high)))
             .with_panel(_delta(slot, size).grid_pos(place(x + 4, top, 2, high)))
-            .with_panel(_trend(slot).grid_pos(place(x, top + high, 6, size.trend)))
+            .with_panel(_trend(slot, size).grid_pos(place(x, top + high, 6, size.trend)))
         )
     return (
         built.with_panel(_fastest(size).grid_pos(place(0, middle, 14, third)))
@@ -169,7 +176,7 @@ def _clock(size: Size) -> stat.Panel:
         expression,
         unit="time:HH:mm",
     )
-    return _fixed(_on(panel, expression), size.text + 8, size.label)
+    return _fixed(_on(panel, expression), size.text, size.label)
 
 
 def _in_slot(metric: Metric, slot: str, **more: str) -> str:
@@ -206,7 +213,7 @@ def _hero(slot: str, size: Size) -> stat.Panel:
     return _fixed(panel, size.value, size.label - 6)
 
 
-def _trend(slot: str) -> timeseries.Panel:
+def _trend(slot: str, size: Size) -> timeseries.Panel:
     return (
         lines(
             f"Case {slot}, 30 days",
@@ -226,6 +233,7 @@ def _trend(slot: str) -> timeseries.Panel:
         .color_scheme(plain("blue"))
         .override_by_query("B", [prop("unit", "Bps")])
         .legend(common.VizLegendOptions().show_legend(False))
+        .axis_placement(models.AxisPlacement.AUTO if size.axes else models.AxisPlacement.HIDDEN)
     )
 
 
@@ -233,8 +241,8 @@ def _delta(slot: str, size: Size) -> stat.Panel:
     chosen = series(WALL_SLOT, slot=slot)
     change = f"{series(CHANGE, metric='throughput')} and on ({SAME_RESULT}) {chosen}"
     panel = signed(
-        f"Case {slot}, change in %",
-        "Change of its throughput since its baseline; plus is better.",
+        "%",  # a longer title is cut
+        f"Case {slot}: change of its throughput since its baseline; plus is better.",
         "",
         missing="no verdict yet",
     ).targets([_ask(plus(change)), _ask(minus(change), ref="B")])
@@ -248,10 +256,10 @@ def _fastest(size: Size) -> bargauge.Panel:
         f"{series(IOPS)} * on (job, instance, node, workload) group_left () {slot} "
         f"and on ({SAME_CASE}) {fair}"
     )
-    expression = f"sort_desc({in_words(f'topk(4, {mine})', workload=False)})"
+    expression = f"sort_desc({in_words(f'topk({size.bars}, {mine})', workload=False)})"
     panel = ranking(
         "Fastest settings for case 1",
-        "The four fastest of those that keep data safe, for the first slot's workload on its node.",
+        "The fastest of those that keep data safe, for the first slot's workload on its node.",
         expression,
         unit="iops",
         legend="",

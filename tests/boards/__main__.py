@@ -26,7 +26,13 @@ WALLS: Final = {"pvebench-wall": (1920, 1080), "pvebench-wall-720": (1280, 720)}
 """Wall -> the screen that it is made for."""
 ON_A_WALL: Final = "kiosk&hideLogo=1&theme=dark&_dash.hideTimePicker=true"
 MOST_MILLISECONDS: Final = 120_000
-NOT_TO_BE_SEEN: Final = ("No data", "Data is missing", "Data does not have", "Cannot visualize")
+NOT_TO_BE_SEEN: Final = (
+    "No data",
+    "Data is missing",
+    "Data does not have",
+    "Cannot visualize",
+    "An unexpected error happened",
+)
 TALL: Final = 3000
 """Pixels; so high a window has all panels of a board loaded at once."""
 
