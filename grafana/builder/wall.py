@@ -65,7 +65,7 @@ class Size:
 
 
 FULL_HD: Final = Size(
-    strips=(6, 8, 7, 6), trend=4, sentence=44, value=52, label=26, text=34, bars=4, axes=True
+    strips=(6, 8, 7, 6), trend=4, sentence=44, value=52, label=26, text=34, bars=3, axes=True
 )
 # A title takes forty of a panel's pixels: what is left of a small trend is for the line alone.
 HD: Final = Size(
