@@ -275,4 +275,5 @@ def test_the_storage_table_knows_what_each_kind_can_hold() -> None:
         "block": {"raw"},
         "nbd": {"raw"},
         "nfs": {"raw", "qcow2"},
+        "rbd": {"raw"},
     }

@@ -279,7 +279,7 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
         shown = httpx2.get(f"{where}/").text
         data = httpx2.get(f"{where}/api/v1/verdict").json()
         case = httpx2.get(f"{where}/cases/{CASES[0].key}").text
-    assert "× Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in shown
+    assert "×</span> Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in shown
     cells = re.findall(r'<div class="note">.*?▼</span> (.*?)</div>', shown)
     assert len(cells) == sum(case.scenario.disk.bus == "virtio" for case in CASES)
     assert all(re.fullmatch(r"(1[89]|2[012]) % slower", one) for one in cells)

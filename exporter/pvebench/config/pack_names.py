@@ -60,7 +60,8 @@ def check_there(path: Path) -> None:
             f"that of pvebench has the name {path.stem} alone" if ours else _none_of_ours(path.stem)
         )
         raise ConfigError([Problem(str(path), 0, 0, f"is not there; {hint}")]) from error
-    except OSError:
+    except (OSError, ValueError):
+        # A NUL in a path is a ValueError.
         return
 
 

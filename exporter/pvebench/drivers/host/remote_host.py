@@ -120,7 +120,10 @@ def _program(rows: Rows, name: str) -> str:
     done = rows.ssh.ask(["sh", "-c", script, "sh", name])
     if done.exit_code:
         package = PROGRAMS.get(name, name)
-        raise ToolsMissing(f"not installed on {rows.where}: apt-get install {package}")
+        raise ToolsMissing(
+            f"not installed on {rows.where}: apt-get install {package}",
+            cause="it is neither on that user's PATH nor where Debian keeps such programs",
+        )
     return " ".join(done.stdout.decode("utf-8", "replace").split())[:200]
 
 
