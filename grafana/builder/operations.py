@@ -16,24 +16,20 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
+from builder.own_cost import exporters, host, memory_and_database, page_parts, scrapes
 from builder.panels import intro, lines, names, number, timeline, verdict
 from builder.parts import base, changes, environment_changes, instant, node_variable, place, query
 from builder.promql import counted, recorded, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
-    BUILD_INFO,
-    COLLECTOR_DURATION,
-    COLLECTOR_SUCCESS,
     CONFIG_RELOAD_SUCCESS,
     CURRENT_RUN,
     CYCLE_EXPECTED_END,
     CYCLE_PROGRESS,
-    DATABASE_SIZE,
     HOLD,
     MOVED_BYTES,
     NEXT_RUN,
     QUEUE_LENGTH,
-    RESULTS,
     RUN_ATTEMPT_TIMESTAMP,
     RUN_DURATION,
     RUN_SUCCESS,
@@ -45,7 +41,6 @@ from pvebench.metrics.catalog import (
 
 NODE: Final = {"node": "$node"}
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
-JOB: Final = 'job="pvebench"'
 INTRO: Final = (
     "**Is the measuring itself all right?** What the scheduler does, what fails and why, what is "
     "overdue, how much is written (drives wear), and what the exporter costs. The exporter's own "
@@ -97,11 +92,11 @@ def build() -> dashboard.Dashboard:
         .with_panel(_late().grid_pos(place(12, 26, 12, 9)))
         .with_panel(_written().grid_pos(place(0, 35, 12, 8)))
         .with_panel(_forecast().grid_pos(place(12, 35, 12, 8)))
-        .with_panel(_exporter().grid_pos(place(0, 43, 8, 8)))
-        .with_panel(_collectors().grid_pos(place(8, 43, 8, 8)))
-        .with_panel(_memory().grid_pos(place(16, 43, 8, 8)))
-        .with_panel(_facts().grid_pos(place(0, 51, 24, 5)))
-        .with_row(_host())
+        .with_panel(scrapes().grid_pos(place(0, 43, 8, 8)))
+        .with_panel(page_parts().grid_pos(place(8, 43, 8, 8)))
+        .with_panel(memory_and_database().grid_pos(place(16, 43, 8, 8)))
+        .with_panel(exporters().grid_pos(place(0, 51, 24, 5)))
+        .with_row(host())
         .with_panel(intro(INTRO, y=57))
     )
 
@@ -369,95 +364,3 @@ def _forecast() -> timeseries.Panel:
         right=False,
         zero=True,
     )
-
-
-def _exporter() -> timeseries.Panel:
-    return lines(
-        "Scrapes",
-        "Duration of a scrape, and samples in it.",
-        [
-            query(f"scrape_duration_seconds{{{JOB}}}", legend="seconds {{instance}}"),
-            query(
-                f"scrape_samples_scraped{{{JOB}}} / 1e6",
-                legend="million samples {{instance}}",
-                ref="B",
-            ),
-        ],
-        unit="none",
-        linked=False,
-        right=False,
-        zero=True,
-    )
-
-
-def _collectors() -> timeseries.Panel:
-    return lines(
-        "Parts of the page",
-        "How long each took to make; 0 where it failed.",
-        [
-            query(
-                f"{series(COLLECTOR_DURATION)} * {series(COLLECTOR_SUCCESS)}",
-                legend="{{collector}}",
-            )
-        ],
-        unit="s",
-        linked=False,
-        right=False,
-        zero=True,
-    )
-
-
-def _memory() -> timeseries.Panel:
-    return lines(
-        "Memory of the exporter, size of its database",
-        "Resident memory; bytes on disk.",
-        [
-            query(f"process_resident_memory_bytes{{{JOB}}}", legend="memory {{instance}}"),
-            query(series(DATABASE_SIZE), legend="database {{instance}}", ref="B"),
-        ],
-        unit="bytes",
-        linked=False,
-        right=False,
-        zero=True,
-    )
-
-
-def _facts() -> table.Panel:
-    return rows(
-        "Exporters",
-        "Version of each, runs in its database.",
-        ("instance", "version", "python_version"),
-        (
-            Column(
-                title="runs",
-                expression=f"{series(BUILD_INFO)} * on (instance) group_left () {series(RESULTS)}",
-                unit="short",
-            ),
-        ),
-        linked=False,
-    )
-
-
-def _host() -> dashboard.Row:
-    busy = 'rate(node_cpu_seconds_total{mode!="idle"}[$__rate_interval])'
-    disk = "rate(node_disk_io_time_seconds_total[$__rate_interval])"
-    cpu = lines(
-        "Host CPU busy",
-        "Cores in use, from node_exporter.",
-        [query(f"sum by (instance) ({busy})", legend="{{instance}}")],
-        unit="none",
-        linked=False,
-        right=False,
-        zero=True,
-    ).grid_pos(place(0, 58, 12, 8))
-    disks = lines(
-        "Disks busy",
-        "Share of time with I/O under way, from node_exporter.",
-        [query(disk, legend="{{instance}} {{device}}")],
-        unit="percentunit",
-        linked=False,
-        right=False,
-        zero=True,
-    ).grid_pos(place(12, 58, 12, 8))
-    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 56, 24, 1))
-    return row.with_panel(cpu).with_panel(disks)
