@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed,
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import Mended, StateDirectory, Store
+from pvebench.store import Mended, StateDirectory, Store, holder_of
 from pvebench.store.engine import open_engine
 from pvebench.store.tables import metadata
 from support.packs import quick
@@ -132,6 +134,24 @@ def test_a_second_instance_on_one_state_directory_is_refused(tmp_path: Path) -> 
         StateDirectory(tmp_path, exclusive=False)  # looking is allowed
     with StateDirectory(tmp_path, exclusive=True):
         pass
+
+
+def test_one_that_asks_who_uses_a_state_directory_keeps_nobody_out(tmp_path: Path) -> None:
+    StateDirectory(tmp_path, exclusive=True).close()
+    asking = threading.Event()
+    asking.set()
+
+    def ask() -> None:
+        while asking.is_set():
+            holder_of(tmp_path)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(ask)
+        try:
+            for _ in range(300):
+                StateDirectory(tmp_path, exclusive=True).close()
+        finally:
+            asking.clear()
 
 
 def test_a_state_directory_below_a_file_is_not_writable(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -12,6 +13,10 @@ from pvebench.errors import AlreadyRunning, NotWritable
 
 _PAUSE: Final = "paused"
 """File whose presence is the wish for a pause; its text is the reason."""
+
+
+_TRIES: Final = 100
+_BETWEEN_SECONDS: Final = 0.01
 
 
 class StateDirectory:
@@ -87,7 +92,7 @@ class StateDirectory:
         except OSError as error:
             raise self._not_writable(error) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(fd)
             self._lock_directory()
         except BlockingIOError as error:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
@@ -130,6 +135,23 @@ class StateDirectory:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _take(fd: int) -> None:
+    """Lock the file; wait a second, for one that asks who uses it locks it for a moment too.
+
+    Raises:
+        BlockingIOError: another process keeps it.
+    """
+    for left in reversed(range(_TRIES + 1)):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(_BETWEEN_SECONDS)
+        else:
+            return
 
 
 def holder_of(path: Path) -> int:
