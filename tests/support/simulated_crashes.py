@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -16,6 +17,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 from pvebench.config import Settings
 from pvebench.drivers.clocks import START, SimulatedClock
@@ -77,8 +79,14 @@ def play(seed: int, directory: Path) -> Schedule:
     """Play the schedule of one seed; nothing of it stays in `directory`."""
     home = directory / str(seed)
     story = _Story(seed, home)
+    names = random.Random(f"names/{seed}")  # a cycle's is also the seed of its order
+
+    def name() -> uuid.UUID:
+        return uuid.UUID(int=names.getrandbits(128), version=4)
+
     try:
-        story.play()
+        with mock.patch("uuid.uuid4", name), mock.patch("pvebench.store.state._TRIES", 0):
+            story.play()
     finally:
         shutil.rmtree(home)
     return story.schedule

@@ -218,4 +218,4 @@ def troubled(engine: Engine, fate: Fate, trouble: Trouble) -> Iterator[None]:
         yield
     finally:
         event.remove(engine, "do_execute", execute)
-        engine.dialect.do_commit = real  # type: ignore[method-assign]
+        engine.dialect.do_commit = real  # type: ignore[method-assign] # as it was

@@ -13,8 +13,8 @@ from support.simulated_mutants import MUTANTS
 from support.simulated_rules import RULES
 
 SEEDS = {
-    "told-before-stored": 2,
-    "told-anew": 2,
+    "told-before-stored": 1,
+    "told-anew": 0,
     "not-read-back": 4,
     "dated-by-the-wall": 5,
     "undone-by-looks": 0,
@@ -24,7 +24,7 @@ SEEDS = {
     "not-locked": 0,
     "without-deadline": 0,
     "without-a-pause": 0,
-    "believing-the-clock": 7,
+    "believing-the-clock": 2,
     "giving-up": 0,
 }
 """Mutant -> a seed that shows it."""
@@ -34,6 +34,11 @@ SEEDS = {
 def test_whatever_fails_and_whenever_it_dies_no_rule_is_broken(tmp_path: Path, start: int) -> None:
     for seed in range(start, start + 10):
         assert play(seed, tmp_path).broken.lines == [], f"seed {seed}"
+
+
+def test_a_seed_tells_the_same_story_each_time(tmp_path: Path) -> None:
+    """Seed 2 is one whose second telling was another, while the cycles' names were drawn anew."""
+    assert [play(2, tmp_path) for _ in range(3)].count(play(2, tmp_path)) == 3
 
 
 def test_the_schedules_do_kill_and_each_fault_does_strike(tmp_path: Path) -> None:
