@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -21,6 +23,18 @@ MOST_TEXT: Final = 300
 """Characters of a text for people: it becomes a label too."""
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
+
+
+MOST_NAMED: Final = 10
+"""Values that a complaint names."""
+
+
+def require_once(values: Iterable[object], complaint: str) -> None:
+    """Raise ValueError if a value stands there twice; they may be tens of thousands."""
+    twice = sorted(str(value) for value, count in Counter(values).items() if count > 1)
+    if twice:
+        more = f" and {len(twice) - MOST_NAMED} more" if len(twice) > MOST_NAMED else ""
+        raise ValueError(f"{complaint}: {', '.join(twice[:MOST_NAMED])}{more}")
 
 
 def _slug(value: Any) -> str:

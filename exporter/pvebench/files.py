@@ -85,13 +85,18 @@ def check_secret(path: Path) -> None:
     if found.st_uid == os.geteuid() and mode & 0o077:
         message = f"holds a secret, and others can read or change it (mode {mode:04o})"
         raise ConfigError([Problem(str(path), 0, 0, message)], next_step=f"chmod 600 {path}")
-    if mode & 0o007 and not _is_mount(path):
+    if is_open(path):
         log.warning(
             "a file with a secret can be read by everybody",
             file=str(path),
             mode=f"{mode:04o}",
             next_step=f"chmod o= {path}",
         )
+
+
+def is_open(path: Path) -> bool:
+    """Tell whether everybody on this machine may read or change a file. Raises OSError."""
+    return bool(path.stat().st_mode & 0o007) and not _is_mount(path)
 
 
 def _is_mount(path: Path) -> bool:

@@ -46,7 +46,7 @@ def check_traced(workload: Workload, output: str, parsed: Parsed) -> None:
     there = NumbersIn(output)
     several = workload.tool == "fio" and len(read_report(output).jobs) > 1
     for sample in parsed.samples:
-        if sample.metric.endswith("_variation"):
+        if sample.metric.endswith("_variation") or sample.metric == "clat_histogram":
             continue
         if several and not sample.metric.endswith(_OF_JOBS):
             continue
@@ -57,6 +57,19 @@ def check_traced(workload: Workload, output: str, parsed: Parsed) -> None:
         if not any(sample.value * scale in there for scale in scales):
             made = (abs(sample.value - one) <= 1e-6 * one for one in _made_of(sample, parsed))
             assert any(made), f"{sample} is not in the output"
+    if not several:
+        _check_histograms(parsed, there)
+
+
+def _check_histograms(parsed: Parsed, there: NumbersIn) -> None:
+    """Fail unless all buckets together hold a number that stands in the output, as bins do not."""
+    counted = [one for one in parsed.samples if one.metric == "clat_histogram"]
+    for direction in {one.direction for one in counted}:
+        held = {one.part: one.value for one in counted if one.direction is direction}
+        seconds = held.pop("sum")
+        count = sum(held.values())
+        assert count in there, f"{count} operations are not in the output"
+        assert seconds / count * 1e9 in there, f"a mean of {seconds / count} s is not in the output"
 
 
 def _made_of(sample: Sample, parsed: Parsed) -> Iterator[float]:

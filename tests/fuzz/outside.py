@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import contextlib
 import functools
 import json
 import re
+import shutil
+import socketserver
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
 from requests import RequestException, Response
 
+from fuzz.numbers_in import NumbersIn
 from pvebench.drivers.clocks import START, SimulatedClock
 from pvebench.drivers.proxmox.agent import AgentGuest
 from pvebench.drivers.proxmox.answers import data_of
@@ -26,16 +33,20 @@ from pvebench.drivers.proxmox.endpoints import endpoint_of
 from pvebench.drivers.proxmox.faults import translate
 from pvebench.drivers.proxmox.node_versions import node_facts, version_number
 from pvebench.drivers.proxmox.survey import survey
-from pvebench.drivers.qemu.block_graph import Names
-from pvebench.drivers.qemu.qmp import QemuGuest
-from pvebench.drivers.qemu.readback import find_in_guest
-from pvebench.errors import GuestSilent, PvebenchError
+from pvebench.drivers.qemu.block_graph import STATISTICS, Names, block_counters
+from pvebench.drivers.qemu.lab import qemu_facts
+from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.qemu.readback import find_in_guest, look, read_back
+from pvebench.errors import GuestSilent, HypervisorGone, PvebenchError
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.units import MIB
 from pvebench.results import Results
 from pvebench.store import Store
 from support.packs import simulate
 from support.site import app_of
 
 PVE = Path(__file__).resolve().parents[1] / "pve"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 def any_of(asks: Iterable[Callable[[], object]]) -> None:
@@ -100,6 +111,113 @@ def agent_seeds() -> list[bytes]:
         [5, {"count": 1}, {}],
     )
     return [json.dumps(replies).encode() for replies in told]
+
+
+class _Monitor(socketserver.StreamRequestHandler):
+    """QEMU at its socket: answers each command with the next lines, up to a reply.
+
+    Real replies have the id of their command: `"ID"` in a line stands for it. With no reply left it
+    hangs up.
+    """
+
+    def handle(self) -> None:
+        self.wfile.write(QMP_GREETING)
+        lines = iter([b'{"id": "ID", "return": {}}', *self.server.lines])
+        with contextlib.suppress(OSError):  # it closed first
+            while asked := self.request.recv(65536):  # no line: the client ends none
+                mine = json.loads(asked).get("id")
+                told = (line.replace(b'"ID"', json.dumps(mine).encode()) for line in lines)
+                if not any(self._is_reply(line, mine) for line in told):
+                    return  # it would wait for what never comes
+
+    def _is_reply(self, line: bytes, mine: str | None) -> bool:
+        """Say a line; tell whether it ends the wait of whoever asked."""
+        self.wfile.write(line + b"\n")
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return (
+            isinstance(said, dict)
+            and said.get("id") == mine
+            and bool({"return", "error"} & {*said})
+        )
+
+
+class _Socket(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    lines: list[bytes]
+
+
+QMP_GREETING = (
+    b'{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, '
+    b'"package": "Debian"}, "capabilities": ["oob"]}}\r\n'
+)
+
+
+@functools.cache
+def monitor() -> tuple[_Socket, str]:
+    """Return the socket of a QEMU, for all inputs of the process; what it says is in `lines`."""
+    directory = tempfile.mkdtemp(prefix="pvebench-fuzz-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = f"{directory}/qmp"
+    server = _Socket(path, _Monitor)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, path
+
+
+QMP_DISKS = (
+    Disk(
+        bus=Bus.SCSI,
+        format=Format.QCOW2,
+        cache=Cache.WRITEBACK,
+        iothread=True,
+        queues=4,
+        iops=500,
+        mbps=40,
+    ),
+    Disk(bus=Bus.VIRTIO, format=Format.RAW, cache=Cache.NONE),
+)
+
+
+def qmp(content: bytes) -> None:
+    """Ask a QEMU that says anything, by the real client: of each disk all that a run asks."""
+    server, path = monitor()
+    server.lines = content.split(b"\n")[:40]
+    any_of(functools.partial(_ask_qemu, path, disk, content) for disk in QMP_DISKS)
+
+
+def _ask_qemu(path: str, disk: Disk, content: bytes) -> None:
+    channel = Channel("QEMU", path, negotiate=True, check=lambda: None)
+    try:
+        channel.connect(timeout=2.0)
+        facts = qemu_facts(channel)
+        machine: Any = SimpleNamespace(qmp=channel, pid=None)
+        guest = {"write_cache": "write-back", "rotational": "1"}
+        try:
+            effective = read_back(
+                Names(1), disk, look(machine, Names(1), disk, guest=guest, opened="")
+            )
+        except (KeyError, StopIteration) as error:  # as in `QemuLab.attach`
+            raise HypervisorGone(f"the node is not there: {error}") from error
+        told = channel.ask("query-blockstats", shape=STATISTICS)
+        counters = block_counters(Names(1), disk, told)
+    finally:
+        channel.close()
+    there = NumbersIn(content.decode("utf-8", "replace"))
+    for name in ("iops", "queues", "cluster_size"):
+        assert float(effective[name]) in there or effective[name] == "0", (
+            f"{name} is not in the answer"
+        )
+    assert any(number // MIB == int(effective["mbps"]) for number in (*there, 0.0))
+    for counted in astuple(counters):
+        assert not counted or float(counted) in there, "a counter is not in the answer"
+    assert all(len(fact) <= len(content) for fact in facts.values())
+
+
+def qmp_seeds() -> list[bytes]:
+    """Return what QEMU said."""
+    return [path.read_bytes() for path in sorted(GOLDEN.glob("qmp/*.jsonl"))]
 
 
 class _Server:

@@ -25,6 +25,8 @@ from fuzz.outside import (
     http_seeds,
     proxmox,
     proxmox_seeds,
+    qmp,
+    qmp_seeds,
 )
 from pvebench.analysis.figures import FIGURES
 from pvebench.config import load_pack, load_settings
@@ -241,6 +243,7 @@ TARGETS: dict[str, Target] = {
     "import_known": Target(_known_form, _published, 200),
     "judge": Target(_judged, _histories, 200),
     "agent": Target(agent, agent_seeds, 200),
+    "qmp": Target(qmp, qmp_seeds, 25),
     "proxmox": Target(proxmox, proxmox_seeds, 200),
     "http": Target(http, http_seeds, 60),
     "database": Target(database, database_seeds, 6),

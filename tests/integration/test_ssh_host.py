@@ -26,6 +26,7 @@ from pvebench.errors import (
     HypervisorGone,
     OutcomeUnknown,
     OutputUnreadable,
+    PvebenchError,
     ServerGone,
     ServerUntrusted,
     ToolFailed,
@@ -198,7 +199,7 @@ def _away(server: SshServer) -> None:
     server.away = True
 
 
-REFUSALS: dict[Callable[[SshServer], None], tuple[type[Exception], str]] = {
+REFUSALS: dict[Callable[[SshServer], None], tuple[type[PvebenchError], str]] = {
     _readable_key: (ConfigError, "others can read"),
     _no_key: (ConfigError, "cannot be used as a private key"),
     _unknown_key: (AccessDenied, "refuses the key"),
@@ -215,7 +216,7 @@ def test_what_keeps_from_logging_in_is_told(
     kind, said = REFUSALS[what]
     with pytest.raises(kind, match=said) as caught:
         ssh.run(["true"])
-    assert caught.value.next_step  # type: ignore[attr-defined]
+    assert caught.value.next_step
 
 
 def test_an_answer_without_end_is_cut_off(

@@ -29,7 +29,9 @@ AXES = "\n".join(
     f"  {name}: [{', '.join(str(number) for number in range(1, 1000))}]"
     for name in ("iops", "mbps")
 )
+TWICE = ", ".join(str(number % 2000 + 1) for number in range(4000))
 HOSTILE = {
+    "an axis of 2,000 values, each twice": QUICK.replace("axes:", f"axes:\n  iops: [{TWICE}]"),
     "aliases of aliases": BOMB,
     "a date": QUICK.replace("every: ", "every: 2020-01-01\nx: "),
     "a date as key": f"2020-01-01: 1\n{QUICK}",
@@ -258,3 +260,12 @@ def test_a_time_beyond_the_calendar_is_none(
     assert run_cli(["judge", str(table)]) == 2
     assert "table.csv:2:1: " in (said := capsys.readouterr().err)
     assert "is not a time" in said
+
+
+def test_settings_with_packs_without_end_are_one_complaint(tmp_path: Path) -> None:
+    config = tmp_path / "pvebench.yaml"
+    names = ", ".join(f"p{number}.yaml" for number in range(2000))
+    config.write_text(f"driver: simulated\nnode: lab\nstate: state\npacks: [{names}]\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(config)
+    assert len(str(caught.value)) < 1000

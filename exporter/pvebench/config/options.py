@@ -16,7 +16,7 @@ from pydantic import (
     field_validator,
 )
 
-from pvebench.fields import Size, Slug, Strict
+from pvebench.fields import Size, Slug, Strict, require_once
 from pvebench.model.disk import Disk
 from pvebench.model.layout import LAYOUT_OPTIONS, Layout
 
@@ -59,9 +59,7 @@ class AxesBase(Strict):
             return None
         if not values:
             raise ValueError("an axis without values makes an empty matrix; name at least one")
-        twice = sorted({str(value) for value in values if values.count(value) > 1})
-        if twice:
-            raise ValueError(f"value given twice: {', '.join(twice)}")
+        require_once(values, "value given twice")
         return values
 
     def given(self) -> dict[str, tuple[OptionValue, ...]]:

@@ -35,6 +35,7 @@ from pvebench.fields import (
     TimeWindow,
     WebAddress,
     Zone,
+    require_once,
 )
 from pvebench.files import check_secret
 from pvebench.model.quiet import QuietHours, parse_window
@@ -87,6 +88,9 @@ _RELOADABLE: Final = (
 """Settings that a running instance takes over when their file changes."""
 
 
+MOST_PACKS: Final = 100
+
+
 class WallSettings(Strict):
     """One of the four places of the wall dashboard; see `model.wall.WallSlot`."""
 
@@ -121,7 +125,7 @@ class Settings(_KeysOfDrivers):
     """
 
     driver: DriverName = "qemu"
-    packs: tuple[FilePath, ...] = ()
+    packs: tuple[FilePath, ...] = Field(default=(), max_length=MOST_PACKS)
     listen: Listen = "127.0.0.1:9620"
     host_names: tuple[HostName, ...] = ()
     web_config_file: FilePath | None = None
@@ -140,9 +144,7 @@ class Settings(_KeysOfDrivers):
     @field_validator("packs")
     @classmethod
     def _no_pack_twice(cls, packs: tuple[Path, ...]) -> tuple[Path, ...]:
-        twice = {str(path) for path in packs if packs.count(path) > 1}
-        if twice:
-            raise ValueError(f"listed twice: {', '.join(sorted(twice))}")
+        require_once(packs, "listed twice")
         return packs
 
     def with_changes(self, changes: dict[str, Any]) -> Settings:

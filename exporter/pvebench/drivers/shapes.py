@@ -10,6 +10,7 @@ Shape = Callable[[Any], str]
 """Returns what is wrong with a value, empty if nothing is."""
 
 _NUMBER: Final = re.compile(r"[+-]?\d{1,20}(\.\d{1,20})?\Z")
+_MOST_COUNTED: Final = 2**64
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}\Z")
 
 
@@ -41,6 +42,17 @@ def whole(value: Any) -> str:
         return ""
     good = isinstance(value, str) and _WHOLE.match(value)
     return "" if good else f"{kind_of(value)}, no whole number"
+
+
+def truth(value: Any) -> str:
+    """Take true or false."""
+    return "" if isinstance(value, bool) else f"{kind_of(value)}, neither true nor false"
+
+
+def count(value: Any) -> str:
+    """Take a whole number that counts something: none below nothing, no fraction."""
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_COUNTED
+    return "" if good else f"{kind_of(value)}, no count"
 
 
 def fields(**wanted: Shape) -> Shape:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from pvebench.errors import SwitchFailed
+from pvebench.drivers.shapes import count, fields, rows, text
+from pvebench.errors import HypervisorGone, SwitchFailed
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
@@ -183,14 +184,39 @@ def command_line(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[str]
     return options
 
 
+STATISTICS: Final = rows(
+    fields(
+        node__name_=text,
+        stats=fields(
+            rd_operations=count,
+            wr_operations=count,
+            flush_operations=count,
+            rd_bytes=count,
+            wr_bytes=count,
+            unmap_operations_=count,
+        ),
+    )
+)
+"""An answer of query-blockstats."""
+
+
 def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> BlockCounters:
-    """Return the disk's counters from an answer of query-blockstats."""
-    mine = next(entry["stats"] for entry in stats if entry.get("node-name") == names.top(disk))
+    """Return the disk's counters from `STATISTICS`.
+
+    Raises:
+        HypervisorGone: QEMU does not say.
+    """
+    node = names.top(disk)
+    mine = next((entry["stats"] for entry in stats if entry.get("node-name") == node), None)
+    if mine is None:
+        raise HypervisorGone(
+            f"QEMU tells nothing of {node}", cause="the disk was taken away from it"
+        )
     return BlockCounters(
-        read_operations=int(mine["rd_operations"]),
-        write_operations=int(mine["wr_operations"]),
-        flush_operations=int(mine["flush_operations"]),
-        read_bytes=int(mine["rd_bytes"]),
-        write_bytes=int(mine["wr_bytes"]),
-        unmap_operations=int(mine.get("unmap_operations", 0)),
+        read_operations=mine["rd_operations"],
+        write_operations=mine["wr_operations"],
+        flush_operations=mine["flush_operations"],
+        read_bytes=mine["rd_bytes"],
+        write_bytes=mine["wr_bytes"],
+        unmap_operations=mine.get("unmap_operations") or 0,
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pvebench.drivers.host.procfs import host_facts
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.block_graph import (
+    STATISTICS,
     Names,
     block_counters,
     block_nodes,
@@ -19,8 +20,9 @@ from pvebench.drivers.qemu.block_graph import (
     objects,
 )
 from pvebench.drivers.qemu.machine import QemuMachine
-from pvebench.drivers.qemu.qmp import QemuGuest
+from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.qemu.readback import UNVERIFIED, find_in_guest, look, read_back
+from pvebench.drivers.shapes import count, fields, text
 from pvebench.drivers.storages.contract import Storage
 from pvebench.errors import DriverError, SwitchFailed
 from pvebench.guest import GuestImage
@@ -226,7 +228,8 @@ class QemuLab:
     def counters(self) -> BlockCounters:
         if self._attached is None:
             raise SwitchFailed("no test disk is attached")
-        return block_counters(*self._attached, self._qemu.qmp.execute("query-blockstats"))
+        stats = self._qemu.qmp.ask("query-blockstats", shape=STATISTICS)
+        return block_counters(*self._attached, stats)
 
     def statistics(self) -> str:
         """Return QEMU's answer to query-blockstats. See `model.ports.TellsStatistics`."""
@@ -267,16 +270,20 @@ def environment(
         "fio": image.versions.get("fio", ""),
     }
     if vm is not None and vm.pid is not None:
-        facts |= _qemu_facts(vm)
+        facts |= qemu_facts(vm.qmp)
     return Environment(node=node, facts={key: value for key, value in facts.items() if value})
 
 
-def _qemu_facts(vm: QemuMachine) -> dict[str, str]:
-    version: dict[str, Any] = vm.qmp.execute("query-version")
+_VERSION: Final = fields(qemu=fields(major=count, minor=count, micro=count), package_=text)
+
+
+def qemu_facts(qmp: Channel) -> dict[str, str]:
+    """Return what QEMU says of itself. Raises HypervisorGone."""
+    version: dict[str, Any] = qmp.ask("query-version", shape=_VERSION)
     number = version["qemu"]
-    machine = vm.qmp.execute("qom-get", {"path": "/machine", "property": "type"})
+    machine: str = qmp.ask("qom-get", {"path": "/machine", "property": "type"}, shape=text)
     return {
         "qemu": f"{number['major']}.{number['minor']}.{number['micro']}",
-        "qemu_package": str(version.get("package", "")),
-        "machine": str(machine).removesuffix("-machine"),
+        "qemu_package": version.get("package") or "",
+        "machine": machine.removesuffix("-machine"),
     }

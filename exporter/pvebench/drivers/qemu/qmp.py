@@ -83,6 +83,8 @@ class Channel:
         self._client = QMPClient(name)
         self._client.negotiate = negotiate
         self._client.await_greeting = negotiate
+        # The library keeps every event for whoever may ask; a VM lives for weeks.
+        self._client.events.event_filter = lambda _: False
 
     def connect(self, *, timeout: float) -> None:
         """Connect, trying again while the socket does not exist yet.
@@ -117,6 +119,23 @@ class Channel:
             HypervisorGone: the connection is closed.
         """
         return self._translate(command, self._client.execute(command, arguments), timeout)
+
+    def ask(
+        self, command: str, arguments: dict[str, Any] | None = None, *, shape: Shape = anything
+    ) -> Any:
+        """Return what `command` returns ; raises as `execute`.
+
+        Raises:
+            HypervisorGone: it is not of the `shape`.
+        """
+        answer = self.execute(command, arguments)
+        if wrong := shape(answer):
+            raise HypervisorGone(
+                f"what {self._name} answers to {command} is not understood: {wrong}",
+                cause="a QEMU that this pvebench does not know, or something else at its socket",
+                next_step="look at `qemu-system-x86_64 --version`, and report it",
+            )
+        return answer
 
     def execute_until(
         self, command: str, arguments: dict[str, Any], *, event: str, device: str, timeout: float

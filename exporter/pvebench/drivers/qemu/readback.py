@@ -11,6 +11,7 @@ from typing import Any, Final
 from pvebench.drivers.qemu.block_graph import Names, devices, is_limited
 from pvebench.drivers.qemu.machine import QemuMachine
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.shapes import Shape, count, fields, rows, text, truth
 from pvebench.errors import GuestSilent
 from pvebench.model.disk import Bus, Cache, Disk, Format, ScsiHw, option_text
 from pvebench.model.ports import Clock
@@ -22,6 +23,19 @@ UNVERIFIED: Final = ("aio", "discard", "preallocation")
 _BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
 _SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
 _QCOW2_CLUSTER: Final = 65536
+_NODES: Final = rows(
+    fields(
+        node__name_=text,
+        drv=text,
+        detect_zeroes=text,
+        cache=fields(direct=truth, no__flush=truth),
+        image=fields(
+            cluster__size_=count, format__specific_=fields(data_=fields(extended__l2_=truth))
+        ),
+    )
+)
+_BLOCKS: Final = rows(fields(inserted_=fields(node__name_=text, cache=fields(writeback=truth))))
+_LIMITS: Final = fields(iops__total_=count, bps__total_=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,26 +176,26 @@ def look(
     virtio = disk.bus is Bus.VIRTIO or made[0]["driver"] == "virtio-scsi-pci"
     holder = controller or names.device
     return Seen(
-        nodes=qmp.execute("query-named-block-nodes", {"flat": True}),
-        blocks=qmp.execute("query-block"),
-        device_type=str(_property(qmp, names.device, "type")),
-        controller_type=str(_property(qmp, controller, "type")) if controller else "",
-        iothread=str(_property(qmp, holder, "iothread")) if virtio else "",
-        queues=int(_property(qmp, controller, "num_queues")) if disk.queues else 0,
+        nodes=qmp.ask("query-named-block-nodes", {"flat": True}, shape=_NODES),
+        blocks=qmp.ask("query-block", shape=_BLOCKS),
+        device_type=_property(qmp, names.device, "type", text),
+        controller_type=_property(qmp, controller, "type", text) if controller else "",
+        iothread=_property(qmp, holder, "iothread", text) if virtio else "",
+        queues=_property(qmp, controller, "num_queues", count) if disk.queues else 0,
         limits=_limits(qmp, names) if is_limited(disk) else {},
         opened_direct=opened_direct(vm.pid, Path(opened)) if opened else None,
         guest=guest,
     )
 
 
-def _property(qmp: Channel, device: str, name: str) -> Any:
+def _property(qmp: Channel, device: str, name: str, shape: Shape) -> Any:
     path = f"/machine/peripheral/{device}"
-    return qmp.execute("qom-get", {"path": path, "property": name})
+    return qmp.ask("qom-get", {"path": path, "property": name}, shape=shape)
 
 
 def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
     path = f"/objects/{names.group}"
-    found: dict[str, Any] = qmp.execute("qom-get", {"path": path, "property": "limits"})
+    found: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
     return found
 
 
