@@ -31,7 +31,7 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
 .PHONY: deb deb-test ansible-test site
-.PHONY: boards-test clean release venv compose-test mutate fuzz sbom e2e-ceph e2e-published
+.PHONY: boards-test clean release venv compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault
 .PHONY: packages-run packages-test packages-guest packages-ceph
 
 help: ## list the targets (needs nothing)
@@ -121,6 +121,9 @@ e2e-published: packages-run venv ## the rows of the published packs that the lab
 e2e-ceph: packages-run packages-ceph venv ## rbd on a real Ceph cluster on this machine: cache modes, kills (needs root, Debian's Ceph)
 	@tests/e2e/ceph $(ARGS)
 
+e2e-fault: packages-run packages-test venv ## a guest's storage paused, slowed, killed under load (needs root, for a real NFS server)
+	@tests/e2e/under-fault $(ARGS)
+
 compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs Docker or root with docker.io, docker-compose)
 	@$(BIN)/python tests/compose $(ARGS)
 
@@ -146,7 +149,7 @@ deb: venv ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=-
 deb-test: venv ## install, upgrade, remove and purge the packages in DIST in booted Debians (needs root, mmdebstrap, systemd-container)
 	@$(BIN)/python tests/deb --packages '$(DIST)' $(ARGS)
 
-ansible-test: venv ## lint the role and play it into a Debian of its own; ARGS= (needs root, mmdebstrap, the package index)
+ansible-test: venv ## lint the role; ARGS='HOST DEB' plays it there as well, twice (needs the package index)
 	@packaging/ansible/check $(ARGS)
 
 site: venv ## make the documentation as a site in build/site (needs the package index once)

@@ -225,6 +225,14 @@ class VolumeError(DriverError):
     usual_next_step = "look at the storage: `pvebench check` tells what it lacks"
 
 
+class FaultFailed(DriverError):
+    """The command that the settings name for a fault of a storage did not do it."""
+
+    usual_next_step = (
+        "run the command of `faults` by hand: it must begin the fault, end it, and exit with 0"
+    )
+
+
 class ServerGone(DriverError):
     """The Proxmox API or a machine cannot be reached, or its node or cluster does not work."""
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import socket
 import subprocess
-import sysconfig
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -37,6 +34,7 @@ from pvebench.model.workload import Case, Direction
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.devices import block_device, need_loop_devices
+from support.nfs import nfs_server
 from support.packs import tool_workload
 
 HOT = [
@@ -337,44 +335,6 @@ def test_an_nbd_export_without_our_mark_is_left_alone(own_lab: Lab, tmp_path: Pa
         add(own_lab, "nbd", socket=str(path), export="precious")
         with pytest.raises(VolumeError, match="'precious' is left alone"):
             own_lab.qemu.volume(on("nbd"))
-
-
-@contextlib.contextmanager
-def nfs_server(directory: Path) -> Iterator[Path]:
-    """A real NFS server in user space, and the port mapper that libnfs asks for its ports."""
-    if os.geteuid() != 0 or not shutil.which("ganesha.nfsd"):
-        pytest.skip("an NFS server in user space needs root and nfs-ganesha-vfs")
-    export = directory / "export"
-    export.mkdir()
-    plugins = Path(f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}/ganesha")
-    configuration = directory / "ganesha.conf"
-    configuration.write_text(
-        "NFS_CORE_PARAM { Bind_addr = 127.0.0.1; Protocols = 3; Enable_NLM = false;"
-        f" Enable_RQUOTA = false; mount_path_pseudo = false; Plugins_Dir = {plugins}; }}\n"
-        f"EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /e; Protocols = 3;"
-        " Access_Type = RW; Squash = No_root_squash; FSAL { Name = VFS; } }\n"
-    )
-    with contextlib.ExitStack() as stack:
-        if subprocess.run(["rpcinfo", "-p"], capture_output=True, check=False).returncode:
-            Path("/run/rpcbind").mkdir(exist_ok=True)
-            stack.enter_context(_running(["rpcbind", "-f"], ["rpcinfo", "-p"]))
-        log, pid = str(directory / "ganesha.log"), str(directory / "ganesha.pid")
-        command = ["ganesha.nfsd", "-F", "-L", log, "-p", pid, "-f", str(configuration)]
-        look = ["rpcinfo", "-T", "tcp", "127.0.0.1", "mountd", "3"]
-        stack.enter_context(_running(command, look))
-        yield export
-
-
-@contextlib.contextmanager
-def _running(command: list[str], look: list[str]) -> Iterator[None]:
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        while subprocess.run(look, capture_output=True, check=False).returncode:
-            assert server.poll() is None, command[0]
-            time.sleep(0.1)
-        try:
-            yield
-        finally:
-            server.terminate()
 
 
 def test_a_directory_on_an_nfs_server_is_a_storage_and_nothing_is_left_in_it(

@@ -190,7 +190,7 @@ def test_option_that_makes_no_sense_is_refused_by_name(
     ("option", "message"),
     [
         ("iodept", "unknown key 'iodept'; did you mean 'iodepth'?"),
-        ("wibble", "unknown key 'wibble'; known keys: bs, compress, fdatasync, fsync"),
+        ("wibble", "unknown key 'wibble'; known keys: bs, compress, fault, fdatasync, fsync"),
     ],
 )
 def test_unknown_option_is_met_with_the_nearest_one_or_all(

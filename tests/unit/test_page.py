@@ -135,13 +135,20 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_pve_api_requests_total",
         "pvebench_pve_api_request_failures_total",
         "pvebench_host_pressure_ratio",
+        # The pack has no workload under fault.
+        "pvebench_fault_seconds",
+        "pvebench_fault_dip_ratio",
+        "pvebench_fault_dip_seconds",
+        "pvebench_fault_recovery_seconds",
+        "pvebench_fault_errors",
         # The simulated device counts no bytes, has no host row, and nothing is doubtful.
         "pvebench_device_share_ratio",
         "pvebench_flush_share_ratio",
         "pvebench_guest_to_host_ratio",
         "pvebench_guest_cpu_wait_cores",
         "pvebench_run_suspicion",
-        # The pack runs each case once in a cycle, and on no server's storage.
+        # The pack keeps no distribution, runs each case once a cycle, on no server's storage.
+        "pvebench_latency_seconds_bucket",
         "pvebench_pass_to_first_ratio",
         "pvebench_network_share_ratio",
         "pvebench_network_round_trip_seconds",

@@ -160,6 +160,10 @@ OF_ANOTHER = {
         {"storages": {"x": {"kind": "loop", "path": "/x"}}},
         "kind loop cannot be had by ssh",
     ),
+    "a fault, which is made here": (
+        {"storages": {"x": {"path": "/x", "faults": {"outage": ["/bin/true"]}}}},
+        "not by ssh",
+    ),
     "a path from here": ({"storages": {"x": {"path": "x"}}}, "begins with /"),
     "a name that ends fio's line": ({"storages": {"x": {"path": "/a;b"}}}, "fio takes no path"),
 }

@@ -278,6 +278,14 @@ def test_a_second_run_of_a_scenario_finds_everything_in_place(tmp_path: Path, bu
     assert boots == [True, False]
 
 
+def test_a_run_keeps_how_full_its_storage_was(tmp_path: Path) -> None:
+    here = bench(tmp_path)
+    case = here.cases[0]
+    site = replace(simulated_site(here.world), used={case.scenario.storage: 0.83, "other": 0.1})
+    run = Runner(site, here.recorder).run(case, cycle="c", conduct=Conduct())
+    assert [one.value for one in run.samples if one.metric == "storage_used"] == [0.83]
+
+
 def test_another_scenario_takes_the_disk_out_before_it_plugs_it_in_its_own_way(
     tmp_path: Path,
 ) -> None:

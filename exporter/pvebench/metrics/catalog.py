@@ -13,7 +13,7 @@ from typing import Final, Literal
 from pvebench.model.disk import DISK_OPTIONS
 from pvebench.model.layout import LAYOUT_OPTIONS
 
-Kind = Literal["gauge", "counter"]
+Kind = Literal["gauge", "counter", "histogram"]
 
 NODE: Final = ("node",)
 SCENARIO: Final = ("node", "storage", "bus", "cache", "format", "scenario")
@@ -24,7 +24,11 @@ JUDGED: Final = (*RESULT, "metric")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family. A counter's `name` is without `_total`, as the client library wants."""
+    """One metric family.
+
+    A counter's `name` is without `_total`, a histogram's without `_bucket`, as the client library
+    wants; a histogram's label `le` goes without saying.
+    """
 
     name: str
     kind: Kind
@@ -34,7 +38,8 @@ class Metric:
     @property
     def exposed(self) -> str:
         """The series' name as Prometheus stores it."""
-        return f"{self.name}_total" if self.kind == "counter" else self.name
+        suffix = {"counter": "_total", "histogram": "_bucket"}.get(self.kind, "")
+        return f"{self.name}{suffix}"
 
 
 _metrics: list[Metric] = []
@@ -47,6 +52,11 @@ def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
 
 def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
     _metrics.append(Metric(f"pvebench_{name}", "counter", labels, text))
+    return _metrics[-1]
+
+
+def _histogram(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    _metrics.append(Metric(f"pvebench_{name}", "histogram", labels, text))
     return _metrics[-1]
 
 
@@ -137,6 +147,12 @@ LATENCY_PERCENTILE = _gauge(
     "latency_percentile_seconds",
     (*RESULT, "percentile"),
     "Completion latency percentile (fio clat_ns.percentile).",
+)
+LATENCY = _histogram(
+    "latency_seconds",
+    RESULT,
+    "Completion latencies of all good runs so far, of workloads with histogram: true (fio "
+    "clat_ns.bins). Buckets are equal everywhere, so they add up over cases and nodes.",
 )
 SYNC_LATENCY_PERCENTILE = _gauge(
     "fsync_latency_percentile_seconds",
@@ -236,6 +252,26 @@ NETWORK_ROUND_TRIP = _gauge(
     "Time to open a TCP connection from the host to the storage's server just before the run: the "
     "part of a latency that is the network's.",
 )
+FAULT_TIME = _gauge(
+    "fault_seconds",
+    CASE,
+    "How long the fault lasted that the storage's settings name and pvebench made during the run.",
+)
+FAULT_DIP = _gauge(
+    "fault_dip_ratio",
+    CASE,
+    "Share of the rate before a fault that was missing at its lowest; 1: nothing went through.",
+)
+FAULT_DIP_TIME = _gauge(
+    "fault_dip_seconds", CASE, "How long the rate was below half of that before the fault."
+)
+FAULT_RECOVERY = _gauge(
+    "fault_recovery_seconds",
+    CASE,
+    "From the begin of the dip to the first of three intervals with 80 % of the rate before, the "
+    "fault's own time included; absent if the window ended before.",
+)
+FAULT_ERRORS = _gauge("fault_errors", CASE, "I/O errors that the guest saw, in the whole run.")
 PASS_TO_FIRST = _gauge(
     "pass_to_first_ratio",
     RESULT,

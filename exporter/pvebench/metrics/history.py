@@ -6,7 +6,11 @@ collectors that make the page make its past: they are asked once for every run.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
+import operator
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,10 +26,12 @@ from pvebench.metrics.snapshot import Snapshot
 from pvebench.metrics.text import EOF
 from pvebench.metrics.wall import collect_wall
 from pvebench.model.run import Outcome
-from pvebench.store import CaseRecord, StoredRun
+from pvebench.store import CaseRecord, StoredRun, Sums, summed
 
 STEP_SECONDS: Final = 240.0
 """Below Prometheus' look-back of five minutes, so that a held value has no gaps."""
+
+_BOUND: Final = re.compile(r'(?<=[{,])le="[^"]*",?')
 
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -123,11 +129,7 @@ def past_text(
     _note_summary(past, [record for present, record in records if present], snapshot, window)
     _note_told(past, told, window)
     for name, head in past.heads.items():
-        lines = [
-            line
-            for key, series in past.series[name].items()
-            for line in _lines(key, series.changes, window)
-        ]
+        lines = list(_family_lines(past.series[name], window))
         if lines:
             yield head
             yield from lines
@@ -146,6 +148,7 @@ def _note_case(
     more = {} if present else {"definition": runs[0].definition.fingerprint}
     good: StoredRun | None = None
     outcomes: dict[Outcome, int] = {}
+    sums: Sums = {}
     failures, shown, expiry = 0, set[Key](), math.inf
     first = runs[0].started
     record = CaseRecord(
@@ -156,12 +159,14 @@ def _note_case(
             break
         outcomes[run.outcome] = outcomes.get(run.outcome, 0) + 1
         good, failures = (run, 0) if run.outcome.good else (good, failures + 1)
+        sums = summed(sums, run.samples) if run.outcome.good else sums
         record = CaseRecord(
             last=run,
             good=good,
             outcomes=dict(outcomes),
             failures_in_row=failures,
             first_started=first,
+            sums=sums,
         )
         moment = run.finished.timestamp()
         following = runs[number + 1].finished.timestamp() if number + 1 < len(runs) else math.inf
@@ -229,9 +234,21 @@ def _note_told(past: _Past, told: Sequence[Told], window: Window) -> None:
             shown = past.note(moment, families, shown)
 
 
-def _lines(
+def _family_lines(series: Mapping[Key, _Series], window: Window) -> Iterator[str]:
+    """Yield a family's samples in OpenMetrics' order: a histogram's are together at each moment."""
+    for _, group in itertools.groupby(series.items(), key=lambda entry: _whose(entry[0])):
+        samples = [_samples(key, one.changes, window) for key, one in group]
+        yield from (line for _, line in heapq.merge(*samples, key=operator.itemgetter(0)))
+
+
+def _whose(key: Key) -> str:
+    """Return the labels of a series without the bound of its bucket."""
+    return _BOUND.sub("", key[1])
+
+
+def _samples(
     key: Key, changes: Sequence[tuple[float, float | None]], window: Window
-) -> Iterator[str]:
+) -> Iterator[tuple[float, str]]:
     """Yield a sample at every change in the window, and one every step while it is held."""
     name, labels = key
     for number, (since, value) in enumerate(changes):
@@ -240,12 +257,12 @@ def _lines(
             continue
         text = f"{name}{labels} {value!r} "
         if since >= window.start:
-            yield f"{text}{since:.3f}\n"
+            yield since, f"{text}{since:.3f}\n"
         step = math.floor(max(since, window.start) / window.step) + (
             1 if since >= window.start or window.start % window.step else 0
         )
         while (moment := step * window.step) < min(until, window.end):
-            yield f"{text}{moment:.3f}\n"
+            yield moment, f"{text}{moment:.3f}\n"
             step += 1
 
 

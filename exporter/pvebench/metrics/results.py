@@ -12,9 +12,11 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.snapshot import Snapshot, shown
 from pvebench.metrics.wall import collect_wall
 from pvebench.model.definition import Definition
+from pvebench.model.histogram import LATENCY_BOUNDS, SUM
 from pvebench.model.plain_words import further_options, option_words, workload_words
 from pvebench.model.run import Outcome, Sample
-from pvebench.store import CaseRecord
+from pvebench.model.workload import Direction
+from pvebench.store import CaseRecord, Sums
 
 PER_DIRECTION: Final[dict[str, Metric]] = {
     "iops": catalog.IOPS,
@@ -35,6 +37,11 @@ PER_CASE: Final[dict[str, Metric]] = {
     "guest_cpu_wait": catalog.GUEST_CPU_WAIT,
     "latency_depth": catalog.LATENCY_DEPTH,
     "network_round_trip": catalog.NETWORK_ROUND_TRIP,
+    "fault_time": catalog.FAULT_TIME,
+    "fault_dip": catalog.FAULT_DIP,
+    "fault_dip_time": catalog.FAULT_DIP_TIME,
+    "fault_recovery": catalog.FAULT_RECOVERY,
+    "fault_errors": catalog.FAULT_ERRORS,
 }
 PER_PART: Final[dict[str, tuple[Metric, str]]] = {
     "clat_percentile": (catalog.LATENCY_PERCENTILE, "percentile"),
@@ -61,6 +68,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
                 families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
         _add_pressure(families, labels, run.samples)
+        _add_latencies(families, labels, record.sums)
         families.add(catalog.RUN_TIMESTAMP, labels, run.finished.timestamp())
 
 
@@ -87,6 +95,15 @@ def _add_pressure(
     for sample in samples:
         if sample.metric == "host_pressure":
             families.add(catalog.HOST_PRESSURE, {**labels, "resource": sample.part}, sample.value)
+
+
+def _add_latencies(families: Families, labels: Mapping[str, str], sums: Sums) -> None:
+    for direction in map(str, Direction):
+        held = {part: value for (_, way, part), value in sums.items() if way == direction}
+        if held:
+            counts = {bound: held.get(bound, 0.0) for bound in LATENCY_BOUNDS}
+            extra = {"direction": direction}
+            families.add_histogram(catalog.LATENCY, {**labels, **extra}, counts, held[SUM])
 
 
 def _add_switches(

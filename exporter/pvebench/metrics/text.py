@@ -48,7 +48,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One family's head and samples. The samples of gauges and counters look alike in both."""
+    """One family's head and samples. The samples look alike in both."""
 
     head: Text
     samples: bytes
@@ -79,7 +79,7 @@ def _registry(families: Iterable[Family]) -> CollectorRegistry:
 
 
 def render_pieces(families: Iterable[Family]) -> dict[str, Piece]:
-    """Return family name -> its text, head and samples apart; of gauges and counters only."""
+    """Return family name -> its text, head and samples apart; of gauges, counters, histograms."""
     families = list(families)
     blocks = _HEAD.split(generate_latest(_registry(families)))[1:]
     return {

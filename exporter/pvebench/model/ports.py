@@ -179,6 +179,20 @@ class StorageNetwork(Protocol):
         """
 
 
+class Fault(Protocol):
+    """Something bad that can be done to a storage, and that ends whatever becomes of us."""
+
+    def begin(self) -> None:
+        """Begin it and return at once. Raises FaultFailed."""
+
+    def lasted(self) -> float | None:
+        """Return how many seconds it lasted, or None while it does.
+
+        Raises:
+            FaultFailed: what does it has failed: nobody knows what the storage went through.
+        """
+
+
 class Journal(Protocol):
     """Undo book: a change is written here, durably, before it is made."""
 
@@ -213,10 +227,12 @@ class Site:
     Attributes:
         guards: what looks after the node itself, the cheapest first.
         free: storage id -> bytes that were free when last looked at; kept up to date.
+        used: storage id -> share that was not free then; those that cannot be known are absent.
         fill_notes: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
         traffic: how much the node's API was asked; None: it has none.
         networks: storage id -> the network to it, for storages that are a server's.
+        faults: (storage id, name) -> what may be done to it.
         upkeep: returns what was installed since the VM was started, where that is looked at;
             cheap enough to be asked before every run, half a minute old at most. Never raises
             DriverError.
@@ -229,8 +245,10 @@ class Site:
     simulated: bool = False
     poll_seconds: float = 0.1
     networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
+    faults: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
     upkeep: Callable[[], Upkeep] = Upkeep
     guards: Sequence[Guard] = ()
     free: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
     fill_notes: FillNotes | None = None
     traffic: Traffic | None = None

@@ -53,6 +53,8 @@ class Workload:
         steady: what must be reached before the ramp; None: nothing.
         place: what the tool can work on.
         caveats: what a reader of the numbers must know.
+        histogram: whether the tool is to give the whole distribution of its latencies as well. What
+            is measured stays the same, so it is no part of the definition.
     """
 
     slug: str
@@ -65,6 +67,7 @@ class Workload:
     steady: SteadyRule | None = None
     place: Place = Place.ANY
     caveats: tuple[Caveat, ...] = ()
+    histogram: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))

@@ -2,7 +2,7 @@
 
 from pvebench.results.definitions import DefinitionChange, current_keys, definition_changes
 from pvebench.results.results import PlannedCase, Results, View
-from pvebench.results.trends import MAIN_METRICS, Trend, main_metric, read_trends
+from pvebench.results.trends import MAIN_METRICS, Trend, main_metric, read_trends, remembered
 
 __all__ = [
     "MAIN_METRICS",
@@ -15,4 +15,5 @@ __all__ = [
     "definition_changes",
     "main_metric",
     "read_trends",
+    "remembered",
 ]

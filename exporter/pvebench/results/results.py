@@ -18,7 +18,7 @@ from pvebench.model.run import Outcome, Run, rates
 from pvebench.model.workload import Case, Direction
 from pvebench.results.definitions import DefinitionChange, current_keys, definition_changes
 from pvebench.results.trends import Trend, read_trends
-from pvebench.store import CaseRecord, Store, StoredRun, Totals
+from pvebench.store import CaseRecord, Store, StoredRun, Totals, summed
 
 log = structlog.get_logger()
 
@@ -52,6 +52,7 @@ class View:
         trends: key -> newest points of its main number.
         failures: the newest runs that are not ok, newest first.
         episodes: of all nodes, in the order in which they began.
+        removals: how often old runs may have been removed since the start.
     """
 
     version: int = 0
@@ -62,6 +63,7 @@ class View:
     failures: Sequence[StoredRun] = ()
     episodes: Sequence[Episode] = ()
     totals: Totals = field(default_factory=Totals)
+    removals: int = 0
 
     def current(self) -> dict[tuple[str, str, str], str]:
         """Return place -> key of the definition that is in force."""
@@ -186,7 +188,8 @@ class Results:
     def recount(self) -> None:
         """Count the runs anew: old ones were removed."""
         with self._lock:
-            self._view = replace(self._view, totals=self.store.totals())
+            removals = self._view.removals + 1
+            self._view = replace(self._view, totals=self.store.totals(), removals=removals)
 
     def _tell(self, key: str | None) -> None:
         for listener in self._listeners:
@@ -238,13 +241,14 @@ def _followed(known: CaseRecord | None, run: StoredRun) -> CaseRecord:
     """Return a case's record after one more run."""
     outcomes = Counter(known.outcomes if known else {})
     outcomes[run.outcome] += 1
-    failures = known.failures_in_row if known else 0
+    failures, sums = (known.failures_in_row, known.sums) if known else (0, {})
     return CaseRecord(
         last=run,
         good=run if run.outcome.good else known.good if known else None,
         outcomes=outcomes,
         failures_in_row=0 if run.outcome.good else failures + 1,
         first_started=min(known.first_started, run.started) if known else run.started,
+        sums=summed(sums, run.samples) if run.outcome.good else sums,
     )
 
 

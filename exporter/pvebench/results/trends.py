@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from pvebench.model.definition import Definition
 from pvebench.model.run import Unit
 from pvebench.model.units import KIB
 from pvebench.store import Point, Store, StoredRun
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAIN_METRICS: Final[dict[str, Unit]] = {"iops": Unit.IOPS, "bandwidth": Unit.BYTES_PER_SECOND}
 BANDWIDTH_FROM_BYTES: Final = 128 * KIB
@@ -17,7 +22,7 @@ BANDWIDTH_FROM_BYTES: Final = 128 * KIB
 TREND_RUNS: Final = 30
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trend:
     """The newest good runs' main numbers, oldest first; no point where none moves data.
 
@@ -38,6 +43,24 @@ class Trend:
         points = (*self.points, *sorted(new, key=lambda point: point.direction))
         kept = set(sorted({point.run for point in points})[-TREND_RUNS:])
         return Trend(metric, tuple(point for point in points if point.run in kept))
+
+
+def remembered(function: Callable[Concatenate[Trend, P], T]) -> Callable[Concatenate[Trend, P], T]:
+    """Have a function asked once for each trend; what it said goes with the trend.
+
+    A cache of a fixed size would fill up with what was said of runs long gone.
+    """
+    said: WeakKeyDictionary[Trend, dict[tuple[object, ...], T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def answer(trend: Trend, /, *more: P.args, **named: P.kwargs) -> T:
+        of_trend = said.setdefault(trend, {})
+        question = (*more, *named.items())
+        if question not in of_trend:
+            of_trend[question] = function(trend, *more, **named)
+        return of_trend[question]
+
+    return answer
 
 
 def main_metric(definition: Definition) -> str:

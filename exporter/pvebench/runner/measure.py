@@ -15,6 +15,7 @@ from pvebench.runner.stuck import look_at_stuck
 from pvebench.runner.verify import Invalid
 from pvebench.runner.window import Mark
 from pvebench.workloads import Job
+from pvebench.workloads.dip import QUIET_SHARE
 
 _START_SECONDS: Final = 60.0
 """How long a tool may take from its start to its first I/O."""
@@ -38,13 +39,25 @@ class Measured:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What is measured of a job that goes on for longer.
+
+    Attributes:
+        disturb: called when `QUIET_SHARE` of it is over.
+    """
+
+    ramp_seconds: float
+    runtime_seconds: float
+    disturb: Callable[[], None] = lambda: None
+
+
 def run_job(
     site: Site,
     guest: Guest,
     job: Job,
+    window: Window,
     *,
-    ramp_seconds: float,
-    runtime_seconds: float,
     tell: Callable[[Phase, float], None],
     prepared: Callable[[], None] = lambda: None,
 ) -> Measured:
@@ -68,7 +81,7 @@ def run_job(
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
         if job.timed:
-            measured = _watch_window(site, guest, job, start, ramp_seconds, runtime_seconds, tell)
+            measured = _watch_window(site, guest, job, start, window, tell)
         else:
             measured = _watch_whole(site, guest, job, start, tell)
     except (WorkloadError, Invalid):
@@ -83,27 +96,28 @@ def _watch_window(
     guest: Guest,
     job: Job,
     start_it: Callable[[], int],
-    ramp_seconds: float,
-    runtime_seconds: float,
+    window: Window,
     tell: Callable[[Phase, float], None],
 ) -> Measured:
     """Measure a window within the job.
 
-    It starts `ramp_seconds` after the first I/O that QEMU sees, so that the tool's own start-up,
+    It starts after the first I/O that QEMU sees and the ramp, so that the tool's own start-up,
     which takes seconds under emulation, is not counted as load.
     """
     clock = site.clock
     pid = start_it()
     begun = clock.monotonic()
-    tell(Phase.RAMP, ramp_seconds)
+    tell(Phase.RAMP, window.ramp_seconds)
     ended = wait_for_io(site, guest, pid) if job.moves_data else None
     if ended is None:
-        clock.sleep(ramp_seconds)
+        clock.sleep(window.ramp_seconds)
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
-    tell(Phase.MEASURE, runtime_seconds)
+    tell(Phase.MEASURE, window.runtime_seconds)
     end = start  # of a tool that ended before any I/O was seen nothing can be said
     if ended is None:
-        clock.sleep(runtime_seconds)
+        clock.sleep(QUIET_SHARE * window.runtime_seconds)
+        window.disturb()
+        clock.sleep((1 - QUIET_SHARE) * window.runtime_seconds)
         end = Mark(site.probe.snapshot(), site.hypervisor.counters())
     tell(Phase.COLLECT, 0.0)
     ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)

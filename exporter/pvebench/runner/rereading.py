@@ -41,6 +41,7 @@ MEASURED: Final = frozenset(
         "steady_range",
         "steady_slope",
         "steady_time",
+        "storage_used",
         "window",
     }
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from pvebench.errors import DriverError, Interrupted, NoSpace, PvebenchError, ToolStuck
+from pvebench.errors import Busy, DriverError, Interrupted, NoSpace, PvebenchError, ToolStuck
 from pvebench.model.conduct import Conduct
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
@@ -20,8 +20,9 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case
+from pvebench.runner.disturbance import Disturbance
 from pvebench.runner.honesty import Circumstances, HostRates, judge
-from pvebench.runner.measure import Measured, run_job
+from pvebench.runner.measure import Measured, Window, run_job
 from pvebench.runner.observer import Observer
 from pvebench.runner.result import Result, slopes
 from pvebench.runner.setup import Evidence, Ready, Setup
@@ -76,9 +77,10 @@ class Runner:
                 result.written_bytes = self._count_written(case)
         except Interrupted:
             raise
-        except NoSpace as error:
-            # Nothing was done, and nothing will come of it until somebody makes room.
+        except (NoSpace, Busy) as error:
+            # Nothing was done. What holds the VM ends by itself, room must be made by somebody.
             result.fail(Outcome.SKIPPED, error.reason)
+            result.retryable = error.retryable
             result.evidence.update(_told(error))
         except Invalid as error:
             result.fail(Outcome.INVALID, str(error))
@@ -164,6 +166,9 @@ class Runner:
         def tell(phase: Phase, seconds: float = 0.0) -> None:
             self._observer.phase(case, phase, seconds)
 
+        used = self._site.used.get(case.scenario.storage)
+        if used is not None:
+            result.samples.append(Sample("storage_used", None, used, Unit.RATIO))
         room = ROOMS[case.workload.tool]
         ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
         tell(Phase.SETTLE, conduct.settle_seconds)
@@ -179,7 +184,9 @@ class Runner:
             result.settled(settled)
         if ready.boot_seconds:
             result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
-        result.judge_noise(conduct, self._run_workload(case, ready, result))
+        parsed = self._run_workload(case, ready, result)
+        if not case.workload.parameters.get("fault"):  # it is to make the rate uneven
+            result.judge_noise(conduct, parsed)
 
     def _check_cache(self, volume: Volume, evidence: Evidence) -> None:
         cached = self._site.hypervisor.drop_caches(volume)
@@ -198,18 +205,23 @@ class Runner:
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
+        disturbance = Disturbance(self._site, case)
         measured = run_job(
             self._site,
             ready.guest,
             job,
-            ramp_seconds=workload.ramp_seconds,
-            runtime_seconds=workload.runtime_seconds,
+            Window(
+                ramp_seconds=workload.ramp_seconds,
+                runtime_seconds=workload.runtime_seconds,
+                disturb=disturbance.begin,
+            ),
             tell=lambda phase, seconds: self._observer.phase(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence),
         )
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
-        if notes := (*measured.notes, *parsed.notes):
+        result.samples += disturbance.samples()
+        if notes := (*measured.notes, *parsed.notes, *disturbance.notes):
             result.evidence["notes"] = "\n".join(notes)
         result.samples += parsed.samples
         result.samples += slopes(parsed)

@@ -4,10 +4,19 @@ from pvebench.store.changes import Changes, Ending, KnownChange, Told
 from pvebench.store.copies import Backup, backups_of, restore
 from pvebench.store.decisions import Decision, DecisionKind, Decisions
 from pvebench.store.journal import StoredJournal
-from pvebench.store.looking import Looked, look_at
+from pvebench.store.looking import Looked, look_at, outbox_at
 from pvebench.store.mending import Mended
 from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
-from pvebench.store.records import GOOD, CaseRecord, Point, RunNumbers, StoredRun, Totals
+from pvebench.store.records import (
+    GOOD,
+    CaseRecord,
+    Point,
+    RunNumbers,
+    StoredRun,
+    Sums,
+    Totals,
+    summed,
+)
 from pvebench.store.retention import Removal
 from pvebench.store.state import StateDirectory, holder_of
 from pvebench.store.store import Store
@@ -34,11 +43,14 @@ __all__ = [
     "Store",
     "StoredJournal",
     "StoredRun",
+    "Sums",
     "TargetCounts",
     "Told",
     "Totals",
     "backups_of",
     "holder_of",
     "look_at",
+    "outbox_at",
     "restore",
+    "summed",
 ]

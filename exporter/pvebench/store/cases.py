@@ -16,8 +16,8 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Run
-from pvebench.store.records import GOOD
-from pvebench.store.tables import case_outcomes, cases, episodes, runs
+from pvebench.store.records import GOOD, Sums, summed
+from pvebench.store.tables import case_outcomes, case_sums, cases, episodes, runs
 
 Newest = tuple[float, int]
 """When a run ended, and its number."""
@@ -25,7 +25,11 @@ Newest = tuple[float, int]
 
 @dataclass(slots=True)
 class _Case:
-    """A row of `cases` with those of `case_outcomes`, as they are to be written."""
+    """A row of `cases` with those of `case_outcomes`, as they are to be written.
+
+    Attributes:
+        more: what is to be added to `case_sums`.
+    """
 
     run: Run
     first_started: float
@@ -33,6 +37,7 @@ class _Case:
     good: Newest | None = None
     failures_in_row: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    more: Sums = field(default_factory=dict)
 
     def add(self, run: Run, number: int) -> None:
         # The newest is what was stored last, whatever the clock said: of a run that a clock in
@@ -43,6 +48,7 @@ class _Case:
         self.outcomes[run.outcome] += 1
         if run.outcome.good:
             self.good, self.failures_in_row = newest, 0
+            self.more = summed(self.more, run.samples)
         else:
             self.failures_in_row += 1
 
@@ -132,13 +138,26 @@ class Bookkeeping:
                     index_elements=["case_key", "outcome"], set_={"count": count}
                 )
             )
+        self._add_sums(key, case.more)
+
+    def _add_sums(self, key: str, more: Sums) -> None:
+        for (metric, direction, part), value in more.items():
+            row = upsert(case_sums).values(
+                case_key=key, metric=metric, direction=direction, part=part, value=value
+            )
+            self._connection.execute(
+                row.on_conflict_do_update(
+                    index_elements=["case_key", "metric", "direction", "part"],
+                    set_={"value": case_sums.c.value + row.excluded.value},
+                )
+            )
 
 
 def reclassify(connection: Connection, number: int, outcome: Outcome, reason: str) -> None:
     """Give a stored run another outcome or reason, and its case the newest good run that is left.
 
     Episodes stay: the environment was there, whatever the run's numbers are worth. So do the
-    counts of outcomes: they are published as counters, which do not go back.
+    counts of outcomes and the sums: they are published as counters, which do not go back.
     """
     row = connection.execute(select(runs).where(runs.c.id == number)).one()
     changed = update(runs).where(runs.c.id == number)

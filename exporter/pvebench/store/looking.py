@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import create_engine
+
 from pvebench.errors import StoreLost
+from pvebench.store.outbox import Outbox
 from pvebench.store.tables import HEAD
 
 
@@ -42,10 +46,8 @@ def look_at(path: Path, *, most_bytes: int) -> Looked | None:
         size = path.stat().st_size + (log.stat().st_size if log.exists() else 0)
     except FileNotFoundError:
         return None
-    # Without a log nobody writes, and SQLite need not make one to read.
-    how = "mode=ro" if log.exists() else "immutable=1"
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as database:
+        with closing(_connect(path)) as database:
             revision = database.execute("SELECT version_num FROM alembic_version").fetchone()
             query = "SELECT count(*) FROM journal WHERE closed IS NULL"
             pending = int(database.execute(query).fetchone()[0])
@@ -57,6 +59,26 @@ def look_at(path: Path, *, most_bytes: int) -> Looked | None:
             next_step="end pvebench and put a copy in its place: pvebench restore",
         ) from error
     return Looked(size_bytes=size, sound=sound, pending=pending, current=revision == (HEAD,))
+
+
+@contextmanager
+def outbox_at(path: Path) -> Iterator[Outbox]:
+    """Yield the messages of the database at `path`, which has the layout of this pvebench.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
+    try:
+        yield Outbox(engine)
+    finally:
+        engine.dispose()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Without a log nobody writes, and SQLite need not make one to read.
+    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
 
 
 def _is_sound(database: sqlite3.Connection) -> bool:

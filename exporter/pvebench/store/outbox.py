@@ -20,6 +20,8 @@ MOST_WAIT_SECONDS: Final = 3600.0
 """Between two attempts."""
 KEPT_SECONDS: Final = 400 * 86400.0
 """How long is known what was told."""
+_ENDS: Final = {"sent": "last", "dropped": "given_up"}
+"""State -> what `TargetCounts` calls the newest moment of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +66,17 @@ class Queued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCounts:
-    """What became of the messages for one target; `last`: when one last arrived, or None."""
+    """What became of the messages for one target.
+
+    Attributes:
+        last, given_up: when one last arrived, and when one was last given up; None: never.
+    """
 
     queued: int = 0
     sent: int = 0
     dropped: int = 0
     last: float | None = None
+    given_up: float | None = None
 
 
 class Outbox:
@@ -143,8 +150,8 @@ class Outbox:
         for target, state, count, last in rows:
             of_target = found.setdefault(target, {})
             of_target[state] = int(count)
-            if state == "sent":
-                of_target["last"] = last
+            if state in _ENDS:
+                of_target[_ENDS[state]] = last
         return {target: TargetCounts(**values) for target, values in found.items()}
 
     def newest(self, *kinds: str, about: str = "") -> str | None:

@@ -6,6 +6,8 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, select
@@ -18,6 +20,7 @@ from pvebench.store.records import GOOD, CaseRecord, Point, RunNumbers, StoredRu
 from pvebench.store.rows import keys_table, with_samples
 from pvebench.store.tables import (
     case_outcomes,
+    case_sums,
     cases,
     cycles,
     environments,
@@ -29,8 +32,10 @@ from pvebench.store.tables import (
 )
 from pvebench.store.writing import month
 
+Beside = dict[tuple[str, str], float]
 _ROWS: Final = 10_000
 """Of a history that are in memory at once."""
+_OUTCOMES: Final = {str(outcome): outcome for outcome in Outcome}
 _DIRECTIONS: Final = frozenset(map(str, Direction))
 
 
@@ -95,6 +100,9 @@ class StoredResults:
             counts: dict[str, dict[Outcome, int]] = {}
             for key, outcome, count in connection.execute(select(case_outcomes)):
                 counts.setdefault(key, {})[Outcome(outcome)] = count
+            sums: dict[str, dict[tuple[str, str, str], float]] = {}
+            for key, *place, value in connection.execute(select(case_sums)):
+                sums.setdefault(key, {})[tuple(place)] = value
             newest = _by_number(connection, select(cases.c.last_run))
             newest |= _by_number(connection, select(cases.c.good_run))
             return {
@@ -104,6 +112,7 @@ class StoredResults:
                     outcomes=counts.get(row.key, {}),
                     failures_in_row=row.failures_in_row,
                     first_started=datetime.fromtimestamp(row.first_started, UTC),
+                    sums=sums.get(row.key, {}),
                 )
                 for row in rows
             }
@@ -134,11 +143,14 @@ class StoredResults:
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
 
-    def numbers(self, metrics: Collection[str], *, after: int = 0) -> Iterator[RunNumbers]:
+    def numbers(
+        self, metrics: Collection[str], *, parts: Collection[str] | None = None, after: int = 0
+    ) -> Iterator[RunNumbers]:
         """Yield the good runs with a number above `after`, in the order of their numbers.
 
         Args:
-            metrics: which of their numbers; runs that have none of them are absent.
+            metrics, parts: which of their numbers, and which parts of those; None: all. Runs
+                that have none of them are absent.
         """
         columns = (
             runs.c.id,
@@ -154,17 +166,57 @@ class StoredResults:
             .where(runs.c.id > after, runs.c.outcome.in_(GOOD), samples.c.metric.in_(metrics))
             .order_by(runs.c.id)
         )
-        run: RunNumbers | None = None
+        if parts is not None:
+            query = query.where(samples.c.part.in_(parts))
         with reading(self._engine) as connection:
-            rows = connection.execute(query, execution_options={"yield_per": _ROWS})
-            for number, key, node, finished, digest, outcome, *name, value in rows:
-                if run is None or run.run != number:
-                    if run is not None:
-                        yield run
-                    run = RunNumbers(number, key, node, finished, digest, Outcome(outcome), {})
-                run.values[tuple(name)] = value
-        if run is not None:
-            yield run
+            found = connection.execute(query, execution_options={"yield_per": _ROWS})
+            rows = chain.from_iterable(found.partitions())
+            for number, group in groupby(rows, key=itemgetter(0)):
+                own = [*group]
+                _, key, node, finished, digest, outcome, *_ = own[0]
+                values = {(row[6], row[7], row[8]): row[9] for row in own}
+                yield RunNumbers(number, key, node, finished, digest, _OUTCOMES[outcome], values)
+
+    def oldest_good_runs(self) -> dict[str, float]:
+        """Return case key -> end of its oldest good run, UNIX seconds."""
+        query = (
+            select(runs.c.case_key, func.min(runs.c.finished))
+            .where(runs.c.outcome.in_(GOOD))
+            .group_by(runs.c.case_key)
+        )
+        with reading(self._engine) as connection:
+            return {key: float(end) for key, end in connection.execute(query)}
+
+    def beside(
+        self, case_key: str, metrics: Collection[str], *, at: float, until: float, most: int
+    ) -> tuple[list[Beside], list[Beside]]:
+        """Return numbers that belong to no direction, (metric, part) -> value, run by run.
+
+        Args:
+            at: of the newest `most` good runs before that moment (seconds since the epoch), and
+                of the newest since then.
+            until: when the last of them had ended.
+        """
+        good = select(runs.c.id).where(runs.c.case_key == case_key, runs.c.outcome.in_(GOOD))
+        good = good.order_by(runs.c.finished.desc()).limit(most)
+        found: list[list[Beside]] = []
+        with reading(self._engine) as connection:
+            for side in (
+                good.where(runs.c.finished < at),
+                good.where(runs.c.finished.between(at, until)),
+            ):
+                query = select(samples.c.run, samples.c.metric, samples.c.part, samples.c.value)
+                query = query.where(
+                    samples.c.run.in_(side),
+                    samples.c.metric.in_(metrics),
+                    samples.c.direction == "",
+                )
+                own: dict[int, Beside] = {}
+                for run, metric, part, value in connection.execute(query):
+                    own.setdefault(run, {})[metric, part] = value
+                found.append([*own.values()])
+        before, after = found
+        return before, after
 
     def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
         """Return the environments as mappings of the table's columns, oldest first."""

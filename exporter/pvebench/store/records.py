@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -13,6 +13,8 @@ from pvebench.model.workload import Direction
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes whose numbers are published."""
+SUMMED: Final = frozenset({"clat_histogram"})
+"""Metrics that are added up over all good runs of a case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,20 @@ class Point:
     value: float
 
 
+Sums = Mapping[tuple[str, str, str], float]
+"""(metric, direction or "", part) -> sum over all good runs."""
+
+
+def summed(known: Sums, samples: Iterable[Sample]) -> Sums:
+    """Return sums with those of one more good run, of what is counted over all runs."""
+    more = dict(known)
+    for sample in samples:
+        if sample.metric in SUMMED:
+            place = _place(sample)
+            more[place] = more.get(place, 0.0) + sample.value
+    return more
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord:
     """What is known of one case: its last attempt, its last good run, its counts.
@@ -97,6 +113,7 @@ class CaseRecord:
         outcomes: outcome -> how many runs ended so, those included that were removed since.
         failures_in_row: attempts since the last good run.
         first_started: of its first run; what it means has not changed since.
+        sums: of good runs, those included that were removed since.
     """
 
     last: StoredRun
@@ -104,6 +121,7 @@ class CaseRecord:
     outcomes: Mapping[Outcome, int]
     failures_in_row: int
     first_started: datetime
+    sums: Sums = field(default_factory=dict)
 
     @property
     def key(self) -> str:

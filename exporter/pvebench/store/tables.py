@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -101,6 +101,17 @@ case_outcomes = Table(
     Column("case_key", String, primary_key=True),
     Column("outcome", String, primary_key=True),
     Column("count", Integer, nullable=False),
+)
+
+# Sums over all good runs of a case, also of those that were removed since: counters never go back.
+case_sums = Table(
+    "case_sums",
+    metadata,
+    Column("case_key", String, primary_key=True),
+    Column("metric", String, primary_key=True),
+    Column("direction", String, primary_key=True),
+    Column("part", String, primary_key=True),
+    Column("value", Float, nullable=False),
 )
 
 episodes = Table(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from pvebench.errors import ToolFailed
-from pvebench.fields import Duration, OneOf, Size, Text
+from pvebench.fields import Duration, OneOf, Size, Slug, Text
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import (
@@ -131,6 +131,9 @@ class FioOptions(ToolOptions):
         latency_target: look for the greatest depth, up to iodepth, at which latency_percentile per
             cent of all operations take no longer than this (microseconds); 0: do not. The rate
             is that of one latency_window (seconds) at that depth.
+        fault: what is done to the storage after a third of the window, by the name that the storage
+            gives it in the settings; empty: nothing.
+        histogram: keep the whole distribution of completion latencies, which costs output.
     """
 
     rw: Annotated[
@@ -157,6 +160,8 @@ class FioOptions(ToolOptions):
     ] = 0
     latency_window: Annotated[Duration, Field(ge=0.5, le=600)] = WINDOW_DEFAULT
     latency_percentile: Annotated[float, AfterValidator(_known_percentile)] = 99.0
+    fault: Slug | Literal[""] = ""
+    histogram: StrictBool = False
 
     @model_validator(mode="after")
     def _searches_alone(self) -> FioOptions:
@@ -172,6 +177,8 @@ class FioOptions(ToolOptions):
             raise ValueError("iodepth: with latency_target it is the greatest depth that is tried")
         if self.rate_iops:
             raise ValueError("rate_iops: with latency_target the rate is what is looked for")
+        if self.fault:
+            raise ValueError("fault: with latency_target no rate stays to compare with")
         return self
 
     @model_validator(mode="after")
@@ -214,8 +221,9 @@ class FioOptions(ToolOptions):
         slug = self._slug()
         # Only where they mean something: a parameter more would end the histories of all others.
         search = dict.fromkeys(_SEARCH, self.latency_target)
-        without = {"rwmixread": is_mixed(self.rw), "compress": self.compress, **search}
-        left_out = {"title", *(key for key, wanted in without.items() if not wanted)}
+        without = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
+        without |= search
+        left_out = {"title", "histogram", *(key for key, wanted in without.items() if not wanted)}
         return Workload(
             slug=slug,
             tool=Fio.tool,
@@ -225,6 +233,7 @@ class FioOptions(ToolOptions):
             # How long a search takes is its own business, and what is measured is its last window.
             ramp_seconds=0.0 if self.latency_target else ramp_seconds,
             runtime_seconds=0.0 if self.latency_target else runtime_seconds,
+            histogram=self.histogram,
         )
 
     def _slug(self) -> str:
@@ -243,6 +252,7 @@ class FioOptions(ToolOptions):
             f"dist{distribution}" if distribution != "random" else "",
             f"compress{self.compress}" if self.compress else "",
             self._slug_of_search() if self.latency_target else "",
+            f"fault-{self.fault}" if self.fault else "",
         )
 
     def _slug_of_search(self) -> str:

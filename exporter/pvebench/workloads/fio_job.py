@@ -73,7 +73,7 @@ def measure_job(workload: Workload, target: Target) -> Job:
         workload.slug, _global(target) | _window(workload, target) | _pattern(workload, target)
     )
     return Job(
-        argv=_argv(job_path, output),
+        argv=_argv(job_path, output, bins=workload.histogram),
         work=target.work,
         files={job_path: text, output: b"", **dict.fromkeys(logs, b"")},
         output=output,
@@ -121,7 +121,7 @@ def _search_job(workload: Workload, target: Target) -> Job:
     }
     text = _job_file(workload.slug, _global(target) | lines | _pattern(workload, target))
     return Job(
-        argv=_argv(job_path, output),
+        argv=_argv(job_path, output, bins=workload.histogram),
         work=target.work,
         files={job_path: text, output: b""},
         output=output,
@@ -165,8 +165,14 @@ def fill_job(target: Target, seed: int, *, compress: int = 0) -> Job:
     )
 
 
-def _argv(job_path: str, output: str) -> list[str]:
-    return ["fio", "--output-format=json", f"--output={output}", job_path]
+def _argv(job_path: str, output: str, *, bins: bool = False) -> list[str]:
+    """Return the command.
+
+    Args:
+        bins: whether to print every bin of the latencies too: ten times the output. The classes of
+            plain JSON put reads and writes together, and show 0.01 % for whatever is rarer.
+    """
+    return ["fio", f"--output-format=json{'+' if bins else ''}", f"--output={output}", job_path]
 
 
 def _job_file(name: str, lines: _Lines) -> bytes:
@@ -227,6 +233,8 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
     for key in ("fsync", "fdatasync", "sync"):
         if parameters[key]:
             lines[key] = int(parameters[key])
+    if parameters.get("fault"):
+        lines["continue_on_error"] = "io"  # they are counted
     if parameters["rate_iops"]:
         lines["rate_iops"] = _rate(parameters)
     return lines

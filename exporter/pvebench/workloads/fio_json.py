@@ -3,7 +3,8 @@
 Latency statistics are of one job, or of several taken together. What must hold between the
 numbers is read off fio's `stat.c`: IOPS are operations by run time; `min`, `mean`, `max`, `stddev`
 are of the same values; percentiles are the middles of bins, so that the highest may be a little
-above `max`, and that of a latency beyond the last bin far below `min`.
+above `max`, and that of a latency beyond the last bin far below `min`. The bins of json+ are named
+after their middles too, and hold every operation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.model.histogram import latency_bound
 from pvebench.model.plausibility import RATE_TOLERANCE, Spread, impossible
 from pvebench.workloads.base import refuse
 
@@ -32,6 +34,7 @@ BINS_END: Final = 1 << 34
 """Nanoseconds that the bins reach to: FIO_IO_U_PLAT_GROUP_NR is 29."""
 _SIDES: Final = ("read", "write", "trim", "sync")
 _KINDS: Final = ("slat_ns", "clat_ns", "lat_ns")
+_BIN: Final = re.compile(r"\d{1,15}\Z", re.ASCII)
 _PERCENTILE: Final = re.compile(r"\d{1,3}(\.\d{1,20})?\Z", re.ASCII)
 _EARLIEST: Final = datetime(1980, 1, 1, tzinfo=UTC)
 _ERROR_TEXT: Final = re.compile(r"error=(?P<text>[^\n]+)")
@@ -136,6 +139,7 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     for key in table:
         if not _PERCENTILE.match(key) or number(table, key) is None:
             yield f"{what}: percentile {key[:50]!r} is {table[key]!r:.50}"
+    yield from _bin_faults(what, block)
     yield from impossible(
         Spread(
             what=what,
@@ -151,6 +155,19 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
             bins_end=BINS_END,
         )
     )
+
+
+def _bin_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
+    table = block.get("bins", {})
+    if not isinstance(table, dict):
+        yield f"{what}: bins is {table!r:.50}"
+        return
+    for key in table:
+        if not _BIN.match(key) or number(table, key) is None:
+            yield f"{what}: bin {key[:50]!r} is {table[key]!r:.50}"
+    held = sum(number(table, key) or 0.0 for key in table)
+    if table and held != number(block, "N"):
+        yield f"{what}: the bins hold {held:.10g} operations of {block['N']:.10g}"
 
 
 def last_words(said: str) -> str:
@@ -202,7 +219,8 @@ def _check_error(job: Mapping[str, Any], said: str) -> None:
     error = job.get("error", 0)
     if isinstance(error, bool) or not isinstance(error, int):
         raise OutputUnreadable(f"fio's error number is not a number: {error!r:.50}")
-    if error == 0:
+    # With continue_on_error it is the first that was counted; fio went on.
+    if error == 0 or (number(job, "total_err") and job.get("first_error") == error):
         return
     match = _ERROR_TEXT.search(said)
     known = os.strerror(error) if 0 < error < 4096 else ""
@@ -223,6 +241,8 @@ class Latency:
         count: operations behind the figures, never 0.
         percentiles: `99.9` -> seconds.
         jobs: how many jobs are in it; of more than one, each percentile is the worst job's.
+        buckets: upper bound (`LATENCY_BOUNDS`) -> operations, of those that hold any; empty: fio
+            printed no bins.
     """
 
     count: float
@@ -232,6 +252,7 @@ class Latency:
     stddev: float
     percentiles: Mapping[str, float]
     jobs: int
+    buckets: Mapping[str, float]
 
 
 def read_latency(blocks: Iterable[Any]) -> Latency | None:
@@ -254,6 +275,7 @@ def read_latency(blocks: Iterable[Any]) -> Latency | None:
         stddev=_pooled(counts, means, _all(counted, "stddev")) / NANOSECONDS,
         percentiles=_worst(counted),
         jobs=len(counted),
+        buckets=_buckets(counted),
     )
 
 
@@ -272,6 +294,17 @@ def _pooled(counts: list[float], means: list[float], deviations: list[float]) ->
         for n, m, s in zip(counts, means, deviations, strict=True)
     )
     return math.sqrt(squares / (total - 1)) if total > 1 else 0.0
+
+
+def _buckets(blocks: list[Any]) -> dict[str, float]:
+    held: dict[str, float] = {}
+    if not all(block.get("bins") for block in blocks):
+        return held
+    for block in blocks:
+        for middle in (table := block["bins"]):
+            bound = latency_bound(int(middle))
+            held[bound] = held.get(bound, 0.0) + (number(table, middle) or 0.0)
+    return held
 
 
 def _worst(blocks: list[Any]) -> dict[str, float]:

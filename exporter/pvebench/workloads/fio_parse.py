@@ -23,9 +23,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
+from pvebench.model.histogram import SUM
 from pvebench.model.run import Sample, Unit
 from pvebench.model.workload import Direction, Workload
 from pvebench.workloads.base import Parsed
+from pvebench.workloads.dip import dip_samples
 from pvebench.workloads.fio_job import interval_milliseconds, is_search
 from pvebench.workloads.fio_json import (
     BIN_SHARE,
@@ -78,6 +80,10 @@ def parse(workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
     for direction in workload.directions:
         steps = intervals.get(direction, ())
         samples += _variation(report, direction, steps, workload, notes)
+    if workload.parameters.get("fault"):
+        found, more = dip_samples(intervals, interval_milliseconds(workload) / 1000)
+        samples += [*found, *_errors(report)]
+        notes += more
     return Parsed(samples=tuple(samples), intervals=intervals, notes=tuple(notes))
 
 
@@ -119,6 +125,9 @@ def _rates(
     iops = _total(report, direction, "iops")
     bandwidth = _total(report, direction, "bw_bytes")
     size = _total(report, direction, "io_bytes")
+    if any(number(job, "total_err") for job in report.jobs):
+        # fio counts what failed among the operations, but not among the bytes.
+        operations, iops = (of / int(workload.parameters["bs"]) for of in (size, bandwidth))
     runtime = _largest(report, direction, "runtime") / 1000
     notes += _doubts(direction, operations, size, workload)
     return [
@@ -207,6 +216,19 @@ def _latencies(
             Sample(f"{name}_percentile", direction, value, Unit.SECONDS, part)
             for part, value in latency.percentiles.items()
         ),
+        *(_histogram(direction, latency) if name == "clat" and latency.buckets else ()),
+    ]
+
+
+def _histogram(direction: Direction | None, latency: Latency) -> list[Sample]:
+    """Return what can be added up over runs: operations by bucket, and the sum of their times."""
+    name, total = "clat_histogram", latency.mean * latency.count
+    return [
+        *(
+            Sample(name, direction, count, Unit.OPERATIONS, bound)
+            for bound, count in latency.buckets.items()
+        ),
+        Sample(name, direction, total, Unit.SECONDS, SUM),
     ]
 
 
@@ -252,6 +274,15 @@ def _whole_job(report: Report) -> list[Sample]:
     if len(switches) == len(report.jobs):
         samples.append(Sample("context_switches", None, sum(switches), Unit.OPERATIONS))
     return samples
+
+
+def _errors(report: Report) -> list[Sample]:
+    """Return how many operations failed; `continue_on_error` goes on, and counts them."""
+    counts = [number(job, "total_err") for job in report.jobs]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return []
+    return [Sample("fault_errors", None, sum(known), Unit.OPERATIONS)]
 
 
 def _variation(

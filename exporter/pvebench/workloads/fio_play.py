@@ -6,7 +6,8 @@ import configparser
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -48,6 +49,8 @@ def play(argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played:
     """Return what fio would have left; see `Room.play`."""
     job = _read(files[argv[-1]].decode("utf-8"))
     document = _document(job, disk)
+    if "--output-format=json+" in argv:
+        _add_bins(document["jobs"][0], job.shares)
     output = next(word.partition("=")[2] for word in argv if word.startswith("--output="))
     log = {job.log: _iops_log(document, job.interval_ms, disk.rng)} if job.log else {}
     return Played(
@@ -165,6 +168,20 @@ def _latency(mean: float, rng: random.Random, count: int = 1) -> dict[str, Any]:
             f"{float(key):.6f}": round(mean * factor * tail) for key, factor in percentiles.items()
         },
     }
+
+
+def _add_bins(entry: Mapping[str, Any], directions: Iterable[str]) -> None:
+    """Count every operation at one of the percentiles; fio has up to two thousand bins."""
+    for direction in directions:
+        latency = entry[direction]["clat_ns"]
+        bins: Counter[str] = Counter()
+        left = latency["N"]
+        for percentile, value in latency["percentile"].items():
+            rest = round(latency["N"] * (1 - float(percentile) / 100))
+            bins[str(value)] += left - rest
+            left = rest
+        bins[str(latency["max"])] += left
+        latency["bins"] = +bins
 
 
 def _scaled(latency: Mapping[str, Any], factor: float) -> dict[str, float]:

@@ -37,6 +37,8 @@ class HostSettings(LocalSettings):
         for name, entry in self.storages.items():
             if entry.kind not in _BY_SSH:
                 raise ValueError(f"storage {name}: kind {entry.kind} cannot be had by ssh")
+            if entry.faults:
+                raise ValueError(f"storage {name}: faults are made on this machine, not by ssh")
             if entry.path is None or not entry.path.is_absolute():
                 raise ValueError(f"storage {name}: a path on another machine begins with /")
             if set(str(entry.path)) & _NOT_FIOS:

@@ -18,6 +18,7 @@ from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.settings import (
     LocalSettings,
     check_networks,
+    faults_of,
     make_storages,
     networks_of,
 )
@@ -44,6 +45,7 @@ class HostEngine(Engine):
                 probe=ProcProbe(lambda: None, lambda: host.volume_path),
                 clock=place.clock,
                 networks=networks_of(settings),
+                faults=faults_of(settings),
             )
         ]
 

@@ -34,6 +34,7 @@ from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.settings import (
     check_space,
     check_storages,
+    faults_of,
     guards_of,
     make_storages,
     networks_of,
@@ -87,6 +88,7 @@ class LabEngine(Engine):
                 probe=probe,
                 clock=place.clock,
                 networks=networks,
+                faults=faults_of(settings),
                 guards=guards_of(storages),
             )
         ]

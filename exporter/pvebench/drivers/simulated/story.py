@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from pvebench.model.environment import Environment
+from pvebench.model.histogram import LATENCY_BOUNDS, SUM, latency_bound
 from pvebench.model.run import Outcome, Run, Sample, Unit
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Direction
 
 Matches = Callable[[Case], bool]
 
@@ -197,9 +198,8 @@ def _run(
         )
     present = [effect for effect in effects if effect.end < days <= effect.begin]
     factors = _factors(present, STORAGE_SPEED.get(scenario.storage, 1.0), rng)
-    samples = tuple(
-        _moved(sample, factors) for sample in template.samples if sample.metric in KEPT
-    ) + _switches(factors)
+    samples = tuple(_moved(sample, factors) for sample in template.samples if sample.metric in KEPT)
+    samples += (*_histogram(template.samples, factors), *_switches(factors))
     return replace(template, environment=environment, samples=samples, evidence={})
 
 
@@ -225,6 +225,22 @@ def _moved(sample: Sample, factors: _Factors) -> Sample:
     if sample.metric in COSTS:
         return replace(sample, value=sample.value * factors.cpu)
     return sample
+
+
+def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
+    """Return the counted latencies in the buckets that they are in now."""
+    moved: dict[tuple[Direction | None, str], Sample] = {}
+    for sample in samples:
+        if sample.metric == "clat_histogram":
+            part, value = sample.part, float(round(sample.value * factors.speed))
+            if part == SUM:
+                value = sample.value  # more operations, each as much shorter
+            elif part != LATENCY_BOUNDS[-1]:
+                part = latency_bound(round(0.75e9 * float(part) / factors.speed))
+            known = moved.get((sample.direction, part))
+            value += known.value if known else 0.0
+            moved[sample.direction, part] = replace(sample, part=part, value=value)
+    return list(moved.values())
 
 
 def _switches(factors: _Factors) -> tuple[Sample, ...]:

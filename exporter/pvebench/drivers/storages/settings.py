@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
@@ -15,6 +15,7 @@ from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard
 from pvebench.drivers.storages.contract import Storage, StorageOptions
 from pvebench.drivers.storages.directory import RESERVE_BYTES
+from pvebench.drivers.storages.fault import FaultCommand
 from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.drivers.storages.rbd import RbdStorage
@@ -44,6 +45,8 @@ class StorageSettings(Strict):
         export: the NBD export, or the directory on the NFS server.
         pool: of the Ceph cluster; `conf`: its configuration file, `user` without `client.`:
             /etc/ceph/ceph.conf and admin, unless named.
+        faults: name -> command that does this to the storage while a workload with that `fault`
+            runs, and undoes it before it exits. Empty: nothing is ever done to it.
         link_bits_per_second: what the network to the server carries. A `dir` or `block` that is a
             server's (CIFS, NFS mounted here, iSCSI) names server and port for round trips.
     """
@@ -57,12 +60,15 @@ class StorageSettings(Strict):
     pool: StrictStr = Field(default="", pattern=_CEPH_NAME)
     conf: FilePath | None = None
     user: StrictStr = Field(default="", pattern=_CEPH_NAME)
+    faults: dict[Slug, Annotated[list[StrictStr], Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> StorageSettings:
         kind = KINDS[self.kind]
-        given = self.model_fields_set - {"kind"}
+        given = self.model_fields_set - {"kind", "faults"}
         if missing := kind.wants - given:
             raise ValueError(f"a storage of kind {self.kind} wants {', '.join(sorted(missing))}")
         if extra := given - kind.wants - kind.takes:
@@ -148,6 +154,15 @@ def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
         )
         for name, entry in settings.storages_in_force().items()
         if entry.server or entry.link_bits_per_second
+    }
+
+
+def faults_of(settings: LocalSettings) -> dict[tuple[str, str], FaultCommand]:
+    """Return (storage, name) -> what may be done to it."""
+    return {
+        (storage, name): FaultCommand(name, command)
+        for storage, entry in settings.storages_in_force().items()
+        for name, command in entry.faults.items()
     }
 
 

@@ -1,0 +1,138 @@
+"""The pack storage-under-fault, small, on storages that have the fault: what the guest feels of it.
+
+The faults are real: an NFS server that is stopped (SIGSTOP) and goes on, one that is stopped most
+of the time, an NBD server that is killed and started again. What is expected of the figures follows
+from how long each lasts; how fast the storage is does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pvebench.drivers.storages.contract import MARK
+from support.nfs import nfs_server
+from support.packs import ROOT
+
+SECONDS: Final = 5
+"""Of each fault."""
+SCALE: Final = "0.5"
+MEASURED: Final = ("ok", "noisy", "suspicious")
+"""What a loaded machine may make of a run that came about."""
+EXPORT: Final = f"{MARK}fault"
+
+
+def pvebench(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pvebench", *arguments]
+
+
+def paused(pid: Path) -> str:
+    return f"kill -STOP $(cat {pid}); sleep {SECONDS}; kill -CONT $(cat {pid})"
+
+
+def slowed(pid: Path) -> str:
+    """At work for a tenth of the time."""
+    once = "kill -STOP $p; sleep 0.9; kill -CONT $p; sleep 0.1"
+    return f"p=$(cat {pid}); for i in $(seq {SECONDS}); do {once}; done"
+
+
+def served(directory: Path) -> list[str]:
+    """The command of an NBD server that goes to the background."""
+    disk, socket, pid = (directory / f"nbd.{name}" for name in ("raw", "sock", "pid"))
+    names = ["-x", EXPORT, "-k", str(socket), f"--pid-file={pid}"]
+    return ["qemu-nbd", "--fork", "--persistent", "-f", "raw", *names, str(disk)]
+
+
+def killed(directory: Path) -> str:
+    again = " ".join(served(directory))
+    return f"kill -KILL $(cat {directory}/nbd.pid); sleep {SECONDS}; {again}"
+
+
+@contextmanager
+def nbd_server(directory: Path) -> Iterator[None]:
+    subprocess.run(["truncate", "--size=256M", directory / "nbd.raw"], check=True)
+    subprocess.run(served(directory), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/kill", (directory / "nbd.pid").read_text().strip()], check=False)
+
+
+def run(directory: Path, name: str, storage: dict[str, Any], fault: str) -> list[dict[str, Any]]:
+    """Return the metrics of the runs of the pack's writes and reads on a storage with a fault."""
+    storage["faults"] = {"outage": ["/bin/sh", "-c", fault]}
+    settings = {
+        "node": "lab",
+        "accelerator": "tcg",
+        "state": str(directory / name),
+        "packs": [str(ROOT / "scenarios/storage-under-fault.yaml")],
+        "storages": {"local": storage},
+    }
+    config = directory / f"{name}.yaml"
+    config.write_text(json.dumps(settings), "utf-8")
+    only = [f"--only=local.virtio.raw.none/rand{way}-4k-qd4-fault-outage" for way in WAYS]
+    asked = ["--config", str(config), "--cycles", "1", "--scale", SCALE, *only]
+    code = subprocess.run(pvebench("run", *asked), check=False).returncode
+    assert code in (0, 9), code
+    listed = pvebench("results", "--state", str(directory / name), "--json")
+    found = json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)
+    return [told(one) for one in found]
+
+
+WAYS: Final = ("read", "write")
+
+
+def told(run: dict[str, Any]) -> dict[str, Any]:
+    assert run["outcome"] in MEASURED, (run["outcome"], run["reason"])
+    values = {one["metric"]: one["value"] for one in run["samples"]}
+    names = ("fault_time", "fault_dip", "fault_dip_time", "fault_recovery", "fault_errors")
+    figures = {name: values.get(name) for name in names}
+    print("==", run["scenario"], run["workload"], run["outcome"], figures, flush=True)
+    return figures
+
+
+def must_be_felt(runs: Sequence[dict[str, Any]], *, depth: float, errors: bool) -> None:
+    assert len(runs) == len(WAYS)
+    for one in runs:
+        assert one["fault_time"] >= SECONDS
+        assert one["fault_dip"] >= depth, one
+        # An interval of a second on each side may be half in the fault.
+        assert one["fault_dip_time"] >= SECONDS - 2, one
+        assert (one["fault_errors"] > 0) is errors, one
+
+
+def on_nfs(directory: Path, name: str, fault: Callable[[Path], str], depth: float) -> None:
+    with nfs_server(directory) as export:
+        nfs = {"kind": "nfs", "server": "127.0.0.1", "export": str(export)}
+        runs = run(directory, name, nfs, fault(directory / "ganesha.pid"))
+        must_be_felt(runs, depth=depth, errors=False)
+
+
+def on_nbd(directory: Path, name: str) -> None:
+    with nbd_server(directory):
+        nbd = {"kind": "nbd", "socket": f"{directory}/nbd.sock", "export": EXPORT}
+        must_be_felt(run(directory, name, nbd, killed(directory)), depth=1.0, errors=True)
+
+
+FAULTS: Final[dict[str, Callable[[Path, str], None]]] = {
+    "nfs-pause": lambda directory, name: on_nfs(directory, name, paused, 1.0),
+    "nfs-slow": lambda directory, name: on_nfs(directory, name, slowed, 0.5),
+    "nbd-dead": on_nbd,
+}
+
+
+def main(names: Sequence[str]) -> None:
+    for name in names or FAULTS:
+        with tempfile.TemporaryDirectory(prefix="pvebench-fault-") as directory:
+            FAULTS[name](Path(directory), name)
+    print("== all faults were felt")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
