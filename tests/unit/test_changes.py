@@ -79,7 +79,8 @@ def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store
     assert 0.999 < values(samples, "change_confidence_ratio")[0] <= 1
     assert values(samples, "change_since_timestamp_seconds") == [verdicts.changes[0].finding.time]
     (said,) = info(samples, "verdict_info")
-    assert said == {"state": "worse", "summary": labels["summary"]}
+    told = f"Since {labels['since']}: {labels['summary']}"
+    assert said == {"state": "worse", "summary": told}
 
 
 def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_run() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
@@ -30,6 +32,7 @@ from pvebench.model.disk import Cache
 from pvebench.model.plain_words import setting_words, workload_words
 from pvebench.results import Trend
 from pvebench.store import Point
+from pvebench.web.numbers import numbers_of
 from support.packs import SMALL, quick, simulate, tool_workload, write_pack
 from support.site import results_of
 
@@ -250,3 +253,16 @@ def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
     (first, *_) = what_was_found(view, schedule_of(view, late))
     assert "after 2 more runs" in first.text
     assert contest_title(first.contest, name_node=True).endswith("on lab, local")
+
+
+def test_what_was_worked_out_of_a_run_goes_with_it() -> None:
+    cases = disks("scsi.raw.none", "virtio.raw.none")
+    alive: WeakSet[Trend] = WeakSet()
+    trends: dict[str, Trend] = {}
+    for seed in range(1, 40):
+        trends = {key: trend(100.0, runs=5, seed=seed) for key in cases}
+        alive.update(trends.values())
+        assert contests(cases, trends)
+        assert all(numbers_of(one) for one in trends.values())
+    gc.collect()
+    assert set(alive) == set(trends.values())

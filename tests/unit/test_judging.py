@@ -12,17 +12,20 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pvebench.analysis.known_times.events import environment_changes
 from pvebench.analysis.verdict import VerdictState
+from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
 from pvebench.judging.data import verdicts_data
-from pvebench.judging.figures import figures_of, shared_labels
+from pvebench.judging.figures import METRICS, PARTS, figures_of, shared_labels
 from pvebench.judging.headline import calm, headline
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.results import Results
+from pvebench.service.upkeep import Tidier
 from pvebench.store import Decision, Store
 from pvebench.web.app import make_app
 from support.changes import CASES, NEW, OLD, START, measured, upgrade
@@ -40,7 +43,8 @@ def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = Keeper(Feed(Results(store)), load_known_issues()).judge()
     assert headline(verdicts).startswith(
-        "Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2 (95 % interval"
+        "Since 2026-05-31: Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2 (95 % "
+        "interval"
     )
     slower = {
         verdicts.labels[one.history.of]["bus"]
@@ -107,6 +111,32 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
     assert judged == {"scsi"}
+
+
+def test_runs_that_come_late_are_put_where_they_belong(store: Store) -> None:
+    days = [*range(10, 30), 5, 40]
+    store.add_history(measured(CASES[0], day, upgraded=day >= 30) for day in days)
+    feed = Feed(Results(store))
+    feed.read()
+    histories = feed.material("lab").histories
+    (points, *_) = [one.points for one in histories if one.figure.name == "throughput"]
+    assert [*points.times] == sorted(points.times)
+    assert [one.value for one in points[:2]] == [
+        measured(CASES[0], day).samples[0].value for day in (5, 10)
+    ]
+
+
+def test_of_the_percentiles_only_those_that_are_judged_are_read(store: Store) -> None:
+    tail = [Sample("clat_percentile", Direction.READ, 1e-3, Unit.SECONDS, p) for p in ("50", "99")]
+    run = measured(CASES[0], 1)
+    store.add_run(replace(run, samples=(*run.samples, *tail)))
+    (read,) = store.numbers(METRICS, parts=PARTS)
+    assert {part for metric, _, part in read.values if metric == "clat_percentile"} == {"99"}
+    (everything,) = store.numbers(METRICS)
+    assert {part for metric, _, part in everything.values if metric == "clat_percentile"} == {
+        "50",
+        "99",
+    }
 
 
 def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
@@ -196,6 +226,48 @@ def test_writes_that_must_reach_the_device_are_told_apart(
         parameters={"rw": "randwrite", **parameters},
     )
     assert ("durable" in shared_labels(definition)) is durable
+
+
+def test_what_the_store_has_let_go_of_is_let_go_of_here(store: Store) -> None:
+    results = Results(store)
+    feed, now = Feed(results), START + timedelta(days=200)
+    tidier = Tidier(results, lambda: Settings(keep_runs="20d"), lambda: now)
+    most = 0
+    for day in range(200):
+        for case in CASES[:2]:
+            results.keep(measured(case, day))
+        feed.read()
+        now = START + timedelta(days=day + 1)
+        tidier.check()
+        most = max(most, *(len(one.points) for one in feed.material("lab").histories))
+    # Ages count from the 20th newest run, of two cases a day.
+    assert most <= (20 + 10) * 1.25 + 1
+    afresh = Feed(Results(store))
+    afresh.read()
+    feed.read()
+    assert feed.nodes == afresh.nodes
+    for one, other in zip(
+        feed.material("lab").histories, afresh.material("lab").histories, strict=True
+    ):
+        assert list(one.points)[-len(other.points) :] == list(other.points)
+
+
+def test_where_an_environment_began_and_ended_is_all_that_is_kept_of_it(store: Store) -> None:
+    upgrade(store, slower=1.0, days=100, after=100)
+    feed = Feed(Results(store))
+    feed.read()
+    timeline = feed.material("lab").timeline
+    assert [digest for _, digest in timeline] == [OLD.digest] * 2 + [NEW.digest] * 2
+    ends = sorted(
+        run.finished.timestamp() for day in (0, 99, 100, 199) for run in rounds(day, day >= 100)
+    )
+    (change,) = environment_changes(timeline, {})
+    assert change.time == min(ends[2 * len(CASES) :])
+    assert (timeline[0][0], timeline[-1][0]) == (ends[0], ends[-1])
+
+
+def rounds(day: int, upgraded: bool) -> list[Run]:
+    return [measured(case, day, upgraded=upgraded) for case in CASES]
 
 
 def no_results() -> Snapshot:

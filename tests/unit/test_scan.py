@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from pvebench.analysis import stretch
 from pvebench.analysis.causes import Happening, candidates, gaps
 from pvebench.analysis.slow_change import slow_trend
 from pvebench.analysis.unknown_times import LevelScan
@@ -34,6 +35,17 @@ def test_a_step_is_found_once_where_it_was(ratio: float) -> None:
     assert abs(found.index - 80) <= 2
     assert 85 <= found.seen <= 95
     assert found.effect == pytest.approx(math.log(ratio), abs=0.03)
+
+
+def test_a_block_that_is_passed_over_would_not_have_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    histories = [stepped(60 + seed, 1 - seed / 200, runs=160, seed=seed) for seed in range(20)]
+    found = [LevelScan(values).detect() for values in histories]
+    monkeypatch.setattr(stretch, "WORTH", 0.0)
+    assert [LevelScan(values).detect() for values in histories] == found
+    assert 5 < sum(bool(one.steps) for one in found) < 20
+    assert any(one.doubt for one in found)
 
 
 def test_a_bad_day_of_five_runs_is_a_doubt_and_no_step() -> None:

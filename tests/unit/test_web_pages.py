@@ -312,7 +312,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     (change,) = view.changes
     assert change.worse
     assert change.anchor == f"change-{verdicts.changes[0].id}"
-    assert change.text == headline(verdicts)
+    assert headline(verdicts) == f"Since {change.since[:10]}: {change.text}"
     assert change.count == len(change.cases) == 6
     assert change.cases[0].text.startswith("4k random ")
     assert {case.url.split("/")[3].split(".")[1] for case in change.cases} == {"virtio"}

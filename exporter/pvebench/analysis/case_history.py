@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final, Self, overload
 
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.groups import Group
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
+
+    Column = array[float]
 
 LEAST_BASELINE: Final = 4
 """Runs that something can be compared with; of so few only large changes can be told."""
@@ -37,27 +40,35 @@ class GoodRun:
 class GoodRuns(Sequence[GoodRun]):
     """Good runs of one case and figure in the order of time, cut and read again and again.
 
-    Their times and logarithms are taken once, and handed on to what is cut from them.
+    Kept as columns: of years of many cases there are millions. Their logarithms are taken once,
+    and handed on to what is cut from them.
 
     Raises:
         ValueError: they are in another order.
     """
 
-    __slots__ = ("_logs", "_runs", "times")
+    __slots__ = ("_logs", "environments", "times", "values")
 
     def __init__(self, runs: Iterable[GoodRun] = ()) -> None:
-        self._runs = tuple(runs)
-        self.times: tuple[float, ...] = tuple(run.time for run in self._runs)
+        given = tuple(runs)
+        self.times = array("d", [run.time for run in given])
         """When they ended."""
+        self.environments = [run.environment for run in given]
+        self.values = array("d", [run.value for run in given])
         self._logs: tuple[Figure, Matrix] | None = None
         if any(one > other for one, other in pairwise(self.times)):
             raise ValueError("the runs of a history are not in the order of time")
 
-    def __len__(self) -> int:
-        return len(self._runs)
+    @classmethod
+    def of_columns(cls, times: Column, environments: list[str], values: Column) -> Self:
+        """Return runs that are in the order of time; the columns belong to them from now on."""
+        made = cls.__new__(cls)
+        made.times, made.environments, made.values = times, environments, values
+        made._logs = None  # noqa: SLF001 # one of us
+        return made
 
-    def __iter__(self) -> Iterator[GoodRun]:
-        return iter(self._runs)
+    def __len__(self) -> int:
+        return len(self.times)
 
     @overload
     def __getitem__(self, place: int) -> GoodRun: ...
@@ -65,9 +76,8 @@ class GoodRuns(Sequence[GoodRun]):
     def __getitem__(self, place: slice) -> GoodRuns: ...
     def __getitem__(self, place: int | slice) -> GoodRun | GoodRuns:
         if isinstance(place, int):
-            return self._runs[place]
-        cut = GoodRuns.__new__(GoodRuns)
-        cut._runs, cut.times = self._runs[place], self.times[place]  # noqa: SLF001 # one of us
+            return GoodRun(self.times[place], self.environments[place], self.values[place])
+        cut = GoodRuns.of_columns(self.times[place], self.environments[place], self.values[place])
         cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001 # likewise
         return cut
 
@@ -76,8 +86,7 @@ class GoodRuns(Sequence[GoodRun]):
         import numpy as np
 
         if self._logs is None or self._logs[0] is not figure:
-            values = np.array([run.value for run in self._runs], dtype=float)
-            logs = np.log(np.maximum(values, figure.floor))
+            logs = np.log(np.maximum(np.array(self.values), figure.floor))
             self._logs = figure, logs if figure.more_is_better else -logs
         return self._logs[1]
 
@@ -121,7 +130,7 @@ class CaseHistory:
             found[: self.split(time)] += effect
         return found
 
-    def times(self) -> tuple[float, ...]:
+    def times(self) -> Sequence[float]:
         """Return when the runs ended."""
         return self.points.times
 

@@ -50,8 +50,9 @@ def hour_of_week(time: float) -> int:
 
 def spread_out(times: Sequence[float]) -> bool:
     """Tell whether runs were made at hours so different that they may matter."""
-    found = {int(time % DAY // HOUR) for time in times}
-    return len(found) > LEAST_HOURS
+    import numpy as np
+
+    return len(np.unique(np.asarray(times) % DAY // HOUR)) > LEAST_HOURS
 
 
 def first_days(times: Sequence[float]) -> int:

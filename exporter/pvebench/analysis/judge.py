@@ -40,7 +40,8 @@ class Material:
 
     Attributes:
         histories: of all cases and figures, since their last reset.
-        timeline: (end, environment's digest) of every good run, oldest first.
+        timeline: (end, environment's digest) of good runs, oldest first: at least the first and
+            the last of every stretch in one environment.
         facts: digest -> facts.
         accepted_until: case -> time up to which its changes have been accepted.
     """

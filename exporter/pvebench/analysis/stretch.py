@@ -28,6 +28,8 @@ KNOWN: Final = 12.0
 """Runs' worth of belief that a level scatters as its newest runs do."""
 LIKE: Final = 4.0
 """Runs' worth of belief that a block scatters as the level before it."""
+WORTH: Final = 3.9
+"""Score that is no doubt yet: what stays below it is no shift."""
 FREE: Final = 0.3
 """Autocorrelation that is no reason to be wary: what chance makes in short stretches."""
 MOST: Final = 0.75
@@ -55,42 +57,39 @@ class Shifted:
     effect: Matrix
     apart: Matrix
 
-    def take(
-        self, own: tuple[Matrix, Matrix, Matrix], now: Places, size: int, better: Flags
-    ) -> None:
-        """Take over what blocks of one size, which end with the runs `now`, show better."""
-        place = now[better]
-        for mine, part in zip((self.score, self.effect, self.apart), own, strict=True):
-            mine[place] = part[better]
-        self.block[place] = size
 
-
-def _none(count: int) -> Shifted:
-    import numpy as np
-
-    score, effect, apart = np.zeros((3, count))
-    return Shifted(score, np.zeros(count, dtype=int), effect, apart)
-
-
-def shifted(clean: Cleaned, before: Before, start: int, least: Places) -> tuple[Shifted, Shifted]:
+def shifted(
+    clean: Cleaned, before: Before, start: int, least: Places, always: Flags
+) -> tuple[Shifted, Shifted]:
     """Return the clearest shifts in the stretch from `start` on: by any block, by long ones only.
 
     Args:
         least: [runs]: newest runs that a long block has at least.
+        always: [runs]: where a shift that is hardly one is told too; elsewhere it is none.
     """
     import numpy as np
 
-    count = len(clean.runs)
     sums = _Sums(clean, before)
-    early, late = _none(count), _none(count)
-    for size in BLOCKS:
-        if start + LEAST + size > count:
-            break
-        now = np.arange(start + LEAST + size - 1, count)
-        own = _of_block(sums, now, size, start)
-        early.take(own, now, size, own[0] > early.score[now])
-        late.take(own, now, size, (own[0] > late.score[now]) & (least[now] <= size))
-    return early, late
+    now, size = _worth_it(sums, start, always)
+    found = _of_blocks(sums, now, size, start)
+    count, long = len(clean.runs), np.flatnonzero(least[now] <= size)
+    late = (part[long] for part in found)
+    return _clearest(count, now, size, *found), _clearest(count, now[long], size[long], *late)
+
+
+def _clearest(
+    count: int, now: Places, size: Places, score: Matrix, effect: Matrix, apart: Matrix
+) -> Shifted:
+    """Return the clearest of the blocks that end with each run; the shorter one of equals."""
+    import numpy as np
+
+    order = np.lexsort((size, -score, now))
+    place, firsts = np.unique(now[order], return_index=True)
+    best = order[firsts]
+    made = Shifted(np.zeros(count), np.zeros(count, dtype=int), np.zeros(count), np.zeros(count))
+    made.score[place], made.block[place] = score[best], size[best]
+    made.effect[place], made.apart[place] = effect[best], apart[best]
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,35 @@ def _running(values: Matrix) -> Matrix:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
-def _of_block(sums: _Sums, now: Places, size: int, start: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return score, effect and distance of blocks of one size that end with the runs `now`."""
+def _worth_it(sums: _Sums, start: int, always: Flags) -> tuple[Places, Places]:
+    """Return the blocks, by their newest run and size, that are worth a score.
+
+    Of years of runs hardly any is: those are left out whose score could not reach `WORTH` with
+    the least error that there can be.
+    """
+    import numpy as np
+
+    first = np.arange(start + LEAST, len(always))
+    begin = np.maximum(start, first - WINDOW)
+    count = first - begin
+    level = (sums.level[first] - sums.level[begin]) / count
+    belief = np.minimum(KNOWN, count / 2)
+    variance = sums.square[first] - sums.square[begin] + belief * sums.scale[first] ** 2
+    variance *= WORTH**2 / (count - 1 + belief + np.maximum(KNOWN - count, 0.0))
+    reach = variance / count
+    nows, sizes = [first[:0]], [first[:0]]
+    for size in BLOCKS[: sum(size <= len(first) for size in BLOCKS)]:
+        end = len(first) - size + 1
+        own = sums.own[start + LEAST + size :] - sums.own[start + LEAST : -size]
+        effect = (own + sums.newest[start + LEAST + size - 1 :]) / size - level[:end]
+        kept = effect**2 >= reach[:end] + variance[:end] * (0.5 / size)
+        nows.append(first[size - 1 :][kept | always[start + LEAST + size - 1 :]])
+        sizes.append(np.full(len(nows[-1]), size))
+    return np.concatenate(nows), np.concatenate(sizes)
+
+
+def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Return score, effect and distance of blocks that end with the runs `now`."""
     import numpy as np
 
     first = now - size + 1
@@ -177,7 +203,7 @@ def _of_block(sums: _Sums, now: Places, size: int, start: int) -> tuple[Matrix, 
     error = np.sqrt(wider * (variance / count + np.maximum(of_block, variance / 2) / size))
     degrees = np.maximum((count + size - 2 + belief) / wider, 2.0)
     score = np.sqrt(degrees * np.log1p((effect / error) ** 2 / degrees))
-    last = max(2, -(-size // 3))
+    last = np.maximum(2, -(-size // 3))
     late = (between(sums.own, now + 1 - last, now + 1) + sums.newest[now]) / last - level
     score = np.where(late * np.sign(effect) >= STAYED * np.abs(effect), score, 0.0)
     return score, effect, np.abs(effect) / np.sqrt(variance)

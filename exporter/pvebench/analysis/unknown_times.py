@@ -133,8 +133,8 @@ class LevelScan:
         before = before_each(clean, start)
         longest = longest_strays(clean, before, RECENT)
         after = np.clip(longest + 2, LEAST_AFTER, MOST_AFTER)
-        early, sure = shifted(clean, before, start, after)
         past, last = _Past(clean, start, steps), len(self._values) - 1
+        early, sure = shifted(clean, before, start, after, past.again)
         worth = (sure.score >= SURE) | (early.score >= (SURE_BACK if steps else SURE))
         worth |= past.again
         worth[last] |= early.score[last] >= DOUBT

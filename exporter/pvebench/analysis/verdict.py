@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRun
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRuns
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.hours import like_hours, spread_out, without_hours
 from pvebench.analysis.known_times.event_shift import CaseShift
@@ -205,9 +205,9 @@ def conclude(
         steps=open_steps,
         accepted=accepted,
         creep=creep,
-        baseline=statistics.median(point.value for point in base) if base else None,
+        baseline=statistics.median(base.values) if base else None,
         baseline_runs=len(base),
-        baseline_start=base[0].time if base else 0.0,
+        baseline_start=base.times[0] if base else 0.0,
     )
 
 
@@ -216,13 +216,13 @@ def _baseline(
     accepted: Sequence[CaseStep],
     steps: Sequence[CaseStep],
     creep: CaseStep | None,
-) -> list[GoodRun]:
+) -> GoodRuns:
     """Return the runs that the present level is compared with: of a creep, those it began with."""
     start = accepted[-1].time if accepted else -math.inf
     end = steps[0].time if steps else math.inf
     if creep is not None and not steps:
-        return list(history.since(creep.time).points[: creep.runs // PARTS])
-    return list(history.points[history.split(start) : history.split(end)])
+        return history.since(creep.time).points[: creep.runs // PARTS]
+    return history.points[history.split(start) : history.split(end)]
 
 
 def _without(history: CaseHistory, cut_reason: str) -> Verdict:

@@ -108,7 +108,8 @@ def _slowly(finding: Finding) -> str:
     when = datetime.fromtimestamp(finding.time, UTC)
     text = f"{who} is slowly getting {word}: {percent(first.effect, figure)} over {first.runs} runs"
     text = text if finding.group is None else text[0].upper() + text[1:]
-    return f"{text} since {when:%Y-%m-%d}"
+    now = _now_that(finding)
+    return f"{text} since {when:%Y-%m-%d}{',' if now else ''}{now}"
 
 
 def subject(finding: Finding) -> str:
@@ -166,10 +167,17 @@ def change_text(effect: float, figure: Figure) -> str:
 
 
 def _since(finding: Finding) -> str:
+    now = _now_that(finding)
     if finding.came_with:
-        return f" with {_came_with(finding)}"
+        return f"{now}{', or' if now else ''} with {_came_with(finding)}"
     when = datetime.fromtimestamp(finding.time, UTC)
-    return f" since {when:%Y-%m-%d %H:%M} UTC"
+    return f"{now}{',' if now else ''} since {when:%Y-%m-%d %H:%M} UTC"
+
+
+def _now_that(finding: Finding) -> str:
+    """Return what else changed with it: it is told before software is."""
+    texts = " and ".join(one.text for one in finding.meanwhile)
+    return f" now that {texts}" if texts else ""
 
 
 def _came_with(finding: Finding) -> str:
@@ -217,7 +225,8 @@ def _details(finding: Finding, *, evidence: bool) -> list[str]:
         f"{percent(move.effect, move.figure)}"
         for move in others
     ]
-    if not finding.known and not finding.slow:
+    found += [one.numbers for one in finding.meanwhile if evidence]
+    if not (finding.known or finding.slow or finding.meanwhile):
         found.append(_candidates(finding.candidates))
     return found
 

@@ -64,6 +64,7 @@ def finding_data(finding: Finding) -> Data:
             {"kind": one.happening.kind, "text": one.happening.text, "runs": one.runs}
             for one in finding.candidates
         ],
+        "meanwhile": [{"text": one.text, "numbers": one.numbers} for one in finding.meanwhile],
         "known_issues": [
             {
                 "id": match.issue.id,

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from pvebench.analysis.case_history import GoodRun, GoodRuns
 from pvebench.analysis.figures import FIGURES
@@ -20,7 +20,7 @@ from pvebench.analysis.levels.difference import CHANCE, difference
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.plain_words import further_options
-from pvebench.results import Trend
+from pvebench.results import Trend, remembered
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -180,7 +180,7 @@ def _entered(key: str, definition: Definition, trend: Trend, environment: str) -
         )
 
 
-@lru_cache(maxsize=16_384)
+@remembered
 def totals(trend: Trend, environment: str) -> tuple[float, ...]:
     """Return the newest runs' values in an environment, all directions together, oldest first."""
     found: dict[int, float] = {}
@@ -211,7 +211,6 @@ def _compared(
         yield replace(place, against=against, ratio=effect, low=low, high=high)
 
 
-@lru_cache(maxsize=16_384)
 def _apart(
     first: Trend, other: Trend, environment: str, chance: float
 ) -> tuple[float, float, float]:
@@ -219,10 +218,22 @@ def _apart(
 
     Remembered: of a page of a thousand cases a new run changes a handful.
     """
-    found = difference(
-        _logs(totals(first, environment)), _logs(totals(other, environment)), chance=chance
-    )
-    return math.expm1(found.effect), math.expm1(found.low), math.expm1(found.high)
+    known = _against(other).setdefault(first, {})
+    if (environment, chance) not in known:
+        found = difference(
+            _logs(totals(first, environment)), _logs(totals(other, environment)), chance=chance
+        )
+        ends = math.expm1(found.effect), math.expm1(found.low), math.expm1(found.high)
+        known[environment, chance] = ends
+    return known[environment, chance]
+
+
+@remembered
+def _against(
+    _: Trend,
+) -> WeakKeyDictionary[Trend, dict[tuple[str, float], tuple[float, float, float]]]:
+    """Return where it stands how a setting compares with others, until those have a new run."""
+    return WeakKeyDictionary()
 
 
 def _logs(values: Sequence[float]) -> Matrix:

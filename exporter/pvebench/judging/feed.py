@@ -3,51 +3,65 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
+from array import array
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from operator import itemgetter
+from sys import intern
 from typing import Final, TypeVar
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Material
-from pvebench.judging.figures import METRICS, figures_of, shared_labels
+from pvebench.judging.figures import METRICS, PARTS, figures_of, shared_labels
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome
 from pvebench.results import DefinitionChange, Results
-from pvebench.store import Decision, RunNumbers
+from pvebench.store import Decision, RunNumbers, Store
 
 T = TypeVar("T")
 
 MOST_POINTS: Final = 1000
 """Newest runs of a case that are kept at least."""
+FORGOTTEN_SHARE: Final = 0.2
+"""Of the runs of a figure; so many are let go of at once."""
 ENOUGH_OK: Final = 20
 """Runs that are `ok` beside which those count that are good with a reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A point, and whether its run was `ok` or good with a reason."""
-
-    point: GoodRun
-    ok: bool
-
-
 class _Series:
-    """One figure of a case, oldest first."""
+    """One figure of a case, oldest first, as columns."""
 
     def __init__(self) -> None:
-        self._measured: list[_Measured] = []
+        self._times, self._values = array("d"), array("d")
+        self._environments: list[str] = []
+        self._ok = bytearray()
         self._counting: tuple[float, GoodRuns] | None = None
 
-    def add(self, one: _Measured) -> None:
-        """Take over a run."""
+    def add(self, run: RunNumbers, value: float) -> None:
+        """Take over a run: most come last."""
         self._counting = None
-        _put(self._measured, one, _by_time)
-        if len(self._measured) >= 2 * MOST_POINTS:
-            # Not at every run: a history that begins elsewhere is judged from its beginning.
-            del self._measured[:-MOST_POINTS]
+        place = bisect_right(self._times, run.finished)
+        self._times.insert(place, run.finished)
+        self._values.insert(place, value)
+        self._environments.insert(place, intern(run.environment))
+        self._ok.insert(place, run.outcome is Outcome.OK)
+        if len(self._times) >= 2 * MOST_POINTS:
+            self._drop(len(self._times) - MOST_POINTS)
+
+    def forget(self, before: float) -> None:
+        """Let go of the runs that ended before a moment, once they are a good part of all."""
+        old = bisect_left(self._times, before)
+        if old > FORGOTTEN_SHARE * len(self._times):
+            self._drop(old)
+
+    def _drop(self, count: int) -> None:
+        # Not at every run: a history that begins elsewhere is judged from its beginning.
+        for column in (self._times, self._values, self._environments, self._ok):
+            del column[:count]
+        self._counting = None
 
     def counting(self, since: float) -> GoodRuns:
         """Return the runs that count, since a moment; the same ones until there are more.
@@ -56,10 +70,13 @@ class _Series:
         as many `ok` ones as make a baseline, and not before.
         """
         if self._counting is None or self._counting[0] != since:
-            present = [one for one in self._measured if one.point.time >= since]
-            enough = sum(one.ok for one in present) >= ENOUGH_OK
-            counting = GoodRuns(one.point for one in present if one.ok or enough)
-            self._counting = since, counting
+            present = slice(bisect_left(self._times, since), None)
+            times, values = self._times[present], self._values[present]
+            environments, ok = self._environments[present], self._ok[present]
+            if ok.count(True) < min(ENOUGH_OK, len(ok)):
+                times, values = array("d", compress(times, ok)), array("d", compress(values, ok))
+                environments = [*compress(environments, ok)]
+            self._counting = since, GoodRuns.of_columns(times, environments, values)
         return self._counting[1]
 
 
@@ -77,10 +94,6 @@ def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
         insort(ordered, one, key=key)
 
 
-def _by_time(one: _Measured) -> float:
-    return one.point.time
-
-
 class Feed:
     """Keeps the figures of good runs.
 
@@ -92,9 +105,16 @@ class Feed:
         self._results = results
         self._environments = environments
         self._cases: dict[str, _Case] = {}
+        # Of a stretch in one environment the ends are enough.
         self._timeline: dict[str, list[tuple[float, str]]] = {}
         self._decisions: list[Decision] = []
+        self._removals = results.now.removals
         self.newest_run = 0
+
+    @property
+    def store(self) -> Store:
+        """Where the runs are."""
+        return self._results.store
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -121,9 +141,12 @@ class Feed:
 
     def read(self) -> bool:
         """Read what is new; tell whether there was anything."""
+        if self._removals != (removals := self._results.now.removals):
+            self._forget()
+            self._removals = removals
         # A run is in the database before the results have been told of it: that one is next.
         known = self._results.now.version
-        new = self._results.store.numbers(METRICS, after=self.newest_run)
+        new = self._results.store.numbers(METRICS, parts=PARTS, after=self.newest_run)
         return self.take(run for run in new if run.run <= known)
 
     def take(self, new: Iterable[RunNumbers], *, until: float = math.inf) -> bool:
@@ -145,6 +168,14 @@ class Feed:
             self.newest_run = max(self.newest_run, run.run)
         return more or decided
 
+    def _forget(self) -> None:
+        """Let go of what the store has let go of."""
+        oldest = self._results.store.oldest_good_runs()
+        self._cases = {key: case for key, case in self._cases.items() if key in oldest}
+        for key, case in self._cases.items():
+            for series in case.series.values():
+                series.forget(oldest[key])
+
     def _add(self, run: RunNumbers) -> None:
         case = self._cases.get(run.case_key)
         if case is None:
@@ -154,10 +185,11 @@ class Feed:
             series = case.series.get((name, direction))
             if series is None:
                 series = case.series[name, direction] = _Series()
-            good = GoodRun(run.finished, run.environment, value)
-            series.add(_Measured(good, run.outcome is Outcome.OK))
+            series.add(run, value)
         timeline = self._timeline.setdefault(run.node, [])
         _put(timeline, (run.finished, run.environment), itemgetter(0))
+        if len(timeline) > 2 and len({digest for _, digest in timeline[-3:]}) == 1:
+            del timeline[-2]
 
     def material(self, node: str) -> Material:
         """Return what is known of a node, with the decisions taken into account.

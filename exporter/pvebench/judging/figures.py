@@ -13,6 +13,8 @@ Values = Mapping[tuple[str, str, str], float]
 
 METRICS: Final = ("iops", "clat_percentile", "clat_max", "host_cpu", "boot_time")
 """Metrics of the store that figures are made from."""
+PARTS: Final = ("", "99", "qemu", "total")
+"""Parts of them: of seven percentiles one is judged."""
 PER_DIRECTION: Final = {
     ("iops", ""): "throughput",
     ("clat_percentile", "99"): "latency_p99",

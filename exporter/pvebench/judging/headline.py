@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from pvebench.analysis.levels.difference import size_text
+from pvebench.analysis.together.findings import Finding
 from pvebench.analysis.verdict import VerdictState, count_text
 from pvebench.analysis.words import sentence
 from pvebench.judging.verdicts import Verdicts
@@ -30,8 +32,16 @@ def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
     regressions = verdicts.regressions
     if regressions:
         more = f" (and {len(regressions) - 1} more)" if len(regressions) > 1 else ""
-        return sentence(regressions[0], evidence=evidence) + more
+        return _dated(regressions[0], evidence=evidence) + more
     return calm(verdicts)
+
+
+def _dated(finding: Finding, *, evidence: bool) -> str:
+    """Return the sentence with its day, which it leaves out where it names an upgrade instead."""
+    text = sentence(finding, evidence=evidence)
+    if finding.slow or not finding.came_with:
+        return text
+    return f"Since {datetime.fromtimestamp(finding.time, UTC):%Y-%m-%d}: {text}"
 
 
 def standing(verdicts: Verdicts) -> Standing:

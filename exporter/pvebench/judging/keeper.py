@@ -12,6 +12,7 @@ from typing import Final, Self
 import structlog
 
 from pvebench.analysis.judge import Judge
+from pvebench.judging.beside import with_what_else
 from pvebench.judging.feed import Feed
 from pvebench.judging.naming import Namer
 from pvebench.judging.verdicts import Verdicts
@@ -29,7 +30,9 @@ END_SECONDS: Final = 5.0
 
 def judged(feed: Feed, judge: Judge, namer: Namer) -> Verdicts:
     """Return what is said of all that the feed has read."""
-    reports = tuple(judge.judge(feed.material(node)) for node in feed.nodes)
+    reports = tuple(
+        with_what_else(judge.judge(feed.material(node)), feed.store) for node in feed.nodes
+    )
     keys = {one.history.of for report in reports for one in report.verdicts}
     found = Verdicts(
         version=feed.newest_run,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from pvebench.model.run import Unit
 from pvebench.model.workload import Direction
-from pvebench.results import MAIN_METRICS, Trend
+from pvebench.results import MAIN_METRICS, Trend, remembered
 from pvebench.store import CaseRecord, Point, StoredRun
 from pvebench.web.charts import Spark, spark
 from pvebench.web.texts import show_spread, show_value
@@ -40,14 +39,14 @@ class Number:
     spark: Spark | None
 
 
-@lru_cache(maxsize=16_384)
 def numbers_of(trend: Trend | None) -> tuple[Number, ...]:
-    """Return the numbers of each direction; none where no run was good or none moves data.
+    """Return the numbers of each direction; none where no run was good or none moves data."""
+    return () if trend is None else _numbers(trend)
 
-    Remembered: a page of a thousand cases is made anew every few seconds.
-    """
-    if trend is None:
-        return ()
+
+# A page of a thousand cases is made anew every few seconds.
+@remembered
+def _numbers(trend: Trend) -> tuple[Number, ...]:
     by_direction: dict[Direction, list[Point]] = {}
     for point in trend.points:
         by_direction.setdefault(point.direction, []).append(point)

@@ -36,7 +36,8 @@ def environment_changes(
     """Return the changes of environment between good runs, oldest first.
 
     Args:
-        timeline: (end, environment's digest) of every good run of a node, oldest first.
+        timeline: (end, environment's digest) of a node's good runs, oldest first: at least the
+            first of every stretch in one environment.
         facts: digest -> facts.
     """
     return [

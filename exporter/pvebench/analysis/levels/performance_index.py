@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from pvebench.analysis.case_history import CaseHistory
 
@@ -38,9 +39,12 @@ def levels_by_environment(history: CaseHistory) -> Levels:
     """Return what a case reached in each environment, in the order of time."""
     values: dict[str, list[float]] = {}
     starts: dict[str, float] = {}
-    for point, value in zip(history.points, history.logs().tolist(), strict=True):
-        values.setdefault(point.environment, []).append(value)
-        starts.setdefault(point.environment, point.time)
+    logs, place = history.logs().tolist(), 0
+    for name, stretch in groupby(history.points.environments):
+        end = place + sum(1 for _ in stretch)
+        values.setdefault(name, []).extend(logs[place:end])
+        starts.setdefault(name, history.points.times[place])
+        place = end
     return {
         name: (statistics.median(found), len(found), starts[name]) for name, found in values.items()
     }

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pvebench.analysis.causes import Candidate, Difference, Match
 from pvebench.analysis.figures import Figure
 from pvebench.analysis.groups import Group
+from pvebench.analysis.meanwhile import Meanwhile
 
 ChangeKind = Literal["slower", "faster", "suspicious", "stall", "cost", "operation", "accounting"]
 AND: Final = " and "
@@ -56,6 +57,7 @@ class Finding:
         events_apart: runs between the first and the last of those events.
         candidates: what happened near a change at an unknown time.
         issues: known ones that fit.
+        meanwhile: what else changed with it, and may have brought it.
         reason: why a gain is suspicious.
         accepted: somebody has accepted it.
         over: later changes have taken back the better half of it.
@@ -77,6 +79,7 @@ class Finding:
     events_apart: int = 0
     candidates: tuple[Candidate, ...] = ()
     issues: tuple[Match, ...] = ()
+    meanwhile: tuple[Meanwhile, ...] = ()
     reason: str = ""
     accepted: bool = False
     slow: bool = False
@@ -123,7 +126,9 @@ def _marks(one: Finding) -> tuple[object, ...]:
         frozenset((difference.fact, difference.after) for difference in event)
         for event in one.came_with
     )
-    return one.known, one.kind, one.group, one.all_but, came, one.over, one.back, one.accepted
+    else_changed = {found.text for found in one.meanwhile}
+    story = one.known, one.kind, one.group, one.all_but, came, else_changed
+    return *story, one.over, one.back, one.accepted
 
 
 def _as_far(one: Move, other: Move) -> bool:

@@ -1,0 +1,73 @@
+"""What is kept in memory of runs that retention has removed? `bench/kept.py DAYS`.
+
+Twelve cases a day are stored, read for judging, shown and compared, and removed after sixty days.
+Prints what Python has allocated along the way, by `tracemalloc`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import sys
+import tempfile
+import tracemalloc
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from pvebench.config import Settings
+from pvebench.judging import Feed
+from pvebench.judging.fastest import contests
+from pvebench.results import Results
+from pvebench.service.upkeep import Tidier
+from pvebench.store import Store
+from pvebench.web.numbers import numbers_of
+from support.changes import CASES, START, measured
+
+SETTINGS = Settings.model_validate({"keep_runs": "60d", "keep_backups": 0})
+SHOWN_DAYS = 60
+
+
+def keep(directory: Path, days: int) -> None:
+    """Make the runs of so many days, and print along the way."""
+    store = Store(directory / "pvebench.db", simulated=False)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=len(CASES))
+    results = Results(store)
+    feed, now = Feed(results), START
+    tidier = Tidier(results, lambda: SETTINGS, lambda: now)
+    tracemalloc.start(1)
+    for day in range(1, days + 1):
+        for case in CASES:
+            results.keep(measured(case, day))
+        now = START + timedelta(days=day + 1)
+        tidier.check()
+        feed.read()
+        view = results.now
+        contests({key: one.definition for key, one in view.cases.items()}, view.trends)
+        for trend in view.trends.values():
+            numbers_of(trend)
+        if day % SHOWN_DAYS == 0:
+            feed.material("lab")
+            gc.collect()
+            mib = tracemalloc.get_traced_memory()[0] / 2**20
+            stored = results.now.totals.runs
+            print(f"{day * len(CASES)} runs made, {stored} stored, {mib:.2f} MiB", flush=True)
+    store.close()
+
+
+def main() -> None:
+    """Count."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("days", type=int, nargs="?", default=240)
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory() as name:
+        keep(Path(name), given.days)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""What else changed with a level is said before software is blamed, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pvebench.analysis.meanwhile import Beside, Meanwhile, meanwhile
+from pvebench.analysis.words import sentence
+from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
+from pvebench.judging.data import verdicts_data
+from pvebench.model.run import Run, Sample, Unit
+from pvebench.results import Results
+from pvebench.store import Store
+from support.changes import CASES, FINDING, START, measured
+
+DAYS, AFTER = 30, 8
+UsedOn = Callable[[int], float]
+
+
+def history(used_on: UsedOn, *, upgraded: bool) -> list[Run]:
+    """All cases get a quarter slower on day 30; `used_on`: day -> share of the storage."""
+    runs = []
+    for day in range(DAYS + AFTER):
+        for case in CASES:
+            later = day >= DAYS
+            run = measured(case, day, slower=1.25 if later else 1.0, upgraded=later and upgraded)
+            used = Sample("storage_used", None, used_on(day), Unit.RATIO)
+            runs.append(replace(run, samples=(*run.samples, used)))
+    return runs
+
+
+def stored(path: Path, used_on: UsedOn, *, upgraded: bool = True) -> Store:
+    store = Store(path / "pvebench.db", simulated=False)
+    store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+    store.add_history(history(used_on, upgraded=upgraded))
+    return store
+
+
+def judged(path: Path, used_on: UsedOn, *, upgraded: bool) -> Verdicts:
+    return Keeper(Feed(Results(stored(path, used_on, upgraded=upgraded))), ()).judge()
+
+
+def filling(day: int) -> float:
+    return 0.91 if day >= DAYS else 0.78
+
+
+def test_a_full_storage_is_named_before_the_upgrade_of_the_same_day(tmp_path: Path) -> None:
+    verdicts = judged(tmp_path, filling, upgraded=True)
+    (finding,) = verdicts.regressions
+    assert sentence(finding).startswith(
+        "Everything got 20 % slower now that the storage is more than 90 % full, or with "
+        "pve-qemu-kvm 9.2.0-2 ("
+    )
+    assert "91 % of it used, before 78 %" in sentence(finding)
+    (told,) = verdicts_data(verdicts)["changes"]
+    assert told["meanwhile"][0]["text"] == "the storage is more than 90 % full"
+
+
+def test_without_an_upgrade_the_full_storage_is_the_cause_that_is_told(tmp_path: Path) -> None:
+    (finding,) = judged(tmp_path, filling, upgraded=False).regressions
+    day = START + timedelta(days=DAYS)
+    assert f"now that the storage is more than 90 % full, since {day:%Y-%m-%d}" in sentence(finding)
+    assert "nothing known happened near it" not in sentence(finding)
+
+
+@pytest.mark.parametrize("used_on", [lambda _: 0.93, lambda day: 0.5 + 0.005 * day])
+def test_a_storage_that_crossed_no_border_is_not_blamed(tmp_path: Path, used_on: UsedOn) -> None:
+    (finding,) = judged(tmp_path, used_on, upgraded=True).regressions
+    assert "got 20 % slower with pve-qemu-kvm 9.2.0-2 (" in sentence(finding)
+
+
+def test_the_short_sentence_stays_the_same_while_the_storage_fills_further() -> None:
+    told = [
+        sentence(replace(FINDING, meanwhile=meanwhile(full(0.7), full(used))), evidence=False)
+        for used in (0.91, 0.96)
+    ]
+    assert told[0] == told[1]
+    assert "more than 90 % full" in told[0]
+
+
+def test_a_slow_change_tells_what_came_with_it() -> None:
+    what = (Meanwhile("the storage is more than 80 % full", "85 % of it used, before 60 %"),)
+    text = sentence(replace(FINDING, slow=True, meanwhile=what))
+    assert ", now that the storage is more than 80 % full (" in text
+
+
+def full(share: float) -> list[Beside]:
+    return [{("storage_used", ""): share}] * 6
+
+
+def load(total: float, own: float = 1.0) -> list[Beside]:
+    return [{("host_cpu", "total"): total, ("host_cpu", "qemu"): own}] * 6
+
+
+def waiting(share: float, part: str = "cpu_some") -> list[Beside]:
+    return [{("host_pressure", part): share}] * 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (load(1.3), load(5.2), "the node does more beside it: others on 4.2 cores, before 0.3"),
+        (load(4.0), load(5.5), ""),  # more, and not twice as much
+        (load(1.3), load(5.2, own=4.9), ""),  # the run itself takes it
+        (
+            waiting(0.01),
+            waiting(0.3),
+            "tasks of the node wait for its CPUs: waiting for CPUs 30 % of the time, before 1 %",
+        ),
+        (
+            waiting(0.0, "memory_some"),
+            waiting(0.2, "memory_some"),
+            "tasks of the node wait for memory: waiting for memory 20 % of the time, before 0 %",
+        ),
+        (waiting(0.01, "io_some"), waiting(0.9, "io_some"), ""),  # a slower disk does that
+        (full(0.7), full(0.95)[:4], ""),  # too few runs
+        (full(0.95), full(0.7), ""),  # it has become emptier
+        ([], [], ""),
+    ],
+)
+def test_what_the_node_does_is_told_where_it_is_much_more_than_before(
+    before: list[Beside], after: list[Beside], told: str
+) -> None:
+    assert "".join(f"{one.text}: {one.numbers}" for one in meanwhile(before, after)) == told
+
+
+def test_what_came_later_has_no_part_in_what_was_said_then(tmp_path: Path) -> None:
+    later = DAYS + 4
+    store = stored(tmp_path, lambda day: 0.91 if day >= later else 0.78)
+    moments = [(START + timedelta(days=day)).timestamp() for day in (later - 0.1, later + 4)]
+    then, now = (said.regressions[0] for _, said in past_verdicts(Results(store), (), moments))
+    assert not then.meanwhile
+    assert now.meanwhile == Keeper(Feed(Results(store)), ()).judge().regressions[0].meanwhile
