@@ -1,9 +1,10 @@
-"""`pct`, `pveam`, `pvesm`, `hostname` and `ip` of a node, as far as proxmox-lxc.sh calls them.
+"""The programs of a node, as far as proxmox-lxc.sh calls them.
 
-Nothing of them was recorded. Which options `pct create` takes, and of which form, is the recorded
-schema of `POST /nodes/{node}/lxc`. The rest was read in the public sources of 2026 (Proxmox VE 9),
-each function says where; those of Proxmox VE 8 were not looked at. A container is a directory;
-`exec` runs what the script runs in it, pvebench itself for real.
+`pveum`, `pvesh` and `pveversion` are those of `pve.pveum`. Of the others nothing was recorded.
+Which options `pct create` takes, and of which form, is the recorded schema of
+`POST /nodes/{node}/lxc`. The rest was read in the public sources of 2026 (Proxmox VE 9), each
+function says where; those of Proxmox VE 8 were not looked at. A container is a directory; `exec`
+does what the script runs in it, pvebench itself for real.
 
 Read in pve-common (RESTEnvironment.pm, CLIHandler.pm): a task's error goes to stderr, and the
 program ends with 0 all the same, unless the command's table asks for the task's end. pct's does for
@@ -14,35 +15,84 @@ Assumed, and checked by nobody: that a refusal's exit code is 255 (it is some ot
 `pct exec` ends as its command did, which is lxc-attach's doing, and may take what stands on stdin;
 that templates for other processors are named as here; what `ip` and a container's programs print.
 
-Run by its path: `node_programs.py PROGRAM WORDS…`. $NODE_STATE is a directory: `node.json` has
-storages and containers, `calls` each call; a call that begins as `break` says fails, before or
-after it was done.
+They answer in the test's own process: what the script finds in its PATH hands the call on, since a
+Python a call, a hundred a test, took most of the time. A directory holds the node's state:
+`node.json` has storages and containers, `calls` each call; a call that begins as `break` says
+fails, before or after it was done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
+import socketserver
 import sys
+import threading
+import traceback
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
+from pve.pveum import main as pveum
+from pve.refusals import Refused
+from pve.schema import Schema
+from pvebench.cli.main import run_cli
 
-from pve.pveum import main as pveum  # noqa: E402 # its place is known only now
-
+PROGRAMS = ("pct", "pveam", "pvesm", "pveum", "pvesh", "pveversion", "hostname", "ip")
+HANDING_ON = """\
+#!/bin/bash
+exec 3<>/dev/tcp/127.0.0.1/PORT
+printf '%s\\0' "$(($# + 1))" "${0##*/}" "$@" >&3
+# It may take what stands on stdin.
+[[ "${0##*/} $1" != "pct exec" ]] || while read -r; do :; done
+for name in code out err; do IFS= read -r -d '' -u 3 "$name"; done
+printf %s "$out"
+printf %s "$err" >&2
+exit "$code"
+"""
 AVAILABLE = "debian-13-standard_13.1-2_amd64.tar.zst"
 FOREIGN = "debian-13-standard_13.1-2_arm64.tar.zst"
 
 
 class Refusal(Exception):
     """What a program says on stderr, with exit code 255."""
+
+
+@contextmanager
+def programs(place: Path, *, of: Path) -> Iterator[None]:
+    """Put the programs into a directory; while inside they answer for the node with state `of`."""
+
+    class Call(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            words = [self._word() for _ in range(int(self._word()))]
+            out, err = StringIO(), StringIO()
+            with redirect_stdout(out), redirect_stderr(err):
+                try:
+                    code = main(of, words[0], words[1:])
+                except Exception:  # noqa: BLE001 # a program that breaks says so and fails
+                    traceback.print_exc()
+                    code = 1
+            answer = (str(code), out.getvalue(), err.getvalue(), "")
+            self.wfile.write("\0".join(answer).encode())
+
+        def _word(self) -> str:
+            return b"".join(iter(lambda: self.rfile.read(1), b"\0")).decode()
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Call) as server:
+        place.mkdir()
+        for name in PROGRAMS:
+            text = HANDING_ON.replace("PORT", str(server.server_address[1]))
+            (place / name).write_text(text, "utf-8")
+            (place / name).chmod(0o755)
+        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
 
 
 class Node:
@@ -90,8 +140,8 @@ def options(words: list[str]) -> dict[str, str]:
     return dict(zip((word.lstrip("-") for word in words[::2]), words[1::2], strict=True))
 
 
-def pct(node: Node, command: str, vmid: str, words: list[str]) -> None:  # noqa: C901, PLR0912 # a case a command
-    """PVE/CLI/pct.pm, PVE/API2/LXC.pm and PVE/API2/LXC/Status.pm of pve-container."""
+def pct(node: Node, command: str, vmid: str, words: list[str]) -> int:  # noqa: C901, PLR0912 # a case a command
+    """PVE/CLI/pct.pm, PVE/API2/LXC.pm and PVE/API2/LXC/Status.pm of pve-container; an exit code."""
     match command:
         case "create":
             create(node, vmid, words[0], options(words[1:]))
@@ -117,10 +167,10 @@ def pct(node: Node, command: str, vmid: str, words: list[str]) -> None:  # noqa:
         case "push":
             push(node, vmid, *words[:2], options(words[2:]))
         case "exec":
-            sys.stdin.read()
-            run(node, vmid, words[words.index("--") + 1 :])
+            return run(node, vmid, words[words.index("--") + 1 :])
         case _:
             raise Refusal(f"nobody read what 'pct {command}' does")
+    return 0
 
 
 def push(node: Node, vmid: str, source: str, inside: str, given: dict[str, str]) -> None:
@@ -139,9 +189,6 @@ def push(node: Node, vmid: str, source: str, inside: str, given: dict[str, str])
 
 def create(node: Node, vmid: str, template: str, given: dict[str, str]) -> None:
     """PVE/API2/LXC.pm; whether the number is free is asked in PVE/Cluster.pm of pve-cluster."""
-    from pve.refusals import Refused
-    from pve.schema import Schema
-
     asked = {**given, "vmid": vmid, "ostemplate": template, "node": "pve1"}
     try:
         Schema(node.state["major"]).check("POST /nodes/{node}/lxc", asked)
@@ -159,8 +206,8 @@ def create(node: Node, vmid: str, template: str, given: dict[str, str]) -> None:
     (node.root(vmid) / "root").mkdir()
 
 
-def run(node: Node, vmid: str, words: list[str]) -> None:  # noqa: C901, PLR0912 # a case a command
-    """What the script runs inside; the settings of the container lie below its directory."""
+def run(node: Node, vmid: str, words: list[str]) -> int:  # noqa: C901, PLR0912 # a case a command
+    """What the script runs inside; settings lie below the container's directory."""
     root = node.running(vmid)
     settings = root / "etc/pvebench"
     match words:
@@ -185,17 +232,17 @@ def run(node: Node, vmid: str, words: list[str]) -> None:  # noqa: C901, PLR0912
             print("999")
         case ["test", "-s", path]:
             file = root / path.lstrip("/")
-            raise SystemExit(0 if file.exists() and file.stat().st_size else 1)
+            return 0 if file.exists() and file.stat().st_size else 1
         case ["pvebench", *arguments]:
             inside = [word.replace("/etc/pvebench", str(settings)) for word in arguments]
-            done = subprocess.run([sys.executable, "-m", "pvebench", *inside], check=False)
-            raise SystemExit(done.returncode)
+            return run_cli(inside)
         case ["systemctl", *rest]:
             node.container(vmid)["systemctl"] = rest
         case ["hostname", "-I"]:
             print("192.0.2.77 2001:db8::77 ")
         case _:
             raise Refusal(f"nobody said what {words} does")
+    return 0
 
 
 def pveam(node: Node, command: str, words: list[str]) -> None:
@@ -257,8 +304,7 @@ def broken_off(place: Path, words: list[str], *, done: bool) -> bool:
     return when is done and " ".join(words).startswith(call)
 
 
-def main(program: str, words: list[str]) -> int:
-    place = Path(os.environ["NODE_STATE"])
+def main(place: Path, program: str, words: list[str]) -> int:
     with (place / "calls").open("a", encoding="utf-8") as calls:
         calls.write(json.dumps([program, *words]) + "\n")
     if broken_off(place, [program, *words], done=False):
@@ -274,7 +320,7 @@ def answer(node: Node, program: str, words: list[str]) -> int:
     try:
         match program:
             case "pct":
-                pct(node, words[0], words[1], words[2:])
+                return pct(node, words[0], words[1], words[2:])
             case "pveam":
                 pveam(node, words[0], words[1:])
             case "pvesm":
@@ -289,7 +335,3 @@ def answer(node: Node, program: str, words: list[str]) -> int:
     finally:
         node.keep()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -206,10 +206,11 @@ def test_the_scrub_guard_is_asked_for_by_name_and_opens_nothing_below_the_root(
     assert (
         run_cli(["proxmox", "init", "--config", str(config), "--apply", "--with-scrub-guard"]) == 0
     )
+    api.cluster.all_nodes["pve1"].pools["tank"] = "none requested"
     found = findings(config, capsys)
     assert found["rights"][0]
     assert "rights beyond need" not in found
-    assert "wait for scrubs" in found["scrub guard"][1]
+    assert found["scrub guard"][1] == "runs wait for scrubs of tank"
     assert api.cluster.access.rights("pvebench@pve!bench", "/") == {"Sys.Audit"}
     assert api.cluster.access.rights("pvebench@pve!bench", "/vms/4242") == set()
 

@@ -43,6 +43,23 @@ def test_a_ca_file_is_trusted(site: Site) -> None:
     assert connect(site, ca_file=site.api.certificate).get("/version")
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "No such file or directory"), ("", "no certificate"), ("-----BEGIN", "no certificate")],
+)
+def test_a_ca_file_that_is_none_is_named_and_the_server_not_blamed(
+    site: Site, tmp_path: Path, content: str | None, text: str
+) -> None:
+    path = tmp_path / "pve-root-ca.pem"
+    if content is not None:
+        path.write_text(content, "ascii")
+    with pytest.raises(ServerUntrusted, match=text) as caught:
+        connect(site, ca_file=path).get("/version")
+    assert str(path) in caught.value.happened
+    assert "copy /etc/pve/pve-root-ca.pem" in caught.value.next_step
+    assert site.api.calls == []
+
+
 def test_an_unknown_certificate_is_refused_before_the_token_is_sent(site: Site) -> None:
     with pytest.raises(ServerUntrusted, match="cannot be verified"):
         connect(site).get("/version")

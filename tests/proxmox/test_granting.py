@@ -95,6 +95,20 @@ def granted(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def test_storages_that_are_in_another_pool_already_are_shared_with_it(
+    api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unlike a VM a storage may be in several pools (`update_pool` in PVE/API2/Pool.pm)."""
+    api.cluster.pools["another"] = set()
+    api.cluster.pool_storages["another"] = {"local", "thin"}
+    assert init() == 0
+    run_cli(["check", "--config", str(tmp_path / "pvebench.yaml"), "--driver", "proxmox"])
+    out = capsys.readouterr().out
+    assert "ok    storage thin: lvmthin" in out
+    assert "ok    image storage: local" in out
+    assert api.cluster.pool_storages["another"] == {"local", "thin"}
+
+
 def test_a_second_run_changes_nothing(
     api: RunningApi, init: Init, capsys: pytest.CaptureFixture[str]
 ) -> None:

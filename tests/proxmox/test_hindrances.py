@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,21 @@ from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.leftovers import undo_pending
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.conduct import Conduct
+from pvebench.model.disk import Bus
 from pvebench.model.ports import Site as Place
-from pvebench.model.run import Outcome
+from pvebench.model.run import Outcome, Run
+from pvebench.model.units import MIB
 from pvebench.model.workload import Case
 from pvebench.runner import Observers, Runner
 from support.packs import tool_workload, write_pack
 
 FIO = tool_workload("fio", {"rw": "read", "bs": "4k"}, ramp_seconds=1, runtime_seconds=1)
+
+
+def run_once(site: Site, **options: Any) -> Run:
+    place = Place(node="pve1", hypervisor=site.node, probe=None, clock=site.clock)  # type: ignore[arg-type] # not asked
+    case = Case(scenario=scenario(**options), workload=FIO)
+    return Runner(place, Observers([])).run(case, cycle="", conduct=Conduct())
 
 
 def fill_up(site: Site) -> None:
@@ -69,9 +78,7 @@ def test_a_full_storage_is_named_by_the_counters_too(site: Site) -> None:
 
 def test_a_case_whose_volume_does_not_fit_is_skipped_with_the_reason(site: Site) -> None:
     site.cluster.storages["local"].avail = 1 << 20
-    place = Place(node="pve1", hypervisor=site.node, probe=None, clock=site.clock)  # type: ignore[arg-type] # not asked
-    case = Case(scenario=scenario(), workload=FIO)
-    run = Runner(place, Observers([])).run(case, cycle="", conduct=Conduct())
+    run = run_once(site)
     assert run.outcome is Outcome.SKIPPED
     assert "1.0 MiB free on pve1, a volume of 64.0 MiB does not fit" in run.reason
     assert not run.retryable
@@ -127,12 +134,51 @@ def test_check_sees_what_is_there_of_any_pvebench(
     assert f"benchmark VMs: VM 9000 on pve1, stopped, with {volume.volid}; if no pvebench" in out
 
 
+@pytest.mark.parametrize("cpu", ["host", "'host,flags=+aes'", "'flags=+aes,cputype=host'"])
 @pytest.mark.parametrize("command", ["check", "plan"])
 def test_emulation_with_the_hosts_own_cpu_is_refused_with_the_remedy(
-    site: Site, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+    site: Site, tmp_path: Path, command: str, cpu: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], kvm="false")
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], kvm="false", cpu=cpu)
     assert run_cli([command, "--config", str(path)]) == 2
     assert "write cpu: max" in capsys.readouterr().err
     path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], kvm="false", cpu="max")
     assert run_cli([command, "--config", str(path)]) != 2
+
+
+def test_a_storage_that_only_another_node_has_is_said_and_no_option_blamed(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storages = {"local": "{type: dir, nodes: [pve2]}", "share": "{type: nfs}"}
+    path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], storages=storages)
+    assert run_cli(["plan", "--config", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "no storage that the packs measure is on pve1" in said
+    assert "--only" not in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bus": Bus.VIRTIO}, {"bus": Bus.SATA}, {"size": 32 * MIB}, {"storage": "thin"}],
+    ids=["live", "cold", "another size", "another storage"],
+)
+def test_a_backup_that_begins_in_the_middle_of_a_case_costs_that_try_and_no_restart(
+    both: Site, options: dict[str, Any]
+) -> None:
+    """Nothing even stops a VM that runs and is locked (`_do_vm_stop` in PVE/QemuServer.pm)."""
+    volume, _ = both.node.volume(scenario())
+    both.node.boot(MACHINE)
+    both.node.attach(volume, scenario().disk)
+    vm = both.cluster.vms[9000]
+    vm.config["lock"] = "backup"
+    run = run_once(both, **options)
+    assert (run.outcome, run.retryable) == (Outcome.SKIPPED, True)
+    assert run.reason.endswith("VM is locked (backup)")
+    assert "qm unlock" in run.evidence["error"]
+    assert vm.running
+    assert both.cluster.volumes.owned(9000)[:1] == [volume.volid]
+    del vm.config["lock"]
+    both.node.detach()
+    both.node.boot(MACHINE)
+    both.node.attach(volume, scenario().disk)
+    assert [task.kind for task in both.cluster.tasks.all].count("qmstart") == 1

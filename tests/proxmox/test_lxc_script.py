@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxmox.node_programs import programs
 from pve.access import ROOT as ADMIN
 from pve.access import Token, User
 from pve.cluster import Cluster
@@ -28,7 +28,6 @@ from pvebench.drivers.proxmox.settings import section
 from support.packs import ROOT
 
 SCRIPT = ROOT / "packaging/proxmox/proxmox-lxc.sh"
-PROGRAMS = ("pct", "pveam", "pvesm", "pveum", "pvesh", "pveversion", "hostname", "ip")
 STORAGES = {
     "local": {"type": "dir", "content": ["iso", "vztmpl", "rootdir"]},
     "thin": {"type": "lvmthin", "content": ["images", "rootdir"]},
@@ -49,28 +48,6 @@ class Node:
         self.change({**state, "major": api.cluster.major})
         (place / "pve/local").mkdir(parents=True)
         (place / "pve/pve-root-ca.pem").write_text("a certificate\n", "utf-8")
-        self._environment = self._make_programs()
-
-    def _make_programs(self) -> dict[str, str]:
-        programs = self.place / "bin"
-        programs.mkdir()
-        stand_in = Path(__file__).with_name("node_programs.py")
-        for name in PROGRAMS:
-            text = f'#!/bin/sh\nexec {sys.executable} -ES {stand_in} {name} "$@"\n'
-            (programs / name).write_text(text, "utf-8")
-            (programs / name).chmod(0o755)
-        self.api.cluster.access.users[ADMIN].tokens["node"] = Token("node" * 4, privsep=False)
-        return {
-            **os.environ,
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "exporter"),
-            "NODE_STATE": str(self.place),
-            "PVE_API": f"https://127.0.0.1:{self.api.port}/api2/json",
-            "PVE_TOKEN": f"{ADMIN}!node={'node' * 4}",
-            "PVE_VERSION": self.api.cluster.get_version("")["version"],
-            "PVEBENCH_LXC_JOURNAL": str(self.journal),
-            "PVEBENCH_LXC_PVE": str(self.place / "pve"),
-        }
 
     @property
     def state(self) -> dict[str, Any]:
@@ -86,9 +63,15 @@ class Node:
 
     def run(self, *words: str, answer: str = "") -> subprocess.CompletedProcess[str]:
         (self.place / "calls").write_text("", "utf-8")
+        environment = {
+            **os.environ,
+            "PATH": f"{self.place}/bin:{os.environ['PATH']}",
+            "PVEBENCH_LXC_JOURNAL": str(self.journal),
+            "PVEBENCH_LXC_PVE": str(self.place / "pve"),
+        }
         return subprocess.run(
             ["bash", str(SCRIPT), *words],
-            env=self._environment,
+            env=environment,
             input=answer,
             capture_output=True,
             text=True,
@@ -133,12 +116,17 @@ def make_package(place: Path) -> Path:
 
 
 @pytest.fixture
-def node(tmp_path: Path, major: int) -> Iterator[Node]:
+def node(tmp_path: Path, major: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     cluster = Cluster(tmp_path / "cluster", major=major)
     cluster.storages["local"] = Storage("local", "dir", tmp_path / "local", content="iso,vztmpl")
-    with running_api(cluster) as api:
-        (tmp_path / "node").mkdir()
-        yield Node(api, tmp_path / "node")
+    cluster.access.users[ADMIN].tokens["node"] = Token("node" * 4, privsep=False)
+    place = tmp_path / "node"
+    place.mkdir()
+    with running_api(cluster) as api, programs(place / "bin", of=place):
+        monkeypatch.setenv("PVE_API", f"https://127.0.0.1:{api.port}/api2/json")
+        monkeypatch.setenv("PVE_TOKEN", f"{ADMIN}!node={'node' * 4}")
+        monkeypatch.setenv("PVE_VERSION", cluster.get_version("")["version"])
+        yield Node(api, place)
 
 
 def test_one_command_makes_all_of_it_and_another_takes_it_away(node: Node, major: int) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
 from pvebench.drivers.proxmox.claims import Claims
+from pvebench.drivers.proxmox.inspection import inspect
 from pvebench.drivers.proxmox.neighbours import LOCKED_SECONDS, NodeGuard
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
+from pvebench.drivers.proxmox.vm import VmPlace
 from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case
@@ -44,12 +47,17 @@ def test_a_quiet_node_holds_nothing_and_disturbed_nothing(both: Site) -> None:
     assert one.enter(case()) is None
     assert one.leave(case()) == ""
     assert one.free["local"] == 100 * GIB
+    assert one.used["local"] == 0.5  # the test's storages are twice as large
 
 
 @pytest.mark.parametrize(
     ("disturb", "text"),
     [
         (lambda cluster: cluster.tasks.foreign("pve1", "vzdump", ""), "a backup runs on pve1"),
+        (
+            lambda cluster: cluster.tasks.foreign("pve1", "bulk-migrate", ""),
+            "a migration of many guests runs on pve1",
+        ),
         (
             lambda cluster: cluster.tasks.foreign("pve1", "qmigrate", "101"),
             "a migration (101) runs on pve1",
@@ -173,9 +181,51 @@ def test_space_that_is_to_stay_free_is_kept(site: Site) -> None:
 
 def test_a_node_without_zfs_has_no_scrub_to_wait_for(both: Site) -> None:
     both.cluster.zfs_installed = False  # recordings `read.root.zfs`
+    allow_root(both)
     one = guard(both)
     assert one.enter(case()) is None
     assert one.leave(case()) == ""
+    assert scrub_guard(both) == "no ZFS pool is seen on pve1"
+
+
+def test_a_node_whose_zfs_is_not_loaded_skips_nothing_and_says_so(site: Site) -> None:
+    """`zpool list` fails there, as on a kernel of the admin's own (API2/Disks/ZFS.pm)."""
+    site.cluster.zfs_loaded = False
+    allow_root(site)
+    one = guard(site)
+    with capture_logs() as told:
+        assert one.enter(case()) is None
+        assert one.enter(case()) is None
+    assert [entry["event"] for entry in told] == ["scrubs of this node are not seen"]
+    assert scrub_guard(site).startswith(
+        "off: the pools of pve1 cannot be looked at: command '/sbin"
+    )
+
+
+def test_a_pool_that_cannot_be_asked_about_hides_no_other(site: Site) -> None:
+    """The server takes no name of one letter (`pve-storage-id`), ZFS does."""
+    pools = site.cluster.all_nodes["pve1"].pools
+    pools["t"], pools["tank"] = "scrub in progress since Mon", "none requested"
+    allow_root(site)
+    assert guard(site).enter(case()) is None
+    assert scrub_guard(site) == "runs wait for scrubs of tank"
+    pools["tank"] = "resilver in progress since Sun Nov  1"
+    hold = guard(site).enter(case())
+    assert hold is not None
+    assert hold.reason == "a resilver of pool tank runs on pve1"
+
+
+def scrub_guard(site: Site) -> str:
+    """Return what `check` says of it."""
+    found = inspect(
+        site.connect(),
+        place=VmPlace(node="pve1", pool=POOL, vmids=(9000, 9009)),
+        storages={},
+        iso_storage="local",
+        major=site.cluster.major,
+        needs={},
+    )
+    return next(text for name, _, text in found if name == "scrub guard")
 
 
 @pytest.mark.parametrize("lock", ["backup", "snapshot", "migrate"])

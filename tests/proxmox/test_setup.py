@@ -76,7 +76,8 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
 ) -> None:
     assert setup("--storage", "thin", "--storage", "local", "--node-exporter", exporter) == 0
     out = capsys.readouterr().out
-    assert f"next: pvebench serve --config {tmp_path / 'bench.yaml'}" in out
+    assert out.endswith(f"next: pvebench serve --config {tmp_path / 'bench.yaml'}\n")
+    assert "settings: nodes pve1, pve2, driver proxmox" in out
     assert "2 CPUs" in out
     given = section(load_settings(tmp_path / "bench.yaml"))
     assert given.nodes == ("pve1", "pve2")
@@ -91,7 +92,8 @@ def test_a_script_gets_settings_a_token_and_the_next_command(
     run_cli(["check", "--config", str(tmp_path / "bench.yaml")])
     checked = capsys.readouterr().out
     assert "pve1: rights: all that is needed" in checked
-    assert "pve2: storage thin: lvmthin" in checked
+    assert "pve2: storage local: dir, 100.0 GiB free\n" in checked
+    assert "pve2: storage thin: lvmthin, 100.0 GiB free; no pack measures it" in checked
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,13 @@ class User:
 
 @dataclass
 class Access:
-    """The whole of user.cfg. `members` returns the pool of a VM or storage path, if any."""
+    """The whole of user.cfg. `members` returns the pools of a VM or storage path.
+
+    A storage may be in several, whose rights add up (`compile_acl_path` in PVE/RPCEnvironment.pm).
+    """
 
     roles: dict[str, set[str]]
-    members: Callable[[str], str | None]
+    members: Callable[[str], list[str]]
     major: int = 9
     users: dict[str, User] = field(default_factory=dict)
     acl: list[tuple[str, str, str]] = field(default_factory=list)
@@ -121,9 +124,8 @@ class Access:
         return found
 
     def _direct(self, who: str, path: str) -> set[str]:
-        found = self._on_path(who, path)
-        pool = self.members(path)
-        return found | self._on_path(who, f"/pool/{pool}") if pool else found
+        through = [f"/pool/{pool}" for pool in self.members(path)]
+        return set().union(*(self._on_path(who, one) for one in [path, *through]))
 
     def _on_path(self, who: str, path: str) -> set[str]:
         """The deepest entry on the way decides, and NoAccess over what else is there."""

@@ -90,6 +90,7 @@ class Cluster:
     vms: dict[int, Vm] = field(default_factory=dict)
     tasks: Tasks = field(default_factory=Tasks)
     zfs_installed: bool = True
+    zfs_loaded: bool = True
     ceph: dict[str, Any] | None = None
     """The answer of `ceph status`; None: the nodes have no Ceph."""
 
@@ -97,7 +98,7 @@ class Cluster:
         self.schema = Schema(self.major)
         roles = {name: set(privs) for name, privs in self.schema.data["roles"].items()}
         self.access = Access(
-            roles, self._pool_of, self.major, users={ROOT: User(password="rootpw")}
+            roles, self._pools_of, self.major, users={ROOT: User(password="rootpw")}
         )
         self.all_nodes = {
             name: Node(name, dict(PACKAGES[self.major]), KERNELS[self.major]) for name in self.nodes
@@ -117,13 +118,14 @@ class Cluster:
         """What the first node sees."""
         return self.volumes_on[self.nodes[0]]
 
-    def _pool_of(self, path: str) -> str | None:
+    def _pools_of(self, path: str) -> list[str]:
         _, kind, name = [*path.split("/"), "", ""][:3]
-        for pool in self.pools:
-            vm = kind == "vms" and name.isdigit() and int(name) in self.pools[pool]
-            if vm or (kind == "storage" and name in self.pool_storages.get(pool, ())):
-                return pool
-        return None
+        return [
+            pool
+            for pool in self.pools
+            if (kind == "vms" and name.isdigit() and int(name) in self.pools[pool])
+            or (kind == "storage" and name in self.pool_storages.get(pool, ()))
+        ]
 
     def call(self, who: str, name: str, params: dict[str, Any]) -> Any:
         """Check one request and answer it; `params` include what the path says."""
@@ -254,6 +256,8 @@ class Cluster:
     def get_nodes_disks_zfs(self, who: str, node: str) -> list[dict[str, Any]]:
         if not self.zfs_installed:
             raise failure("zfsutils-linux not installed")
+        if not self.zfs_loaded:  # `run_command` of pve-common, of a zpool that ends with 1
+            raise failure("command '/sbin/zpool list -HpPLo name,size,health' failed: exit code 1")
         return [{"name": name, "health": "ONLINE"} for name in self.all_nodes[node].pools]
 
     def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
@@ -283,7 +287,7 @@ class Cluster:
                 "node": vm.node,
                 "status": "running" if vm.running else "stopped",
                 "name": vm.config.get("name", ""),
-                "pool": self._pool_of(f"/vms/{vm.vmid}") or "",
+                "pool": "".join(self._pools_of(f"/vms/{vm.vmid}")),
                 **({"hastate": vm.hastate} if vm.hastate else {}),
                 **{key: vm.config[key] for key in ("lock", "tags") if key in vm.config},
             }
@@ -834,6 +838,8 @@ class Cluster:
                     f"unable to find configuration file for VM {vmid} on node '{node}'"
                 )
             with vm.locked():
+                if vm.running:  # of one that is off nothing is asked: `_do_vm_stop`, QemuServer.pm
+                    vm.refuse_lock()
                 vm.stop()
 
         if (ours := self.vms.get(int(vmid))) and ours.hastate not in ("", "ignored"):

@@ -10,7 +10,7 @@ import click
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.access import FULL_TOKEN, TOKEN_NAME, USER, is_ours, missing_rights
+from pvebench.drivers.proxmox.access import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
 from pvebench.drivers.proxmox.cluster import server_of
 from pvebench.drivers.proxmox.connection import Api, Connection, Password, Server, read_token
 from pvebench.drivers.proxmox.granting import (
@@ -170,9 +170,10 @@ def _prove(server: Server, wanted: Wanted, token_file: Path | None) -> None:
 
 def _holds_ours(path: Path | None) -> bool:
     try:
-        return is_ours(read_token(path))
+        token = read_token(path)
     except AccessDenied:
         return False
+    return f"{token.user}!{token.name}" == FULL_TOKEN
 
 
 def _holds_another(path: Path) -> bool:

@@ -78,18 +78,18 @@ def setup(what: str | None, checked: bool, packs: tuple[str, ...], **given: Any)
 
 
 def _conclude(config: Path, *, checked: bool) -> None:
-    """Say what a cycle takes and when answers come; then check.
+    """Say what a cycle takes and when answers come; check; say what comes next.
 
     Raises:
         MachineError: something is missing.
     """
     for line in _expected(config):
         click.echo(line)
-    click.echo(f"next: pvebench serve --config {config}")
     if checked:
         click.echo("checked:")
         nothing = {"state": None, "node": None, "driver": None, "packs": ()}
         show_findings(list(findings_of({"config": config, **nothing})))
+    click.echo(f"next: pvebench serve --config {config}")
 
 
 def _expected(config: Path) -> list[str]:

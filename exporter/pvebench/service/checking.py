@@ -23,7 +23,7 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
     Raises:
         ConfigError: a pack or the web configuration is wrong; nothing after it means much.
     """
-    yield "settings", True, f"node {settings.node}, driver {settings.driver}"
+    yield "settings", True, f"{_nodes(settings)}, driver {settings.driver}"
     given = assignments(settings, scale=scale)
     for entry in given:
         made = make_plan(entry.matrix, seed=entry.pack.seed)
@@ -34,6 +34,11 @@ def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
         yield "web configuration", True, f"{settings.web_config_file}: {access.scheme}"
     cases = [case for entry in given for case in entry.matrix.cases]
     yield from engine_of(settings.driver).check(settings, cases)
+
+
+def _nodes(settings: Settings) -> str:
+    nodes = settings.nodes_in_force()
+    return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)}"
 
 
 def _state(settings: Settings) -> str:

@@ -35,8 +35,13 @@ def assignments(
         check_slugs(here)
         found += [(pack, matrix) for pack, matrix in here if matrix.cases]
     if not found:
-        message = "no case matches --only and --skip; see what there is: pvebench plan"
-        raise ConfigError([Problem("command line", 0, 0, message)])
+        if only or skip:
+            message = "no case matches --only and --skip; see what there is: pvebench plan"
+            raise ConfigError([Problem("command line", 0, 0, message)])
+        nodes = ", ".join(settings.nodes_in_force())
+        message = f"no storage that the packs measure is on {nodes}, which is all that is measured"
+        remedy = "add a node, or mend `nodes` of the storages; or name another storage in a pack"
+        raise ConfigError([Problem("settings", 0, 0, message)], next_step=remedy)
     return [Assignment(pack, matrix) for pack, matrix in found]
 
 

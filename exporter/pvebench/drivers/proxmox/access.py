@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pvebench.drivers.proxmox.connection import Token
-
 VM_ROLE: Final = "StorageBenchVM"
 NODE_ROLE: Final = "StorageBenchNode"
 """Since 2023 the server keeps every name that begins with PVE, in any case, for itself."""
@@ -90,8 +88,3 @@ def excess_rights(table: Mapping[str, Mapping[str, int]]) -> list[str]:
 def _upwards(path: str) -> list[str]:
     parts = path.strip("/").split("/")
     return ["/", *("/" + "/".join(parts[: count + 1]) for count in range(len(parts)))]
-
-
-def is_ours(token: Token) -> bool:
-    """Return whether it is the token that `init` makes."""
-    return f"{token.user}!{token.name}" == FULL_TOKEN

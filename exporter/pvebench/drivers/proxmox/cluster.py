@@ -187,6 +187,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         upkeep=hypervisor.upkeep,
         guards=(guard, *_load_guards(given, probe, place.clock)),
         free=guard.free,
+        used=guard.used,
         fill_notes=hypervisor if given.keep_volumes else None,
         traffic=traffic,
     )

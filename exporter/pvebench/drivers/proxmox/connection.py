@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from pvebench.drivers.proxmox.answers import Answers, Secrets, data_of
 from pvebench.drivers.proxmox.bounds import AnswerRefused, BoundedAdapter
 from pvebench.drivers.proxmox.endpoints import endpoint_of
 from pvebench.drivers.proxmox.faults import Rejected, translate
-from pvebench.errors import AccessDenied, DriverError, ServerGone
+from pvebench.errors import AccessDenied, DriverError, ServerGone, ServerUntrusted
 from pvebench.files import read_secret
 from pvebench.model.ports import Clock
 from pvebench.model.traffic import Traffic
@@ -146,6 +147,8 @@ class Connection:
     def _session(self) -> ProxmoxAPI:
         if self._api is None:
             server, login = self.server, self.login
+            if server.ca_file:
+                _refuse_without_certificate(server.ca_file)
             verify: bool | str = str(server.ca_file) if server.ca_file else not server.fingerprint
             name, secret = (login.name, login.secret) if isinstance(login, Token) else ("-", "-")
             api = ProxmoxAPI(
@@ -225,6 +228,19 @@ class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no
         request.headers["CSRFPreventionToken"] = self._csrf
         request.headers["Cookie"] = f"PVEAuthCookie={self._ticket}"
         return request
+
+
+def _refuse_without_certificate(path: Path) -> None:
+    """Raise ServerUntrusted if a file has no certificate: requests would blame the server."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError as error:
+        wrong = "holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ServerUntrusted(
+            f"tls.ca_file {path}: {wrong}",
+            cause="it was not copied here yet, or it is another file",
+            next_step="copy /etc/pve/pve-root-ca.pem of any node there, or give tls.fingerprint",
+        ) from None
 
 
 def _plain(value: Any) -> Any:

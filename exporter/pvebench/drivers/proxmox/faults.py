@@ -159,7 +159,8 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
         return Forbidden(
             f"{what}: {text}",
             cause="the token or its user lacks this right, or the object does not exist",
-            next_step="see what is missing: pvebench check",
+            next_step="see what is missing: pvebench check; also after an upgrade to version 9, "
+            "pvebench proxmox init --apply gives it",
         )
     fields = error.errors if isinstance(error.errors, dict) else {}
     shown = {spoken(str(key)): spoken(str(why)) for key, why in fields.items()}
@@ -180,7 +181,8 @@ def refusal(
         return Busy(
             f"{what}: {text}",
             cause="a backup, snapshot or migration works on the VM",
-            next_step="nothing to do: it is tried again later",
+            next_step="it is tried again later; a lock that nothing needs any more goes with: "
+            "qm unlock NUMBER",
         )
     if _CONFIG_LOCK in everything:
         return ConfigLocked(

@@ -12,14 +12,13 @@ from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import RESERVE_BYTES
 from pvebench.drivers.proxmox.leftovers import find_strays
 from pvebench.drivers.proxmox.making import is_free
-from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE
+from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE, zfs_scans
 from pvebench.drivers.proxmox.node_versions import version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm import VmPlace
 from pvebench.errors import AccessDenied, DriverError, PvebenchError
 from pvebench.model.units import show_bytes
 
-_SCRUBS_SEEN: Final = "runs wait for scrubs of the node's ZFS pools"
 _SCRUBS_UNSEEN: Final = (
     "off: a scrub of a ZFS pool is not noticed, its load only by limits.io_pressure; to see it: "
     "pvebench proxmox init --with-scrub-guard (Sys.Audit on / alone, not below)"
@@ -47,7 +46,7 @@ def inspect(
         yield "server", False, str(error)
         return  # nothing else can be asked
     yield _server(version, major)
-    yield from _guarded("rights", lambda: _rights(api, place.pool, version[0]))
+    yield from _guarded("rights", lambda: _rights(api, place, version[0]))
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
     yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
@@ -72,13 +71,13 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Findi
         yield name, False, str(error)
 
 
-def _rights(api: Api, pool: str, major: int) -> Iterator[Finding]:
+def _rights(api: Api, place: VmPlace, major: int) -> Iterator[Finding]:
     table = api.get("/access/permissions")
-    missing = missing_rights(table, pool=pool, major=major)
+    missing = missing_rights(table, pool=place.pool, major=major)
     mend = "make them: pvebench proxmox init (user and token both need each right)"
     found = f"missing: {'; '.join(missing)}; {mend}" if missing else "all that is needed"
     yield "rights", not missing, found
-    yield "scrub guard", True, _SCRUBS_SEEN if sees_scrubs(table) else _SCRUBS_UNSEEN
+    yield "scrub guard", True, _scrubs(api, place.node) if sees_scrubs(table) else _SCRUBS_UNSEEN
     excess = excess_rights(table)
     if excess:
         yield (
@@ -86,6 +85,14 @@ def _rights(api: Api, pool: str, major: int) -> Iterator[Finding]:
             True,
             f"warning: {'; '.join(excess)}; a token with role {VM_ROLE} on the pool is enough",
         )
+
+
+def _scrubs(api: Api, node: str) -> str:
+    try:
+        pools = ", ".join(name for name, _ in zfs_scans(api, node))
+    except Rejected as error:
+        return f"off: the pools of {node} cannot be looked at: {error.text}"
+    return f"runs wait for scrubs of {pools}" if pools else f"no ZFS pool is seen on {node}"
 
 
 def _node(api: Api, node: str) -> Iterator[Finding]:
@@ -126,7 +133,8 @@ def _storages(
         need = max(0, needs.get(name, 0) - _held_already(api, place, wanted.id, marks))
         wrong = _wrong_storage(row, wanted) or _too_small(row, need)
         free = f"{wanted.type}, {show_bytes(int(row.get('avail', 0)))} free{_raw_only(row)}"
-        yield f"storage {name}", not wrong, wrong or free
+        idle = "" if name in needs else f"; no pack measures it: axes: {{storage: [{name}]}} would"
+        yield f"storage {name}", not wrong, wrong or f"{free}{idle}"
 
 
 def _marks(api: Api, place: VmPlace) -> dict[int, str]:

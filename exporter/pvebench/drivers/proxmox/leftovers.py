@@ -128,7 +128,7 @@ KEPT: Final = "proxmox-kept"
 """Kind of a journal entry that names a VM which is to stay. Nothing undoes it but `sweep`."""
 _WHY: Final = {
     KEPT: "kept by choice",
-    KIND: "left when a pvebench was killed here: the next start, or pvebench abort, removes it",
+    KIND: "left when a pvebench was killed here: the next start, or pvebench undo, removes it",
 }
 _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """Options of the VM that the settings may have changed meanwhile; scenarios' own come at boot."""

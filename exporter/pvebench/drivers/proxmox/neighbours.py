@@ -5,10 +5,13 @@ Asked before and after each run. node_exporter's counters are joined by what the
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
+
+import structlog
 
 from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.connection import Api
@@ -22,6 +25,8 @@ from pvebench.model.ports import Clock, HostProbe
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 
+log = structlog.get_logger()
+
 _HEAVY: Final = {
     "vzdump": "a backup",
     "qmrestore": "a restore",
@@ -30,6 +35,7 @@ _HEAVY: Final = {
     "vzmigrate": "a migration",
     "hamigrate": "a migration",
     "migrateall": "a migration of all guests",
+    "bulk-migrate": "a migration of many guests",
     "qmclone": "a clone",
     "vzclone": "a clone",
     "qmmove": "a move of a disk",
@@ -43,15 +49,26 @@ _HEAVY: Final = {
     "imgcopy": "an upload",
     "imgdel": "the removal of a volume",
     "download": "a download",
+    "qmsuspend": "the writing of a guest's memory",
+    "vzcreate": "the making of a container",
+    "ociregistrypull": "a download",
     "startall": "a start of all guests",
     "stopall": "a stop of all guests",
+    "suspendall": "a suspension of all guests",
+    "bulk-start": "a start of many guests",
+    "bulk-shutdown": "a stop of many guests",
+    "bulk-suspend": "a suspension of many guests",
     "diskinit": "work on a disk",
+    "wipedisk": "work on a disk",
     "zfscreate": "work on a disk",
     "lvmcreate": "work on a disk",
     "lvmthincreate": "work on a disk",
     "dircreate": "work on a disk",
 }
-"""Type of a task -> what it is. They move much data, or stop and start guests."""
+"""Type of a task -> what it is. They move much data, or stop and start guests.
+
+The types are those of `fork_worker` in pve-manager, qemu-server, pve-container and pve-storage.
+"""
 
 
 _MAINTENANCE: Final = "maintenance"
@@ -109,6 +126,7 @@ class NodeGuard:
         self._sees_pools = True
         self._sees_ceph = True
         self.free: dict[str, int] = {}
+        self.used: dict[str, float] = {}
         """Storage -> bytes that were free when it was last looked at."""
 
     def enter(self, case: Case) -> Hold | None:
@@ -155,10 +173,13 @@ class NodeGuard:
         name = case.scenario.storage
         path = f"/nodes/{self._node}/storage/{self._storages[name].id}/status"
         try:
-            free = int(self._api.get(path).get("avail", 0))
+            status = self._api.get(path)
         except Rejected:
             return None  # the run itself says what is wrong with the storage
+        free, total = int(status.get("avail", 0)), int(status.get("total", 0))
         self.free[name] = free
+        if total > 0:
+            self.used[name] = 1 - free / total
         floor = self._floors.get(name, 0)
         if free >= floor:
             return None
@@ -236,20 +257,38 @@ class NodeGuard:
         """Look at the node's ZFS pools, as far as the token may: that wants Sys.Audit on `/`."""
         if not self._sees_pools:
             return ""
-        path = f"/nodes/{self._node}/disks/zfs"
         try:
-            for pool in self._api.get(path):
-                scan = str(self._api.get(f"{path}/{pool['name']}").get("scan", ""))
-                if "in progress" in scan:
-                    what = scan.partition(" in progress")[0]
-                    return f"a {what} of pool {pool['name']} runs on {self._node}"
+            for pool, scan in zfs_scans(self._api, self._node):
+                what, running, _ = scan.partition(" in progress")
+                if running:
+                    return f"a {what} of pool {pool} runs on {self._node}"
         except AccessDenied:
             self._sees_pools = False
         except Rejected as error:
-            if _NO_ZFS not in error.text:
-                raise
-            self._sees_pools = False  # none here, so nothing to wait for
+            self._sees_pools = False
+            log.warning("scrubs of this node are not seen", node=self._node, reason=error.reason)
         return ""
+
+
+def zfs_scans(api: Api, node: str) -> Iterator[tuple[str, str]]:
+    """Yield the node's ZFS pools, each with what `zpool status` says of its scan.
+
+    A pool that the server cannot be asked about, such as one whose name has one letter
+    (`pve-storage-id`), is left out.
+
+    Raises:
+        AccessDenied: the token may not look. Rejected: `zpool list` fails there.
+    """
+    path = f"/nodes/{node}/disks/zfs"
+    try:
+        pools = api.get(path)
+    except Rejected as error:
+        if _NO_ZFS in error.text:
+            return
+        raise
+    for pool in pools:
+        with contextlib.suppress(Rejected):
+            yield pool["name"], str(api.get(f"{path}/{pool['name']}").get("scan", ""))
 
 
 def _nodes(rows: Rows) -> list[Mapping[str, Any]]:

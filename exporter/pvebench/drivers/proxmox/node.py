@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ from pvebench.drivers.proxmox.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node_versions import Versions, version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.switching import Plugged, block_counters, look, stopped_by_storage
-from pvebench.drivers.proxmox.vm import BenchVm, VmPlace, refuse_lock
-from pvebench.errors import DriverError, OutputUnreadable, SwitchFailed
+from pvebench.drivers.proxmox.vm import BenchVm, VmPlace
+from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Disk, ScsiHw
 from pvebench.model.environment import Environment, Upkeep
@@ -140,7 +140,6 @@ class ProxmoxNode:
     def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
         vm, scsihw = self._held.the_vm, self._wanted_scsihw
         self.power_off()
-        refuse_lock(vm.status(), vm.vmid)
         switching.clear(vm)
         switching.reshape(
             vm,
@@ -212,17 +211,25 @@ class ProxmoxNode:
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
         plug = Plug(volume, disk)
-        try:
+        what = f"attach {volume.volid} as {disk.bus}, cache={disk.cache}, aio={disk.aio}"
+        with self._wary(what):
             if not disk.cold:
                 self.detach()
                 self._plug(plug)
             return self._read_back(plug)
+
+    @contextlib.contextmanager
+    def _wary(self, what: str) -> Iterator[None]:
+        """Trust neither VM nor slot after a switch that failed. Raises SwitchFailed, Busy."""
+        try:
+            yield
+        except Busy:
+            raise  # nothing was changed
         except DriverError as error:
             self._broken = True
-            self._attempt += 1  # a slot that made trouble is not used again
+            self._attempt += 1
             raise SwitchFailed(
-                f"could not attach {volume.volid} as {disk.bus}, cache={disk.cache}, "
-                f"aio={disk.aio}: {error}",
+                f"could not {what}: {error}",
                 next_step="the VM is restarted for the next run",
                 evidence=error.evidence,
             ) from error
@@ -259,12 +266,8 @@ class ProxmoxNode:
         if self._broken or self._plugged.plug.disk.cold:
             self.power_off()  # it is taken out while the VM is off
             return
-        try:
+        with self._wary(f"detach {self._plugged.slot}"):
             switching.unplug(self._held.the_vm, self._plugged.slot)
-        except DriverError as error:
-            self._broken = True
-            self._attempt += 1
-            raise SwitchFailed(str(error), evidence=error.evidence) from error
         self._plugged = None
 
     def content(self, volume: Volume) -> str:

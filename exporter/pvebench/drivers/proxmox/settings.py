@@ -183,7 +183,9 @@ class ProxmoxSettings(Strict):
 
     @model_validator(mode="after")
     def _cpu_that_can_be(self) -> Self:
-        if not self.kvm and self.cpu == "host":
+        # `[cputype=]TYPE[,flags=…]`, as in cpu_fmt of PVE/QemuServer/CPUConfig.pm.
+        kinds = {one.removeprefix("cputype=") for one in self.cpu.split(",")}
+        if not self.kvm and "host" in kinds:
             raise ValueError(
                 "kvm: false with cpu: host, which is the default, does not start: QEMU says "
                 "\"CPU model 'host' requires KVM or HVF\"; write cpu: max beside it"

@@ -298,12 +298,6 @@ def _stranger(vmid: int, why: str) -> str:
     return f"VM {vmid} is left alone: {why}"
 
 
-def refuse_lock(status: Mapping[str, Any], vmid: int) -> None:
-    """Raise Busy if somebody's work holds the VM."""
-    if status.get("lock"):
-        raise Busy(f"VM {vmid} is locked ({status['lock']})", next_step="it is tried again later")
-
-
 _MARK: Final = re.compile(r"^pvebench-mark: (?P<mark>[0-9a-f]{32})$", re.MULTILINE)
 _CLAIM: Final = re.compile(r"^pvebench-measures-until: (?P<until>\d{1,12})$", re.MULTILINE)
 _FILLED: Final = re.compile(r"^pvebench-filled: (?P<json>\{.*\})$", re.MULTILINE)
