@@ -37,6 +37,8 @@ def test_what_is_there_is_seen_all_along_the_way(chain: Chain, look: Look) -> No
     sight, text = found["alerts"]
     assert sight == "look"
     assert "no Alertmanager takes them" in text
+    assert found["notifications"][0] == "look"
+    assert "nobody is told of a change" in found["notifications"][1]
     # The simulation behind it has ended months ago by its own clock.
     assert "nothing has moved on lab" in found["progress"][1]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings
 from pvebench.drivers.driver import Engine
 from pvebench.drivers.simulated import world
-from pvebench.service.examination import CLOCK_SECONDS, Places, Sight, examine
-from pvebench.store import StateDirectory, Store
+from pvebench.service.examination import CLOCK_SECONDS, Places, examine
+from pvebench.service.observation import Sight
+from pvebench.store import Message, StateDirectory, Store
 from support.packs import write_pack
 
 Captured = pytest.CaptureFixture[str]
@@ -44,7 +47,8 @@ def seen(
     capsys.readouterr()
     assert run_cli(["doctor", "--config", str(config), "--json", *options]) == code
     rows = json.loads(capsys.readouterr().out)
-    return {row["about"]: (row["sight"], row["found"]) for row in rows}
+    # Of two rows about one thing the more urgent one, which comes first.
+    return {row["about"]: (row["sight"], row["found"]) for row in reversed(rows)}
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -155,3 +159,145 @@ def test_what_does_not_answer_in_time_is_said(
 
 def test_an_engine_without_clocks_has_none() -> None:
     assert list(Engine.clocks(world.ENGINE, None)) == []
+
+
+def test_a_part_that_has_a_fault_itself_is_no_silence(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(world.ENGINE), "clocks", lambda *_: [1])
+    settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
+    (clock,) = [one for one in examine(settings, NOBODY, seconds=60) if one.about == "clock"]
+    assert (clock.sight, "TypeError" in clock.found) == (Sight.UNKNOWN, True)
+
+
+# --- whether anybody is told ---
+
+
+@pytest.fixture
+def told(config: Path) -> Path:
+    """Settings that name a target, whose address nobody else can read; returns its file."""
+    address = config.parent / "phone"
+    address.write_text("json://127.0.0.1:1/")
+    address.chmod(0o600)
+    with config.open("a") as file:
+        file.write("notify:\n  to: [{name: phone, url_file: phone}]\n")
+    return address
+
+
+def test_without_notify_it_cannot_be_told_whether_anybody_is(
+    config: Path, capsys: Captured
+) -> None:
+    sight, text = seen(config, capsys)["notifications"]
+    assert sight == "cannot tell"
+    assert "no notify in the settings" in text
+
+
+@pytest.mark.usefixtures("told")
+def test_a_target_that_nothing_was_sent_to_is_to_be_tried(config: Path, capsys: Captured) -> None:
+    assert seen(config, capsys)["notify phone"] == (
+        "ok",
+        "nothing was to be told yet; to try it: pvebench notify --test",
+    )
+
+
+def test_an_address_that_others_can_read_is_told(
+    config: Path, told: Path, capsys: Captured
+) -> None:
+    told.chmod(0o644)
+    sight, text = seen(config, capsys, code=3)["notify phone"]
+    assert sight == "wrong"
+    assert f"chmod 600 {told}" in text
+
+
+def test_an_address_of_somebody_else_that_everybody_can_read_is_told(
+    config: Path, told: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.chmod(0o644)
+    monkeypatch.setattr("os.geteuid", lambda: told.stat().st_uid + 1)
+    sight, text = seen(config, capsys, code=3)["notify phone"]
+    assert sight == "wrong"
+    assert f"chmod o= {told}" in text
+
+
+def test_an_address_that_is_not_there_is_told(config: Path, told: Path, capsys: Captured) -> None:
+    told.unlink()
+    sight, text = seen(config, capsys, code=3)["notify phone"]
+    assert (sight, text) == ("wrong", f"{told} cannot be read: No such file or directory")
+
+
+def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
+    config: Path, told: Path, capsys: Captured
+) -> None:
+    told.write_text("jsno://user:secret-word@127.0.0.1/")
+    assert seen(config, capsys, code=3)["notify phone"] == (
+        "wrong",
+        "its address is none that apprise knows",
+    )
+
+
+def test_the_environment_of_the_service_is_not_this_one(
+    config: Path, told: Path, capsys: Captured
+) -> None:
+    config.write_text(config.read_text().replace("url_file: phone", "url_env: PVEBENCH_PHONE"))
+    sight, text = seen(config, capsys)["notify phone"]
+    assert sight == "cannot tell"
+    assert "PVEBENCH_PHONE is not in the environment" in text
+
+
+NOTE = Message(about="note", kind="changed", title="title", body="text")
+NOON = 1795348800.0
+"""2026-11-22 12:00 UTC."""
+
+
+@pytest.mark.usefixtures("told")
+def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    store.outbox.put([NOTE], ["phone"], now=NOON)
+    untried = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"]
+    assert untried == (
+        "look",
+        "1 message for it, the oldest of 2026-11-22 12:00 UTC, not tried yet: "
+        "a running pvebench serve does",
+    )
+    (queued,) = store.outbox.queued()
+    store.outbox.begin(queued.number, NOON)
+    store.outbox.failed(queued.number, due=NOON, reason="the server answered 500", doubtful=False)
+    store.close()
+    before = contents(config.parent)
+    assert seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"] == (
+        "wrong",
+        "1 message for it, the oldest of 2026-11-22 12:00 UTC, after 1 attempt: "
+        "the server answered 500; to try it: pvebench notify --test",
+    )
+    assert contents(config.parent) == before
+
+
+@pytest.mark.usefixtures("told")
+def test_a_message_that_was_given_up_is_told_until_another_arrives(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    store.outbox.put([NOTE], ["phone"], now=NOON)
+    (queued,) = store.outbox.queued()
+    store.outbox.drop(queued.number, NOON, "the server answered 404")
+    look = ("--exporter", "http://127.0.0.1:1")
+    sight, text = seen(config, capsys, *look, code=3)["notify phone"]
+    assert (sight, "was given up, 2026-11-22 12:00 UTC" in text) == ("wrong", True)
+    other = Message(about="other", kind="changed", title="title", body="text")
+    store.outbox.put([other], ["phone"], now=NOON)
+    (queued,) = store.outbox.queued()
+    store.outbox.arrived(queued.number, NOON + 60)
+    found = seen(config, capsys, *look, code=3)["notify phone"]
+    assert found == ("ok", "1 sent, the last one 2026-11-22 12:01 UTC")
+
+
+@pytest.mark.usefixtures("told")
+def test_what_waits_in_a_database_of_another_layout_is_not_read(
+    config: Path, store: Store, capsys: Captured
+) -> None:
+    path = store.path
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("DROP TABLE messages; UPDATE alembic_version SET version_num = '1'")
+    found = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
+    assert found["notifications"][0] == "cannot tell"

@@ -12,7 +12,8 @@ import click
 from pvebench.cli.options import PATH, json_option, read_settings, settings_options
 from pvebench.errors import MachineError
 from pvebench.service.chain import login_header
-from pvebench.service.examination import Observation, Places, Sight, examine
+from pvebench.service.examination import Places, examine
+from pvebench.service.observation import Observation, Sight
 
 
 @click.command()
@@ -43,7 +44,7 @@ def doctor(
     """Look at everything and say what to do, in order of importance; change nothing.
 
     Settings and all that `check` looks at, database, leftovers, clocks, the running service, and
-    the way to Prometheus, Grafana and Alertmanager.
+    the way to Prometheus, Grafana, Alertmanager and people.
     """
     settings = read_settings(**options)
     places = Places(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from pvebench.cli.options import read_settings, settings_options
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, NotTold, Problem
 from pvebench.notify.addresses import address_of
-from pvebench.notify.messages import trial
+from pvebench.notify.messages import show_time, trial
 from pvebench.notify.sending import send
 from pvebench.service.telling import sender_of
 from pvebench.store import TargetCounts
@@ -49,15 +48,11 @@ def _show(settings: Settings) -> None:
         counts, queued = store.outbox.counts(), store.outbox.queued()
     for target in settings.notify.to if settings.notify else ():
         of_target = counts.get(target.name, TargetCounts())
-        last = "" if of_target.last is None else f", the last one {_moment(of_target.last)}"
+        last = "" if of_target.last is None else f", the last one {show_time(of_target.last)}"
         click.echo(
             f"{target.name}: {of_target.queued} waiting, {of_target.sent} sent{last}, "
             f"{of_target.dropped} given up"
         )
     for one in queued:
         why = f", {one.attempts} attempts in vain: {one.reason}" if one.reason else ""
-        click.echo(f"  {one.target}  since {_moment(one.made)}  {one.message.title}{why}")
-
-
-def _moment(time: float) -> str:
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"
+        click.echo(f"  {one.target}  since {show_time(one.made)}  {one.message.title}{why}")

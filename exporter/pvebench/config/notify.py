@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from pvebench.fields import FilePath, Slug, Strict, Text, WeeklyMoment
+from pvebench.fields import FilePath, Slug, Strict, Text, WeeklyMoment, require_once
 
 
 class NotifyTarget(Strict):
@@ -47,8 +47,5 @@ class NotifySettings(Strict):
 
     @model_validator(mode="after")
     def _no_name_twice(self) -> Self:
-        names = [one.name for one in self.to]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"a name stands twice: {', '.join(twice)}")
+        require_once((one.name for one in self.to), "a name stands twice")
         return self

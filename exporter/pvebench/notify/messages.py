@@ -86,7 +86,7 @@ def many_ended(sender: Sender, found: Sequence[KnownChange], *, about: str) -> M
 
 def stopped(sender: Sender, node: str, *, about: str, last: float | None, doing: str) -> Message:
     """Return what is told when a node has had no good run for long; `doing`: in words."""
-    newest = f"The last good run ended {_moment(last)}." if last else "There has been none yet."
+    newest = f"The last good run ended {show_time(last)}." if last else "There has been none yet."
     lines = [f"There is no new good run on {one_line(node)}, though several were due.", newest]
     lines += [f"It is {one_line(doing)}."] if doing else []
     lines += ["", "Why: the page and the log say it; `pvebench check` looks at the rest."]
@@ -122,7 +122,7 @@ def weekly(
         lines += [f"* {one_line(one.text)}" for one in ends[:MOST_CHANGES]]
         lines += [*_more(len(ends) - MOST_CHANGES), ""]
     newest = max((report.judged_until for report in verdicts.reports), default=0.0)
-    lines += [f"Newest run: {_moment(newest)}." if newest else "There is no good run yet."]
+    lines += [f"Newest run: {show_time(newest)}." if newest else "There is no good run yet."]
     return sender.message(about, "weekly", f"the week: {said}", lines)
 
 
@@ -155,5 +155,6 @@ def _day(time: float) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d}"
 
 
-def _moment(time: float) -> str:
+def show_time(time: float) -> str:
+    """Return UNIX seconds as day and minute, in UTC."""
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M} UTC"

@@ -42,7 +42,16 @@ class Sent:
 
 def send(url: str, title: str, body: str, *, seconds: float = MOST_SECONDS) -> Sent:
     """Send one message; never raises for what the other side does."""
-    asked = json.dumps({"url": url, "title": title, "body": body})
+    return _asked(url, [title, body], seconds)
+
+
+def look_at(url: str, *, seconds: float = MOST_SECONDS) -> Sent:
+    """Return why no message will ever go to an address, if that can be seen without sending one."""
+    return _asked(url, [], seconds)
+
+
+def _asked(url: str, message: list[str], seconds: float) -> Sent:
+    asked = json.dumps({"url": url, "message": message})
     command = [sys.executable, "-m", "pvebench.notify.sending"]
     try:
         done = subprocess.run(
@@ -59,7 +68,7 @@ def send(url: str, title: str, body: str, *, seconds: float = MOST_SECONDS) -> S
 
 
 def main() -> None:
-    """Read an address and a message from standard input, send, print how it ended."""
+    """Read an address and a message, or none, from standard input, send, print how it ended."""
     signal.alarm(MOST_SECONDS)  # whoever started it may be gone
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -68,12 +77,12 @@ def main() -> None:
     answer, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    found = _sent(asked["url"], asked["title"], asked["body"])
+    found = _sent(asked["url"], asked["message"])
     text = json.dumps({"reason": found.reason, "hopeless": found.hopeless})
     os.write(answer, f"{text}\n".encode())
 
 
-def _sent(url: str, title: str, body: str) -> Sent:
+def _sent(url: str, message: list[str]) -> Sent:
     # Slow to import, and wanted nowhere but in a process of its own.
     import apprise  # noqa: PLC0415
 
@@ -86,6 +95,9 @@ def _sent(url: str, title: str, body: str) -> Sent:
     if not target.verify_certificate:
         reason = "its address asks not to check the server's certificate, which is not done"
         return Sent(reason=reason, hopeless=True)
+    if not message:
+        return Sent()
+    title, body = message
     # What is meant for one server is no other one's to read.
     target.redirects = False
     try:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +23,9 @@ from pvebench.model.units import show_bytes
 from pvebench.service.chain import asked, exported, in_grafana, in_prometheus
 from pvebench.service.checking import findings
 from pvebench.service.instance import access_of
+from pvebench.service.observation import Observation, Sight
 from pvebench.service.sites import CHECKED_BYTES
+from pvebench.service.telling_seen import messages_seen
 from pvebench.service.upkeep import EVERY_SECONDS
 from pvebench.store import backups_of, holder_of, look_at
 
@@ -34,25 +35,9 @@ PROGRESS_SECONDS: Final = 6 * 3600.0
 """Longer than any case takes; a worker that waits also shows progress."""
 CLOCK_SECONDS: Final = 30.0
 """More than clocks that are kept in step ever differ."""
+LOOKED_SECONDS: Final = 20.0
+"""For the address of one target; a busy machine is slow to start the process that knows them."""
 WATCHDOG: Final = "PVEBenchWatchdog"
-
-
-class Sight(StrEnum):
-    """What was seen, the most urgent first."""
-
-    WRONG = "wrong"
-    LOOK = "look"
-    UNKNOWN = "cannot tell"
-    FINE = "ok"
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One thing that was looked at; `found` says what to do where that is known."""
-
-    about: str
-    sight: Sight
-    found: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +69,7 @@ def examine(settings: Settings, places: Places, *, seconds: float) -> list[Obser
         "service": partial(_service, settings, places),
         "Prometheus": partial(_prometheus, places),
         "alerts": partial(_alerts, places),
+        "notifications": partial(_notifications, settings, places),
         "Grafana": partial(_grafana, places),
     }
     looking = [(name, _Look(name, look)) for name, look in parts.items()]
@@ -110,6 +96,9 @@ class _Look(threading.Thread):
             self._found.append(Observation(self._about, Sight.WRONG, str(error)))
         except OSError as error:
             self._found.append(Observation(self._about, Sight.UNKNOWN, str(error)))
+        except Exception as error:  # noqa: BLE001 # a fault of ours must not look like all is well
+            text = f"looking ended by a fault of pvebench itself ({type(error).__name__}: {error})"
+            self._found.append(Observation(self._about, Sight.UNKNOWN, text[:300]))
 
     def seen(self, left: float, given: float) -> list[Observation]:
         self.join(max(0.0, left))
@@ -262,14 +251,38 @@ def _alerts(places: Places) -> Iterator[Observation]:
     if mine.get(WATCHDOG) != "firing":
         text = f"{WATCHDOG} does not fire: Prometheus has just begun, or its rules do not run"
         yield Observation("alerts", Sight.LOOK, text)
-    takers = asked(places.prometheus, "/api/v1/alertmanagers").get("activeAlertmanagers", [])
+    takers = _alertmanagers(places)
     if not takers:
         text = f"{len(mine)} alerts, but no Alertmanager takes them: alerting.alertmanagers"
         yield Observation("alerts", Sight.LOOK, text)
         return
-    yield Observation("alerts", Sight.FINE, f"{len(mine)} alerts go to {len(takers)} Alertmanager")
+    yield Observation("alerts", Sight.FINE, f"{len(mine)} alerts go to {takers} Alertmanager")
     text = "who gets them is Alertmanager's own: amtool config routes test alertname=" + WATCHDOG
     yield Observation("receivers", Sight.UNKNOWN, text)
+
+
+def _alertmanagers(places: Places) -> int:
+    """Return to how many Alertmanagers Prometheus sends alerts."""
+    data = asked(places.prometheus, "/api/v1/alertmanagers")
+    takers = data.get("activeAlertmanagers") if isinstance(data, dict) else None
+    return len(takers) if isinstance(takers, list) else 0
+
+
+def _notifications(settings: Settings, places: Places) -> Iterator[Observation]:
+    if settings.notify is not None:
+        yield from messages_seen(settings, seconds=LOOKED_SECONDS)
+    elif not places.prometheus:
+        text = "no notify in the settings; whether an Alertmanager is told shows --prometheus"
+        yield Observation("notifications", Sight.UNKNOWN, text)
+    elif _alertmanagers(places):
+        text = "no notify in the settings, but an Alertmanager is told"
+        yield Observation("notifications", Sight.FINE, text)
+    else:
+        text = (
+            "nobody is told of a change: there is no notify in the settings and no Alertmanager; "
+            "docs/notifications.md has both"
+        )
+        yield Observation("notifications", Sight.LOOK, text)
 
 
 def _rules(data: Any) -> dict[str, str]:
