@@ -1,8 +1,8 @@
 """What `pvebench print` writes is read by the programs that it is for.
 
-The scrape job and the rules by promtool of Debian 12 (Prometheus 2.42). The import form by the
-rule of Grafana 12.4's `dash_template_evaluator.go`: each `${NAME}` of `__inputs` is replaced in
-every text.
+The scrape job and the rules by promtool, what http_sd finds by Prometheus, both of Debian 12
+(2.42). The import form by the rule of Grafana 12.4's `dash_template_evaluator.go`: each `${NAME}`
+of `__inputs` is replaced in every text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from ruamel.yaml import YAML
 
 from pvebench.cli.main import run_cli
 from pvebench.monitoring.dashboards import shipped_dashboards
-from support.packs import ROOT
+from support.packs import ROOT, simulate
+from support.prometheus import prometheus
+from support.site import app_of, served
+from unit.test_page import page_of
 
 Captured = pytest.CaptureFixture[str]
 
@@ -89,6 +92,20 @@ def test_tls_of_the_settings_is_in_the_job_and_the_address_too(
 @pytest.mark.parametrize("target", ["x", "http://x:1", "x:1/metrics", "a b:1", "x:123456", 'a"b:1'])
 def test_what_is_no_target_is_refused(target: str) -> None:
     assert run_cli(["print", "prometheus", "--target", target]) == 2
+
+
+def test_prometheus_scrapes_what_it_discovers_at_the_service_itself(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    simulation = simulate(tmp_path)
+    with served(app_of(simulation, page=page_of(simulation))) as address:
+        assert run_cli(["print", "prometheus", "--http-sd", f"{address}/metrics/targets"]) == 0
+        printed = capsys.readouterr().out
+        discovery = printed[printed.index("    http_sd_configs:") :]
+        with prometheus(tmp_path, None, scrape=discovery) as server:
+            (found,) = server.wait_for("up{job='pvebench'} == 1", seconds=60)
+            assert found["metric"]["instance"] == address.removeprefix("http://")
+            assert server.wait_for("pvebench_build_info")
 
 
 def imported(node: Any, inputs: dict[str, str]) -> Any:

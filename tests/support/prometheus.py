@@ -55,7 +55,7 @@ class Prometheus:
 @contextmanager
 def prometheus(
     directory: Path,
-    exporter: str,
+    exporter: str | None,
     *options: str,
     seconds: int = 1,
     remote_write: str = "",
@@ -64,6 +64,7 @@ def prometheus(
     """Run Debian's Prometheus with the repository's configuration, scraping every few seconds.
 
     Args:
+        exporter: host:port of the file of targets; None: it has none.
         remote_write: where everything is sent on to; empty: nowhere.
         scrape: further YAML of the job pvebench.
     """
@@ -79,7 +80,8 @@ def prometheus(
         fast += f"\nremote_write:\n  - url: {remote_write}\n"
     (config / "prometheus.yml").write_text(fast, "utf-8")
     (config / "targets").mkdir(exist_ok=True)
-    (config / "targets" / "pvebench.yml").write_text(json.dumps([{"targets": [exporter]}]))
+    targets = [] if exporter is None else [{"targets": [exporter]}]
+    (config / "targets" / "pvebench.yml").write_text(json.dumps(targets))
     for nobody in ("node", "alertmanager"):
         (config / "targets" / f"{nobody}.yml").write_text("[]")
     address = f"127.0.0.1:{free_port()}"

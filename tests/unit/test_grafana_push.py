@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,12 +93,14 @@ def test_what_is_no_longer_shipped_goes_and_only_that(there: StandInGrafana, pus
     assert there.changes == ["delete pvebench-obsolete"]
 
 
-def test_a_search_that_is_behind_removes_nothing(there: StandInGrafana, push: Push) -> None:
+def test_a_search_that_is_behind_removes_nothing(
+    there: StandInGrafana, push: Push, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert push() == 0
     there.add({**obsolete(), "tags": []}, FOLDER_UID)
     there.add(obsolete("pvebench-moved"), "elsewhere")
     found = [{"uid": f"pvebench-{name}"} for name in ("obsolete", "gone", "moved")]
-    there._search = lambda _: found  # type: ignore[method-assign]
+    monkeypatch.setattr(there, "_search", lambda _: found)
     there.changes.clear()
     assert push() == 0
     assert there.changes == []
@@ -139,9 +142,9 @@ def test_who_changes_it_meanwhile_wins(
     there.dashboards["pvebench-wall"]["title"] = "Mine"
     save = there._save
 
-    def meanwhile(body: dict[str, object]) -> tuple[int, object]:
+    def meanwhile(body: dict[str, Any]) -> tuple[int, object]:
         there.dashboards["pvebench-wall"]["version"] += 1
-        return save(body)  # type: ignore[arg-type]
+        return save(body)
 
     monkeypatch.setattr(there, "_save", meanwhile)
     assert push() == 3
@@ -173,6 +176,33 @@ def test_odd_answers_are_one_short_error_without_the_token(
     assert TOKEN not in captured.out + captured.err
     assert "\x1b" not in captured.err
     assert len(captured.err) < 900
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "step"),
+    [
+        (
+            403,
+            """{"accessErrorId":"ACE0201258609","message":"You'll need additional permissions to """
+            """perform this action. Permissions needed: folders:read","title":"Access denied"}""",
+            "Permissions needed: folders:read\n  likely cause: the token's service account lacks a "
+            "right\n  next step: give it the role Admin",
+        ),
+        (
+            401,
+            """{"extra":null,"message":"Invalid API key","messageId":"api-key.invalid","""
+            """"statusCode":401,"traceID":""}""",
+            "Invalid API key\n  likely cause: the token is not known there, or has ended",
+        ),
+    ],
+)
+def test_what_a_token_may_not_do_is_told_with_what_it_needs(
+    there: StandInGrafana, push: Push, capsys: Captured, status: int, text: str, step: str
+) -> None:
+    """As Grafana 12.4.0 answered: a service account of role Editor may read no absent folder."""
+    there.raw = (status, text.encode())
+    assert push() == 3
+    assert step in capsys.readouterr().err
 
 
 def test_an_answer_without_end_is_broken_off(

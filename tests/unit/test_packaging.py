@@ -61,6 +61,37 @@ def test_systemd_understands_the_unit_and_calls_it_hard(
     assert done.returncode == 0, done.stdout
 
 
+def test_the_unit_lets_fincore_do_every_call_that_it_makes(tmp_path: Path) -> None:
+    """strace tells which calls, systemd which are in its groups."""
+    calls = tmp_path / "calls"
+    assert run(["strace", "-qq", "-o", calls, "fincore", UNIT]).returncode == 0
+    made = {line.partition("(")[0] for line in calls.read_text("utf-8").splitlines()}
+    allowed: set[str] = set()
+    for words in re.findall(r"(?m)^SystemCallFilter=(.*)$", UNIT.read_text("utf-8")):
+        named = expanded(*words.removeprefix("~").split())
+        allowed = allowed - named if words.startswith("~") else allowed | named
+    assert made - allowed == set()
+
+
+def expanded(*words: str) -> set[str]:
+    """Return the calls that words of a filter stand for, groups of groups included."""
+    found = {word for word in words if not word.startswith("@")}
+    for group in set(words) - found:
+        lines = run(["systemd-analyze", "syscall-filter", "--no-pager", group]).stdout.split("\n")
+        members = (line.strip() for line in lines[1:])
+        found |= expanded(*(one for one in members if one and not one.startswith("#")))
+    return found
+
+
+def test_every_group_of_a_drop_in_is_debians_or_is_made_by_the_package() -> None:
+    """Debian's are those of base-passwd; nothing starts with a group that is not there."""
+    texts = "".join(one.read_text("utf-8") for one in DROP_INS)
+    wanted = set(re.findall(r"(?m)^SupplementaryGroups=(\w+)$", texts))
+    base = Path("/usr/share/base-passwd/group.master").read_text("utf-8").splitlines()
+    made = re.findall(r"(?m)^g (\w+)", (PACKAGING / "deb/sysusers.conf").read_text("utf-8"))
+    assert wanted - {line.partition(":")[0] for line in base} == set(made)
+
+
 def test_every_drop_in_is_told_with_what_it_is_for() -> None:
     text = (ROOT / "docs/install.md").read_text("utf-8")
     told = re.findall(r"^\| `(\w+\.conf)` \|", text, re.MULTILINE)

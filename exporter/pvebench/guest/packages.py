@@ -1,7 +1,7 @@
 """Distribution packages: which are needed, where they come from, unpacked without root.
 
 apt resolves against an empty list of installed packages, so the answer does not depend on the
-host; dpkg-deb unpacks, so no maintainer script runs.
+host; dpkg-deb and tar unpack, so no maintainer script runs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import unquote
 
@@ -100,14 +101,32 @@ def unpack(packages: Sequence[Package], directory: Path, root: Path) -> None:
     Raises:
         GuestImageError: an archive is damaged.
     """
+    root.mkdir(parents=True, exist_ok=True)
     for package in packages:
-        command = ["dpkg-deb", "-x", str(directory / package.file), str(root)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
+        wrong = _unpack(directory / package.file, root)
+        if wrong is not None:
             raise GuestImageError(
-                f"{package.file} cannot be unpacked: {done.stderr.strip()}",
+                f"{package.file} cannot be unpacked: {wrong}",
                 next_step=f"remove {directory} and build again",
             )
+
+
+def _unpack(archive: Path, root: Path) -> str | None:
+    """Unpack one archive; return what was said if it went wrong.
+
+    Not by `dpkg-deb --extract`, which sets the bits of set-user-id programs too: the image gets its
+    modes from the recipe, and a service under RestrictSUIDSGID= may not set those bits.
+    """
+    unpacked = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+    command = ["tar", "--extract", "--no-same-permissions", "--no-same-owner"]
+    with TemporaryFile("w+") as said:
+        with subprocess.Popen(unpacked, stdout=subprocess.PIPE, stderr=said) as source:
+            command += ["--directory", str(root)]
+            done = subprocess.run(command, stdin=source.stdout, stderr=said, check=False)
+        if not (source.returncode or done.returncode):
+            return None
+        said.seek(0)
+        return said.read().strip()
 
 
 def _apt(arguments: list[str], directory: Path) -> str:

@@ -101,7 +101,7 @@ class Grafana:
             said = text
         causes = {
             401: ("the token is not known there, or has ended", "make one, see the docs"),
-            403: ("the token's service account lacks a right", "give it the role Editor or Admin"),
+            403: ("the token's service account lacks a right", "give it the role Admin"),
             412: ("somebody changed it at this moment", "push again"),
         }
         cause, next_step = causes.get(error.code, ("", f"look at {self.url} and its log"))

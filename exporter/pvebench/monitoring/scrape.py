@@ -44,25 +44,31 @@ def scrape_job(targets: Targets) -> str:
         "    body_size_limit: 50MB",
     ]
     if targets.scheme == "https":
-        lines += [
-            "    scheme: https",
-            "    # Where its certificate is not of a public authority, and where it wants a login:",
-            "    # tls_config: {ca_file: pvebench.crt}",
-            "    # basic_auth: {username: prometheus, password_file: pvebench_password}",
-        ]
+        lines += ["    scheme: https", *_secured(4)]
     return "\n".join([*lines, *_discovery(targets)]) + "\n"
+
+
+def _secured(indent: int) -> list[str]:
+    """Return what may be needed beside https, as comments."""
+    lines = (
+        "# Where its certificate is not of a public authority, and where it wants a login:",
+        "# tls_config: {ca_file: pvebench.crt}",
+        "# basic_auth: {username: prometheus, password_file: pvebench_password}",
+    )
+    return [" " * indent + line for line in lines]
 
 
 def _discovery(targets: Targets) -> list[str]:
     if targets.file_sd:
         return ["    file_sd_configs:", f"      - files: [{json.dumps(targets.file_sd)}]"]
     if targets.http_sd:
-        return ["    http_sd_configs:", f"      - url: {json.dumps(targets.http_sd)}"]
+        found = ["    http_sd_configs:", f"      - url: {json.dumps(targets.http_sd)}"]
+        return [*found, *_secured(8)] if targets.http_sd.startswith("https:") else found
     return ["    static_configs:", f"      - targets: {json.dumps(list(targets.addresses))}"]
 
 
 def target_file(targets: Targets) -> str:
-    """Return the targets as Prometheus' file_sd reads them, and http_sd from a web server."""
+    """Return the targets as Prometheus' file_sd and http_sd read them."""
     return json.dumps([{"targets": list(targets.addresses), "labels": {}}], indent=2) + "\n"
 
 

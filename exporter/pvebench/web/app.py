@@ -1,4 +1,4 @@
-"""The application: /metrics and health here, pages and API from `pages`."""
+"""The application: /metrics, its targets and health here, pages and API from `pages`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from pvebench.judging import Verdicts
 from pvebench.metrics import Page
 from pvebench.model.status import WorkerStatus
+from pvebench.monitoring.scrape import Targets, target_file
 from pvebench.results import Results
 from pvebench.web.answers import our_fault, refuse
 from pvebench.web.door import Encodings
@@ -53,6 +54,11 @@ def make_app(
             headers["content-encoding"] = "gzip"
         return Response(body, headers=headers)
 
+    def targets(request: Request) -> Response:
+        # Whoever asks has come by this name, and the gate let it in: so a scrape comes as well.
+        found = target_file(Targets(addresses=[request.url.netloc]))
+        return Response(found, media_type="application/json")
+
     def healthy(_: Request) -> Response:
         return PlainTextResponse("pvebench is healthy.\n")
 
@@ -64,6 +70,7 @@ def make_app(
         routes=[
             # A Route, not a Mount: a mounted /metrics answers 307 first.
             Route("/metrics", metrics),
+            Route("/metrics/targets", targets),
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/runbooks/{alert}", runbook),
