@@ -70,7 +70,8 @@ def changes_bars(
     down, up = ("purple", "blue") if neutral else ("dark-orange", "semi-dark-blue")
     minus = prop("unit", "prefix:−")  # noqa: RUF001 # the sign, which a hyphen is not
     return (
-        ranking(f"{title}, %", description, "", unit="percent", legend="")
+        # As `percent`, Grafana would draw all from 100 on alike.
+        ranking(f"{title}, %", description, "", unit="none", legend="")
         .targets(list(targets))
         .decimals(1)
         .color_scheme(plain())

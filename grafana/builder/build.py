@@ -58,6 +58,9 @@ def render(built: dashboard.Dashboard) -> str:
     # The SDK leaves out empty lists; Grafana's older versions expect them.
     data.setdefault("templating", {}).setdefault("list", [])
     data.setdefault("annotations", {}).setdefault("list", [])
+    for shown in (*data.get("links", ()), *data["annotations"]["list"]):
+        # The SDK's only value folds them away in Grafana 12, behind a button that says "+ 3".
+        shown.pop("placement", None)
     for number, panel in enumerate(all_panels(data), start=1):
         panel["id"] = number
         _make_classic(panel)

@@ -73,23 +73,23 @@ def build() -> dashboard.Dashboard:
         .with_variable(workloads)
         .with_variable(custom_variable("axis", "Axis", {"from zero": "0", "close up": "1"}))
         .with_panel(_name().grid_pos(place(0, 0, 24, 3)))
-        .with_panel(_last().grid_pos(place(0, 3, 5, 6)))
-        .with_panel(_baseline().grid_pos(place(5, 3, 4, 6)))
-        .with_panel(_judged().grid_pos(place(9, 3, 9, 6)))
-        .with_panel(_age().grid_pos(place(18, 3, 3, 6)))
-        .with_panel(_success().grid_pos(place(21, 3, 3, 6)))
-        .with_panel(_value().grid_pos(place(0, 9, 24, 10)))
-        .with_panel(_percentiles().grid_pos(place(0, 19, 12, 9)))
-        .with_panel(_bandwidth().grid_pos(place(12, 19, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(0, 28, 12, 6)))
-        .with_panel(_within().grid_pos(place(12, 28, 12, 6)))
-        .with_panel(_cpu().grid_pos(place(0, 34, 8, 8)))
-        .with_panel(_syncs().grid_pos(place(8, 34, 8, 8)))
-        .with_panel(_duration().grid_pos(place(16, 34, 8, 8)))
-        .with_panel(_scenario().grid_pos(place(0, 42, 8, 12)))
-        .with_panel(_workload().grid_pos(place(8, 42, 8, 12)))
-        .with_panel(_outcomes().grid_pos(place(16, 42, 8, 12)))
-        .with_panel(intro(INTRO, y=54))
+        .with_panel(_last().grid_pos(place(0, 3, 4, 7)))
+        .with_panel(_baseline().grid_pos(place(4, 3, 4, 7)))
+        .with_panel(_judged().grid_pos(place(8, 3, 10, 7)))
+        .with_panel(_age().grid_pos(place(18, 3, 3, 7)))
+        .with_panel(_success().grid_pos(place(21, 3, 3, 7)))
+        .with_panel(_value().grid_pos(place(0, 10, 24, 10)))
+        .with_panel(_percentiles().grid_pos(place(0, 20, 12, 9)))
+        .with_panel(_bandwidth().grid_pos(place(12, 20, 12, 9)))
+        .with_panel(_verdicts().grid_pos(place(0, 29, 12, 6)))
+        .with_panel(_within().grid_pos(place(12, 29, 12, 6)))
+        .with_panel(_cpu().grid_pos(place(0, 35, 8, 8)))
+        .with_panel(_syncs().grid_pos(place(8, 35, 8, 8)))
+        .with_panel(_duration().grid_pos(place(16, 35, 8, 8)))
+        .with_panel(_scenario().grid_pos(place(0, 43, 8, 12)))
+        .with_panel(_workload().grid_pos(place(8, 43, 8, 12)))
+        .with_panel(_outcomes().grid_pos(place(16, 43, 8, 12)))
+        .with_panel(intro(INTRO, y=55))
     )
 
 
@@ -318,6 +318,7 @@ def _syncs() -> timeseries.Panel:
         log=True,
         linked=False,
         right=False,
+        missing="This workload does not sync, or has not run yet.",
     )
 
 

@@ -60,9 +60,9 @@ def build() -> dashboard.Dashboard:
             .with_variable(_when(side))
         )
     return (
-        built.with_panel(_mean("throughput", _ratio(IOPS)).grid_pos(place(0, 0, 4, 4)))
+        built.with_panel(_mean("Throughput", _ratio(IOPS)).grid_pos(place(0, 0, 4, 4)))
         .with_panel(
-            _mean("latency (p99)", _inverse(LATENCY_PERCENTILE, percentile="99")).grid_pos(
+            _mean("Latency p99", _inverse(LATENCY_PERCENTILE, percentile="99")).grid_pos(
                 place(4, 0, 4, 4)
             )
         )
@@ -70,12 +70,12 @@ def build() -> dashboard.Dashboard:
         .with_panel(_count("B gives more", ">").grid_pos(place(12, 0, 4, 4)))
         .with_panel(_same().grid_pos(place(16, 0, 4, 4)))
         .with_panel(_count("B gives less", "<").grid_pos(place(20, 0, 4, 4)))
-        .with_panel(_table().grid_pos(place(0, 4, 14, 12)))
-        .with_panel(_differences().grid_pos(place(14, 4, 10, 12)))
-        .with_panel(_settings("a").grid_pos(place(0, 16, 12, 12)))
-        .with_panel(_settings("b").grid_pos(place(12, 16, 12, 12)))
-        .with_panel(_overlay().grid_pos(place(0, 28, 24, 10)))
-        .with_panel(intro(INTRO, y=38))
+        .with_panel(_table().grid_pos(place(0, 4, 24, 11)))
+        .with_panel(_differences().grid_pos(place(0, 15, 12, 12)))
+        .with_panel(_settings("a").grid_pos(place(12, 15, 6, 12)))
+        .with_panel(_settings("b").grid_pos(place(18, 15, 6, 12)))
+        .with_panel(_overlay().grid_pos(place(0, 27, 24, 10)))
+        .with_panel(intro(INTRO, y=37))
     )
 
 
@@ -151,8 +151,9 @@ def _noise() -> str:
 def _mean(what: str, ratio: str) -> stat.Panel:
     return _neutral(
         signed(
-            f"B against A: {what}, %",
-            "Geometric mean over all workloads that both have; plus: B gives more or needs less.",
+            f"{what}, %",
+            "B against A, geometric mean over all workloads that both have; plus: B gives more "
+            "or needs less.",
             f"(exp(avg(ln(1 + {ratio}))) - 1)",
             missing="nothing in common",
         )
@@ -173,8 +174,8 @@ def _cpu() -> stat.Panel:
 
     return _neutral(
         signed(
-            "B against A: CPU cost, %",
-            "Host CPU for each operation, geometric mean; plus: B costs less.",
+            "CPU cost, %",
+            "B against A: host CPU for each operation, geometric mean; plus: B costs less.",
             f"(exp(avg(ln(({cost('a')}) / ({cost('b')})))) - 1)",
             missing="nothing in common",
         )
@@ -204,7 +205,6 @@ def _same() -> stat.Panel:
 
 def _table() -> table.Panel:
     p99 = {"percentile": "99"}
-    named = in_words(f"(max by (job, instance, {KEYS}) ({_of_labels('b')}))", scenario="")
     return rows(
         "Workload by workload",
         "Last good runs at the moments chosen. Plus: B gives more, or needs less.",
@@ -226,7 +226,7 @@ def _table() -> table.Panel:
                 change=True,
                 neutral=True,
             ),
-            Column(title="named", expression=named),
+            Column(title="named", expression=_named()),
         ),
         sort="B to A",
         linked=False,
@@ -235,16 +235,18 @@ def _table() -> table.Panel:
     ).override_by_name("named", [prop("custom.hidden", True)])
 
 
-def _of_labels(side: str) -> str:
-    return series(IOPS, node=f"$node_{side}", scenario=f"${{storage_{side}}}.${{{side}}}")
+def _named() -> str:
+    """Return B's workloads with their words; the values are of no use."""
+    of_b = series(IOPS, node="$node_b", scenario="${storage_b}.${b}")
+    return in_words(f"(max by (job, instance, {KEYS}) ({of_b}))", scenario="")
 
 
 def _differences() -> bargauge.Panel:
     return changes_bars(
         "B against A, IOPS",
         "Bars on one scale for both directions; plus: B gives more.",
-        _ratio(IOPS),
-        "{{workload}} {{direction}}",
+        f"({_ratio(IOPS)} * on ({KEYS}) group_left (words) (0 * {_named()} + 1))",
+        "{{words}} ({{direction}})",
         words=False,
         neutral=True,
     ).min(0)

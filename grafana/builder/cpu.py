@@ -28,6 +28,7 @@ from pvebench.metrics.catalog import (
     IOPS,
     RUN_ATTEMPT_TIMESTAMP,
 )
+from pvebench.model.disk import Cache
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = {**HERE, "workload": "$workload"}
@@ -97,6 +98,7 @@ def _matrix() -> table.Panel:
             row="disk",
             column="cache",
             corner="disk, by cache mode",
+            order=tuple(Cache),
         )
         .decimals(1)
         .no_value("not measured")

@@ -32,6 +32,7 @@ from pvebench.metrics.catalog import (
     SETTING_GAP_NOISE,
     SETTING_INFO,
 )
+from pvebench.model.disk import Cache
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
 CORNER: Final = "disk, by cache mode"
@@ -119,7 +120,14 @@ def _total(selector: str) -> str:
 
 def _grid(title: str, description: str, expression: str, unit: str) -> table.Panel:
     return grid(
-        title, description, expression, unit=unit, row="disk", column="cache", corner=CORNER
+        title,
+        description,
+        expression,
+        unit=unit,
+        row="disk",
+        column="cache",
+        corner=CORNER,
+        order=tuple(Cache),
     )
 
 
@@ -149,10 +157,10 @@ def _gaps() -> table.Panel:
             "How much less a setting gives than the fastest one, where that is beyond the noise of "
             "both. Grey: it does not compete, or it takes more runs.",
             _cells(f"({_coded()})"),
-            "percent",
+            "none",
         )
-        .mappings(values(words))
-        .decimals(0)
+        .with_transformation(as_text(*Cache))
+        .mappings([*values(words), *signed_words(neutral=True, nothing="not measured")])
         .color_scheme(plain())
         .display_mode(models.TableCellDisplayMode.COLOR_TEXT)
     )
@@ -169,8 +177,8 @@ def _change() -> table.Panel:
     return (
         panel.display_mode(models.TableCellDisplayMode.COLOR_TEXT)
         .color_scheme(plain())
-        .with_transformation(as_text("none", "directsync", "writethrough", "writeback", "unsafe"))
-        .mappings(signed_words())
+        .with_transformation(as_text(*Cache))
+        .mappings(signed_words(nothing="–"))
         .no_value("no verdict yet")
     )
 

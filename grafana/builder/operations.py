@@ -12,12 +12,11 @@ from grafana_foundation_sdk.builders import (
     table,
     timeseries,
 )
-from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
 from builder.own_cost import exporters, host, memory_and_database, page_parts, scrapes
-from builder.panels import intro, lines, names, number, timeline, verdict
+from builder.panels import intro, lines, names, none_of, number, timeline, verdict
 from builder.parts import base, changes, environment_changes, instant, node_variable, place, query
 from builder.promql import counted, recorded, series
 from builder.tables import Column, rows
@@ -177,6 +176,7 @@ def _doing() -> table.Panel:
 
 
 def _waits() -> stat.Panel:
+    every = series(HOLD, **NODE)
     targets = [
         instant(
             f"count by (node) ({series(HOLD, **NODE, reason=reason)})",
@@ -185,17 +185,10 @@ def _waits() -> stat.Panel:
         )
         for index, (reason, words) in enumerate(HOLDS.items())
     ]
-    return (
-        names(
-            "What holds the next case",
-            "Who paused it, or what the next run waits for.",
-            "",
-            "",
-            missing="nothing: neither paused nor waiting",
-        )
-        .targets(list(targets))
-        .orientation(models.VizOrientation.HORIZONTAL)
-    )
+    nothing = instant(none_of(every), legend="nothing: neither paused nor waiting", ref="Z")
+    return names(
+        "What holds the next case", "Who paused it, or what the next run waits for.", "", ""
+    ).targets([*targets, nothing])
 
 
 def _newest() -> stat.Panel:
@@ -296,6 +289,7 @@ def _failures() -> table.Panel:
         ),
         sort="last try",
         descending=False,
+        hidden=("storage",),  # the scenario begins with it
         missing="no case fails",
     )
 
@@ -337,6 +331,7 @@ def _late() -> table.Panel:
             ),
         ),
         sort="intervals",
+        hidden=("storage",),
     )
 
 

@@ -19,6 +19,7 @@ from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 from grafana_foundation_sdk.models import text as text_models
 
+from builder import promql
 from builder.looks import (
     BETTER,
     MAYBE_BETTER,
@@ -35,7 +36,7 @@ from builder.looks import (
     values,
 )
 from builder.parts import DATASOURCE, instant, place, query
-from builder.promql import listed, minus, plus, series
+from builder.promql import minus, plus, series
 from builder.tables import Column, rows
 from pvebench.judging.found import LEAST_JUDGED
 from pvebench.metrics.catalog import (
@@ -44,7 +45,6 @@ from pvebench.metrics.catalog import (
     CHANGE_EFFECT,
     CHANGE_EFFECT_HIGH,
     CHANGE_EFFECT_LOW,
-    CHANGE_INFO,
     CHANGE_SINCE,
     VERDICT_INFO,
     Metric,
@@ -55,6 +55,10 @@ EMPTY: Final = (
     "where it stops."
 )
 FIRST_VERDICT: Final = f"it comes with run {LEAST_JUDGED} of a case"
+NOTHING_YET: Final = (
+    "Nothing is measured yet. The first result comes with the first run, the first verdict with "
+    f"run {LEAST_JUDGED} of a case."
+)
 NEW_CASES: Final = f"no verdict yet: {FIRST_VERDICT}"
 FIRST_LINE: Final = (
     "Nothing to draw yet: the line begins with the first good run. A shorter time range (top "
@@ -148,18 +152,35 @@ def signed(
 def names(
     title: str, description: str, expression: str, legend: str, *, missing: str = "none yet"
 ) -> stat.Panel:
-    """Return text made of labels, one line for each series."""
+    """Return text made of labels, one line for each series; where there is none, `missing`."""
     return (
-        number(title, description, expression, legend=legend, missing=missing)
+        number(title, description, "", missing=missing)
+        .targets(
+            [
+                instant(expression, legend=legend),
+                instant(none_of(expression), legend=missing, ref="Z"),
+            ]
+        )
         .text_mode(models.BigValueTextMode.NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
 
 
+def none_of(expression: str) -> str:
+    """Return one series without labels where an expression has none.
+
+    A panel of names shows no value, so not what stands for a missing one either.
+    """
+    return f"vector(1) unless on () ({expression})"
+
+
 def said_of_all() -> str:
-    """Return the verdict on everything: 2 worse, 1 not all known, 0 fine; its sentence a label."""
+    """Return the verdict on everything: 2 worse, 1 not all known, 0 fine; its sentence a label.
+
+    Of several exporters the worst: two sentences would be written over each other.
+    """
     worse, fine = (series(VERDICT_INFO, state=state) for state in ("worse", "fine"))
-    return f"2 * {worse} or 0 * {fine} or {series(VERDICT_INFO)}"
+    return f"topk(1, 2 * {worse} or 0 * {fine} or {series(VERDICT_INFO)})"
 
 
 def headline(title: str) -> stat.Panel:
@@ -170,8 +191,7 @@ def headline(title: str) -> stat.Panel:
         "which change is excluded; or what is missing to say so.",
         said_of_all(),
         "{{summary}}",
-        missing="Nothing is measured yet. The first result comes with the first run, the first "
-        f"verdict with run {LEAST_JUDGED} of a case.",
+        missing=NOTHING_YET,
     )
     return verdict(panel, steps(BETTER, (1, UNKNOWN), (2, WORSE)), background=True).justify_mode(
         models.BigValueJustifyMode.AUTO
@@ -180,7 +200,7 @@ def headline(title: str) -> stat.Panel:
 
 def open_changes(node: str) -> table.Panel:
     """Return the changes that last: a row each, as a sentence that leads to its cases."""
-    told = series(CHANGE_INFO, node=listed(node))
+    told = promql.open_changes(node)
 
     def of(metric: Metric) -> str:
         # All columns with all labels of the change: rows that differ in one are not merged.

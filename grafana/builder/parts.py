@@ -10,9 +10,8 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import listed, series
+from builder.promql import open_changes, series
 from pvebench.metrics.catalog import (
-    CHANGE_INFO,
     CHANGE_SINCE,
     ENVIRONMENT_START,
     IOPS,
@@ -106,7 +105,7 @@ def changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
     told = (
         f"{series(CHANGE_SINCE)} "
         "* on (job, instance, change) group_left (severity, since, summary) "
-        f"{series(CHANGE_INFO, node=listed(node))}"
+        f"{open_changes(node)}"
     )
     return (
         dashboards.AnnotationQuery()

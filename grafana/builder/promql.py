@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pvebench.metrics.catalog import CATALOG, SCENARIO_INFO, WORKLOAD_INFO, Metric
+from pvebench.metrics.catalog import CATALOG, CHANGE_INFO, SCENARIO_INFO, WORKLOAD_INFO, Metric
 
 RULES: Final = Path(__file__).resolve().parents[2] / "prometheus" / "rules"
 SAME_CASE: Final = "job, instance, node, scenario, workload"
@@ -60,6 +60,12 @@ def of_workloads(expression: str, **matchers: str) -> str:
 def counted(condition: str, all_of_them: str) -> str:
     """Return how many meet a condition: 0 when none does, nothing when there are none at all."""
     return f"count({condition}) or 0 * count({all_of_them})"
+
+
+def open_changes(node: str) -> str:
+    """Return the open changes of a node, each once: its sentence changes with its runs."""
+    told = series(CHANGE_INFO, node=listed(node))
+    return f"topk by (job, instance, change) (1, {told})"
 
 
 def listed(nodes: str) -> str:

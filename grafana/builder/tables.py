@@ -14,6 +14,12 @@ from builder.looks import case_link, fixed, prop, sequential, signed_words, stat
 from builder.parts import DATASOURCE, instant, table_query, transformation
 
 SHORT_PIXELS: Final = 86
+NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 126, "storage": 120}
+"""Label -> pixels of its column."""
+LEAST_PIXELS: Final = 110
+"""Of a column that shares what is left: on a narrow screen the table scrolls."""
+WIDE: Final = {"words": 240, "setting": 220, "scenario": 260, "summary": 420}
+"""Label -> the least pixels of its column; without them a narrow screen would leave a syllable."""
 NAMES: Final = {"words": "workload, in words", "metric": "figure"}
 """Labels -> what their columns are called."""
 
@@ -72,7 +78,7 @@ class Column:
             found += [
                 prop("custom.displayMode", "color-text"),
                 prop("custom.align", "right"),
-                prop("mappings", signed_words(neutral=self.neutral)),
+                prop("mappings", signed_words(neutral=self.neutral, nothing="–")),
             ]
         return found
 
@@ -132,17 +138,26 @@ def rows(
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
-        .min_width(60)
+        .min_width(LEAST_PIXELS)
         .transformations(steps_done)
     )
+    # What stands for an empty table is too long for an empty cell.
+    built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
     for column in columns:
         properties = column.properties()
         if not column.gauge:
             properties.append(prop("custom.width", column.pixels))
         built = built.override_by_name(column.title, properties)
-    # Settings and workloads are long, everything else is short: it gets no more than it needs.
-    for name in [key for key in keys if key in {"node", "direction", "metric"}]:
-        built = built.override_by_name(NAMES.get(name, name), [prop("custom.width", SHORT_PIXELS)])
+    # Settings and words are long, everything else is short: it gets no more than it needs.
+    longest = "storage" if not {*keys} & WIDE.keys() else ""
+    for name in [key for key in keys if key in NARROW and key != longest]:
+        built = built.override_by_name(NAMES.get(name, name), [prop("custom.width", NARROW[name])])
+    for name in [key for key in keys if key in WIDE]:
+        least = [prop("custom.minWidth", WIDE[name])]
+        built = built.override_by_name(NAMES.get(name, name), least)
+    if "words" in keys and "workload" in keys:
+        # The words say the same; the link still needs the slug.
+        built = built.override_by_name("workload", [prop("custom.hidden", True)])
     if linked and {"setting", "scenario"} & {*keys}:
         name = "setting" if "setting" in keys else "scenario"
         built = built.override_by_name(name, [prop("links", [case_link("__data.fields")])])
@@ -162,9 +177,22 @@ def as_text(*titles: str) -> dashboard_models.DataTransformerConfig:
 
 
 def grid(
-    title: str, description: str, expression: str, *, unit: str, row: str, column: str, corner: str
+    title: str,
+    description: str,
+    expression: str,
+    *,
+    unit: str,
+    row: str,
+    column: str,
+    corner: str,
+    order: Sequence[str],
 ) -> table.Panel:
-    """Return a table of one label by another, coloured by value."""
+    """Return a table of one label by another, coloured by value.
+
+    Args:
+        order: of the columns; else it is that of the answer, another in each table.
+    """
+    first = f"{row}\\{column}"
     return (
         table.Panel()
         .datasource(DATASOURCE)
@@ -187,7 +215,11 @@ def grid(
                     valueField="Value",
                     emptyValue="null",
                 ),
-                transformation("organize", renameByName={f"{row}\\{column}": corner}),
+                transformation(
+                    "organize",
+                    renameByName={first: corner},
+                    indexByName={name: index for index, name in enumerate((first, *order))},
+                ),
                 transformation("sortBy", fields={}, sort=[{"field": corner, "desc": False}]),
             ]
         )

@@ -19,7 +19,16 @@ from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, plain, prop, steps, values
-from builder.panels import headline, lines, number, said_of_all, signed, timeline
+from builder.panels import (
+    NOTHING_YET,
+    headline,
+    lines,
+    none_of,
+    number,
+    said_of_all,
+    signed,
+    timeline,
+)
 from builder.parts import TAG, place
 from builder.promql import SAME_CASE, SAME_RESULT, in_words, minus, plus, recorded, series
 from pvebench.metrics.catalog import (
@@ -121,14 +130,10 @@ def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
     return panel.datasource(FIXED).text(text)
 
 
-def _on(panel: stat.Panel, expression: str, *, legend: str = "") -> stat.Panel:
-    """Ask the fixed data source: the house's queries ask a variable one."""
-    return panel.targets([_ask(expression, legend=legend)])
-
-
 def _ask(
     expression: str, *, legend: str = "", ref: str = "A", past: bool = False
 ) -> prometheus.Dataquery:
+    """Ask the fixed data source: the house's queries ask a variable one."""
     built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(FIXED)
     built = built.range() if past else built.instant()
     return built.legend_format(legend) if legend else built
@@ -136,7 +141,9 @@ def _ask(
 
 def _sentence(size: Size) -> stat.Panel:
     panel = headline("What is to be said")
-    return _fixed(_on(panel, said_of_all(), legend="{{summary}}"), size.sentence, size.label)
+    said = _ask(said_of_all(), legend="{{summary}}")
+    silent = _ask(none_of(said_of_all()), legend=NOTHING_YET, ref="Z")
+    return _fixed(panel.targets([said, silent]), size.sentence, size.label)
 
 
 def _age(size: Size) -> stat.Panel:
@@ -176,7 +183,7 @@ def _clock(size: Size) -> stat.Panel:
         expression,
         unit="time:HH:mm",
     )
-    return _fixed(_on(panel, expression), size.text, size.label)
+    return _fixed(panel.targets([_ask(expression)]), size.text, size.label)
 
 
 def _in_slot(metric: Metric, slot: str, **more: str) -> str:

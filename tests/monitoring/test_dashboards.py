@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pvebench.metrics import CATALOG
+from pvebench.model.histogram import LATENCY_BOUNDS
 from support.boards import chosen, dashboards, panels, queries, substitute, variables
 from support.monitored import monitored
 from support.packs import ROOT
@@ -26,6 +27,7 @@ SAFE_PANELS = {
     "row",
     "barchart",
     "state-timeline",
+    "heatmap",
 }
 SAFE_TRANSFORMATIONS = {
     "convertFieldType",
@@ -44,6 +46,10 @@ MAY_BE_EMPTY = {
     ("pvebench-cpu", "Watts of the host's processors"): "needs node_exporter's collector rapl",
     ("pvebench-case", "IOPS, baseline and noise"): "dots are drawn where a run ended just then",
     ("pvebench-case", "Sync latency"): "the default case does not sync",
+    (
+        "pvebench-latency",
+        "How long operations took (workloads with histogram: true)",
+    ): "the default case keeps none",
     ("pvebench-upgrades", "Largest gains, %"): "nothing gained by the story's last upgrade",
     ("pvebench-upgrades", "Latency (p99), largest changes, %"): "the default storage lost nothing",
     ("pvebench-upgrades", "Host CPU of QEMU, largest changes, %"): "nor did any CPU change",
@@ -178,6 +184,24 @@ def test_the_diskmark_view_has_four_rows_of_reads_and_writes(server: Prometheus)
     assert len(cells) == len(set(cells)) == 8
 
 
+def test_the_heatmap_counts_the_operations_of_the_runs_of_each_step(server: Prometheus) -> None:
+    board = dashboard("pvebench-latency")
+    values = chosen(server, board, every=True) | {"__rate_interval": "2d"}
+    asked = substitute(
+        one_query(board["uid"], "How long operations took (workloads with histogram: true)"), values
+    )
+    found = server.query_range(asked, days=10, step=86400)
+    by_bound = {entry["metric"]["le"]: dict(entry["values"]) for entry in found}
+    assert set(by_bound) == set(LATENCY_BOUNDS)
+    moments = by_bound["+Inf"]
+    assert len(moments) >= 9
+    for moment in moments:
+        counts = [float(by_bound[bound][moment]) for bound in LATENCY_BOUNDS]
+        assert counts == sorted(counts)
+        assert counts[-1] > 0
+        assert counts[0] < counts[-1]
+
+
 def test_the_wall_shows_four_cases(server: Prometheus) -> None:
     for slot in "1234":
         expressions = [one_query("pvebench-wall", f"Case {slot}", ref) for ref in "AB"]
@@ -197,8 +221,8 @@ def test_every_metric_in_panels_and_rules_is_in_the_catalogue() -> None:
     assert used <= known
 
 
-FOREIGN_LABELS = {"job", "instance", "device", "alertname", "severity"}
-"""Of Prometheus itself and of node_exporter."""
+FOREIGN_LABELS = {"job", "instance", "device", "alertname", "severity", "le"}
+"""Of Prometheus itself, the bound of a bucket with it, and of node_exporter."""
 
 
 def named_labels(text: str) -> set[str]:
@@ -261,7 +285,7 @@ def test_a_dashboard_keeps_to_what_grafana_9_4_to_13_can_show(board: dict[str, A
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
 def test_an_empty_panel_says_what_is_missing(board: dict[str, Any]) -> None:
     for panel in panels(board):
-        if panel["type"] in {"stat", "table", "bargauge", "barchart", "state-timeline"}:
+        if panel["type"] in {"stat", "table", "bargauge", "barchart", "state-timeline", "heatmap"}:
             assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
     texts = [panel["options"]["content"] for panel in panels(board) if panel["type"] == "text"]
     assert board["uid"].startswith("pvebench-wall") or "Nothing here?" in texts[0]

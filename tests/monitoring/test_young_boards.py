@@ -80,7 +80,9 @@ def one_cycle() -> tuple[Run, ...]:
 def window_of(board: dict[str, Any], panel: dict[str, Any]) -> float:
     """The length of the time range that a panel asks for when nobody chose another; days."""
     text = panel.get("timeFrom") or board["time"]["from"].removeprefix("now-")
-    amount, unit = re.fullmatch(r"(\d+)([hd])", text).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(\d+)([hd])", text)
+    assert found is not None, text
+    amount, unit = found.groups()
     return int(amount) / (24 if unit == "h" else 1)
 
 
@@ -148,6 +150,12 @@ def test_a_young_store_is_told_as_far_as_it_goes_and_nothing_is_refused(
         if not any(entries for (panel, _), entries in found.items() if panel == title)
     ]
     assert silent == []
+    # What stands for a missing value is not shown where names are: Grafana leaves the panel blank.
+    names = {
+        one["title"] for one in panels(board) if one.get("options", {}).get("textMode") == "name"
+    }
+    told = {title for (title, _), entries in found.items() if entries}
+    assert names <= told
 
 
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
@@ -169,3 +177,10 @@ def test_no_link_carries_variables_that_its_target_reads_otherwise() -> None:
     for board in dashboards():
         for link in board.get("links", []):
             assert not link.get("includeVars"), (board["uid"], link["title"])
+
+
+def test_the_way_to_the_other_boards_is_in_sight() -> None:
+    """Seen in a Grafana 12.4: with a `placement`, links and switches hide behind a "+ 3"."""
+    for board in dashboards():
+        shown = [*board.get("links", []), *board["annotations"]["list"]]
+        assert not [one for one in shown if "placement" in one], board["uid"]
