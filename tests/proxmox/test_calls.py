@@ -11,7 +11,8 @@ import pytest
 from pve.site import Site, scenario
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.neighbours import NodeGuard, NodeProbe
+from pvebench.drivers.proxmox.load import NodeProbe
+from pvebench.drivers.proxmox.neighbours import NodeGuard
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Site as Place

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.proxmox.neighbours import LoadLimits, too_busy
+from pvebench.drivers.proxmox.load import LoadLimits, too_busy
 from pvebench.drivers.simulated.reality import Fault, Faults
 from pvebench.errors import Interrupted
 from pvebench.metrics.families import Families

@@ -23,8 +23,9 @@ from pvebench.drivers.proxmox.leftovers import (
     remove_stray,
     undo_pending,
 )
+from pvebench.drivers.proxmox.load import LoadGuard, LoadLimits, NodeProbe
 from pvebench.drivers.proxmox.making import VmOptions, find_iso
-from pvebench.drivers.proxmox.neighbours import LoadGuard, LoadLimits, NodeGuard, NodeProbe
+from pvebench.drivers.proxmox.neighbours import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.node_ssh import NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section

@@ -17,8 +17,8 @@ from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import Holding
+from pvebench.drivers.proxmox.load import coarse_cpu, vm_pressure
 from pvebench.drivers.proxmox.making import VmOptions, cpu_options
-from pvebench.drivers.proxmox.neighbours import coarse_cpu, vm_pressure
 from pvebench.drivers.proxmox.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node_versions import Versions, version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
