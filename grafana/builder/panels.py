@@ -19,7 +19,6 @@ from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 from grafana_foundation_sdk.models import text as text_models
 
-from builder import promql
 from builder.looks import (
     BETTER,
     MAYBE_BETTER,
@@ -36,7 +35,7 @@ from builder.looks import (
     values,
 )
 from builder.parts import DATASOURCE, instant, place, query
-from builder.promql import minus, plus, series
+from builder.promql import changes_of, minus, plus, series
 from builder.tables import Column, rows
 from pvebench.judging.found import LEAST_JUDGED
 from pvebench.metrics.catalog import (
@@ -200,7 +199,7 @@ def headline(title: str) -> stat.Panel:
 
 def open_changes(node: str) -> table.Panel:
     """Return the changes that last: a row each, as a sentence that leads to its cases."""
-    told = promql.open_changes(node)
+    told = changes_of(node)
 
     def of(metric: Metric) -> str:
         # All columns with all labels of the change: rows that differ in one are not merged.

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from builder.promql import open_changes, series
+from builder.promql import changes_of, series
 from pvebench.metrics.catalog import (
     CHANGE_SINCE,
     ENVIRONMENT_START,
@@ -105,7 +105,7 @@ def changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
     told = (
         f"{series(CHANGE_SINCE)} "
         "* on (job, instance, change) group_left (severity, since, summary) "
-        f"{open_changes(node)}"
+        f"{changes_of(node)}"
     )
     return (
         dashboards.AnnotationQuery()

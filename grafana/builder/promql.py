@@ -62,7 +62,7 @@ def counted(condition: str, all_of_them: str) -> str:
     return f"count({condition}) or 0 * count({all_of_them})"
 
 
-def open_changes(node: str) -> str:
+def changes_of(node: str) -> str:
     """Return the open changes of a node, each once: its sentence changes with its runs."""
     told = series(CHANGE_INFO, node=listed(node))
     return f"topk by (job, instance, change) (1, {told})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,9 @@ WIDE: Final = {"words": 240, "setting": 220, "scenario": 260, "summary": 420}
 """Label -> the least pixels of its column; without them a narrow screen would leave a syllable."""
 NAMES: Final = {"words": "workload, in words", "metric": "figure"}
 """Labels -> what their columns are called."""
+
+
+_Look = list[dashboard_models.DynamicConfigValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,34 +106,10 @@ def rows(
         linked: the column `setting` leads to the case.
         hidden: labels without a column.
     """
-    targets = [
-        table_query(column.asked, ref=chr(ord("A") + index)) for index, column in enumerate(columns)
-    ]
-    # With one query Grafana calls the column `Value`, with several `Value #A` and so on.
-    shown = {"Value": columns[0].title} | {
-        f"Value #{chr(ord('A') + index)}": column.title for index, column in enumerate(columns)
-    }
-    order = {name: index for index, name in enumerate([*keys, *shown])}
-    steps_done = [
-        transformation("merge"),
-        transformation(
-            "organize",
-            # A scenario's name begins with its storage.
-            excludeByName=dict.fromkeys(("Time", "__name__", "job", "instance", *hidden), True),
-            renameByName=shown | NAMES,
-            indexByName=order,
-        ),
-    ]
-    if sort:
-        steps_done.append(
-            transformation("sortBy", fields={}, sort=[{"field": sort, "desc": descending}])
-        )
-    if changing := [column.title for column in columns if column.change]:
-        steps_done.append(as_text(*changing))
     built = (
         table.Panel()
         .datasource(DATASOURCE)
-        .targets(list(targets))
+        .targets([table_query(one.asked, ref=_ref(index)) for index, one in enumerate(columns)])
         .title(title)
         .description(description)
         .unit("short")
@@ -139,32 +118,75 @@ def rows(
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
         .min_width(LEAST_PIXELS)
-        .transformations(steps_done)
+        .transformations(_shaped(keys, columns, hidden, sort=sort, descending=descending))
     )
     # What stands for an empty table is too long for an empty cell.
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
-    for column in columns:
-        properties = column.properties()
-        if not column.gauge:
-            properties.append(prop("custom.width", column.pixels))
-        built = built.override_by_name(column.title, properties)
-    # Settings and words are long, everything else is short: it gets no more than it needs.
-    longest = "storage" if not {*keys} & WIDE.keys() else ""
-    for name in [key for key in keys if key in NARROW and key != longest]:
-        built = built.override_by_name(NAMES.get(name, name), [prop("custom.width", NARROW[name])])
+    looks = [*((one.title, _column_look(one)) for one in columns), *_key_looks(keys, linked=linked)]
+    for name, properties in looks:
+        built = built.override_by_name(name, properties)
+    return built
+
+
+def _ref(index: int) -> str:
+    return chr(ord("A") + index)
+
+
+def _shaped(
+    keys: Sequence[str],
+    columns: Sequence[Column],
+    hidden: Sequence[str],
+    *,
+    sort: str,
+    descending: bool,
+) -> list[dashboard_models.DataTransformerConfig]:
+    """Return the steps from the answers of all queries to one table."""
+    # With one query Grafana calls the column `Value`, with several `Value #A` and so on.
+    shown = {"Value": columns[0].title} | {
+        f"Value #{_ref(index)}": column.title for index, column in enumerate(columns)
+    }
+    done = [
+        transformation("merge"),
+        transformation(
+            "organize",
+            # A scenario's name begins with its storage.
+            excludeByName=dict.fromkeys(("Time", "__name__", "job", "instance", *hidden), True),
+            renameByName=shown | NAMES,
+            indexByName={name: index for index, name in enumerate([*keys, *shown])},
+        ),
+    ]
+    if sort:
+        done.append(transformation("sortBy", fields={}, sort=[{"field": sort, "desc": descending}]))
+    if changing := [column.title for column in columns if column.change]:
+        done.append(as_text(*changing))
+    return done
+
+
+def _column_look(column: Column) -> _Look:
+    width = [] if column.gauge else [prop("custom.width", column.pixels)]
+    return [*column.properties(), *width]
+
+
+def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Look]]:
+    """Yield the looks of the labels' columns: name, properties."""
+    # Settings and words are long, everything else is short: it gets no more than it needs. Where
+    # nothing is long, the storage takes what is left.
+    narrow = [key for key in keys if key in NARROW]
+    if not {*keys} & WIDE.keys():
+        narrow = [key for key in narrow if key != "storage"]
+    for name in narrow:
+        yield NAMES.get(name, name), [prop("custom.width", NARROW[name])]
     for name in [key for key in keys if key in WIDE]:
-        least = [prop("custom.minWidth", WIDE[name])]
-        built = built.override_by_name(NAMES.get(name, name), least)
+        yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
+    # What words say, nobody has to read as a slug; but the link needs it.
+    hide = [prop("custom.hidden", True)]
     if "words" in keys and "workload" in keys:
-        # The words say the same; the link still needs the slug.
-        built = built.override_by_name("workload", [prop("custom.hidden", True)])
+        yield "workload", hide
     if linked and {"setting", "scenario"} & {*keys}:
         name = "setting" if "setting" in keys else "scenario"
-        built = built.override_by_name(name, [prop("links", [case_link("__data.fields")])])
+        yield name, [prop("links", [case_link("__data.fields")])]
         if name == "setting":
-            # The setting says the same in words; the link still needs the slug.
-            built = built.override_by_name("scenario", [prop("custom.hidden", True)])
-    return built
+            yield "scenario", hide
 
 
 def as_text(*titles: str) -> dashboard_models.DataTransformerConfig:
