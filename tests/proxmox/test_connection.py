@@ -60,6 +60,32 @@ def test_a_ca_file_that_is_none_is_named_and_the_server_not_blamed(
     assert site.api.calls == []
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "No such file or directory"),
+        ("", "no certificate"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no certificate"),
+    ],
+)
+def test_a_ca_file_that_is_taken_away_is_named_until_it_is_back_and_nothing_is_sent(
+    site: Site, tmp_path: Path, content: str | None, text: str
+) -> None:
+    path = tmp_path / "pve-root-ca.pem"
+    path.write_bytes(site.api.certificate.read_bytes())
+    api = connect(site, ca_file=path)
+    api.get("/version")
+    path.unlink()
+    if content is not None:
+        path.write_text(content, "ascii")
+    for ask in (lambda: api.get("/version"), lambda: api.post("/pools", poolid="x")):
+        with pytest.raises(ServerUntrusted, match=text):
+            ask()
+    assert site.api.calls == ["GET /version"]
+    path.write_bytes(site.api.certificate.read_bytes())
+    assert api.get("/version")
+
+
 def test_an_unknown_certificate_is_refused_before_the_token_is_sent(site: Site) -> None:
     with pytest.raises(ServerUntrusted, match="cannot be verified"):
         connect(site).get("/version")

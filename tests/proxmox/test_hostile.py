@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +37,7 @@ from pvebench.drivers.proxmox.node_versions import version_number
 from pvebench.drivers.proxmox.vm import filled_of, pool_members
 from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
 from pvebench.model.ports import Completed
+from support import certificates
 
 SECRET = "1f8a02c4-5b7d-4d3e-9a61-0c2f7e9b8d55"
 PASSWORD = "correct-horse"
@@ -543,8 +544,14 @@ def test_words_of_a_server_do_not_steer_the_terminal_nor_fill_it(hostile: Hostil
 # --- certificates ------------------------------------------------------------------------------
 
 
-def dated_certificate(directory: Path, start: str, end: str) -> Path:
-    """Make a certificate for 127.0.0.1 that is valid from `start` to `end` (YYYYMMDD)."""
+def dated_certificate(
+    directory: Path, start: str, end: str, by: certificates.Certificate | None = None
+) -> Path:
+    """Make a certificate for 127.0.0.1 that is valid from `start` to `end` (YYYYMMDD).
+
+    Args:
+        by: the authority that signs it; None: it does so itself.
+    """
     (directory / "index.txt").write_text("", "ascii")
     (directory / "ca.cnf").write_text(
         f"[ca]\ndefault_ca=d\n[d]\ndatabase={directory}/index.txt\nnew_certs_dir={directory}\n"
@@ -555,8 +562,9 @@ def dated_certificate(directory: Path, start: str, end: str) -> Path:
     key, asked, made = directory / "k.pem", directory / "r.pem", directory / "c.pem"
     new = ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     new += ["-nodes", "-subj", "/CN=pve1.test", "-keyout", str(key), "-out", str(asked)]
-    sign = ["openssl", "ca", "-batch", "-selfsign", "-notext", "-config", str(directory / "ca.cnf")]
-    sign += ["-keyfile", str(key), "-in", str(asked), "-out", str(made)]
+    sign = ["openssl", "ca", "-batch", "-notext", "-config", str(directory / "ca.cnf")]
+    sign += ["-cert", str(by.certificate)] if by else ["-selfsign"]
+    sign += ["-keyfile", str(by.key if by else key), "-in", str(asked), "-out", str(made)]
     sign += ["-startdate", f"{start}000000Z", "-enddate", f"{end}000000Z"]
     for command in (new, sign):
         subprocess.run(command, check=True, capture_output=True)
@@ -565,17 +573,9 @@ def dated_certificate(directory: Path, start: str, end: str) -> Path:
     return whole
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "said", "remedy"),
-    [
-        ("20200101", "20210101", "it has expired", "pvecm updatecerts"),
-        ("20900101", "20990101", "it is not valid yet", "date"),
-    ],
-)
-def test_a_certificate_out_of_its_time_is_called_so(
-    tmp_path: Path, start: str, end: str, said: str, remedy: str
-) -> None:
-    pem = dated_certificate(tmp_path, start, end)
+@contextmanager
+def shaking_hands(pem: Path) -> Iterator[int]:
+    """Serve with a certificate, and say nothing; yield the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -588,9 +588,37 @@ def test_a_certificate_out_of_its_time_is_called_so(
                         context.wrap_socket(raw, server_side=True).close()
 
         threading.Thread(target=shake_hands, daemon=True).start()
-        port = listener.getsockname()[1]
-        server = Server(host="127.0.0.1", port=port, ca_file=tmp_path / "c.pem")
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said", "remedy"),
+    [
+        ("20200101", "20210101", "it has expired", "pvecm updatecerts"),
+        ("20900101", "20990101", "it is not valid yet", "date"),
+    ],
+)
+def test_a_certificate_out_of_its_time_is_called_so(
+    tmp_path: Path, start: str, end: str, said: str, remedy: str
+) -> None:
+    authority = certificates.make_certificate(tmp_path, "authority")
+    pem = dated_certificate(tmp_path, start, end, by=authority)
+    with shaking_hands(pem) as port:
+        server = Server(host="127.0.0.1", port=port, ca_file=authority.certificate)
         with pytest.raises(ServerUntrusted, match=said) as refused:
             Connection(server, TOKEN, QuickClock()).get("/version")
     assert remedy in refused.value.next_step
     assert refused.value.cause
+
+
+def test_an_authority_that_has_expired_is_no_matter_of_the_servers_certificate(
+    tmp_path: Path,
+) -> None:
+    """Witness: OpenSSL's own word for both is "certificate has expired"."""
+    pem = dated_certificate(tmp_path, "20151001", "20251001")
+    with shaking_hands(pem) as port:
+        server = Server(host="127.0.0.1", port=port, ca_file=tmp_path / "c.pem")
+        with pytest.raises(ServerUntrusted, match=r"c\.pem: its certificate has expired") as told:
+            Connection(server, TOKEN, QuickClock()).get("/version")
+    assert "updatecerts" not in told.value.next_step
+    assert "tls.fingerprint" in told.value.next_step

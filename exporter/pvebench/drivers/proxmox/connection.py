@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 from proxmoxer import ProxmoxAPI  # type: ignore[import-untyped] # proxmoxer has no types
 from proxmoxer.backends.https import ProxmoxHTTPAuthBase  # type: ignore[import-untyped] # proxmoxer has no types
 from proxmoxer.core import AuthenticationError, ResourceException  # type: ignore[import-untyped] # proxmoxer has no types
-from requests import PreparedRequest, RequestException, Response, Session
+from requests import PreparedRequest, Response, Session
 from requests.exceptions import Timeout
 
 from pvebench import __version__
@@ -24,7 +25,7 @@ from pvebench.drivers.proxmox.bounds import AnswerRefused, BoundedAdapter
 from pvebench.drivers.proxmox.endpoints import endpoint_of
 from pvebench.drivers.proxmox.faults import Rejected, translate
 from pvebench.errors import AccessDenied, DriverError, ServerGone, ServerUntrusted
-from pvebench.files import read_secret
+from pvebench.files import Signature, read_secret, signature
 from pvebench.model.ports import Clock
 from pvebench.model.traffic import Traffic
 
@@ -92,6 +93,7 @@ class Connection:
         self._clock = clock
         self._adapter = BoundedAdapter(server.fingerprint.replace(":", "").lower())
         self._secrets = Secrets(login.secret)
+        self._authority: Signature = ()
         self._api: ProxmoxAPI | None = None
 
     def get(self, path: str, /, **params: Any) -> Any:
@@ -118,6 +120,7 @@ class Connection:
         return self._call("DELETE", path, params, _CALL_SECONDS)
 
     def _call(self, method: str, path: str, params: Mapping[str, Any], seconds: float) -> Any:
+        self._look_at_authority()
         what = f"{method} {path}"
         sent = {key: _plain(value) for key, value in params.items() if value is not None}
         endpoint = endpoint_of(method, path)
@@ -129,13 +132,21 @@ class Connection:
             if wrong := endpoint.answer(answer):
                 raise AnswerRefused(f"not one of Proxmox VE: {wrong}")
             failed = False
-        except (ResourceException, AuthenticationError, RequestException) as error:
+        # A RequestException is an OSError too; requests raises plain ones of its own.
+        except (ResourceException, AuthenticationError, OSError) as error:
             fault = self._fault(what, error, reads=method == "GET")
             failed = not isinstance(fault, Rejected)
             raise fault from None  # the original's text may hold what was sent
         finally:
             self._traffic.count(method.lower(), failed=failed)
         return answer
+
+    def _look_at_authority(self) -> None:
+        """Raise ServerUntrusted if ca_file is of no use: it may be taken away while we run."""
+        path = self.server.ca_file
+        if path and (found := signature([path])) != self._authority:
+            _refuse_useless(path)
+            self._authority = found
 
     def _fault(self, what: str, error: Exception, *, reads: bool) -> DriverError:
         broken_off = self._adapter.broken_off
@@ -147,8 +158,6 @@ class Connection:
     def _session(self) -> ProxmoxAPI:
         if self._api is None:
             server, login = self.server, self.login
-            if server.ca_file:
-                _refuse_without_certificate(server.ca_file)
             verify: bool | str = str(server.ca_file) if server.ca_file else not server.fingerprint
             name, secret = (login.name, login.secret) if isinstance(login, Token) else ("-", "-")
             api = ProxmoxAPI(
@@ -230,17 +239,26 @@ class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc] # proxmoxer has no
         return request
 
 
-def _refuse_without_certificate(path: Path) -> None:
-    """Raise ServerUntrusted if a file has no certificate: requests would blame the server."""
+def _refuse_useless(path: Path) -> None:
+    """Raise ServerUntrusted if a file proves nothing: requests would blame the server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    cause, how = "it was not copied here yet, or it is another file", ""
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        context.load_verify_locations(path)
     except OSError as error:
         wrong = "holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
-        raise ServerUntrusted(
-            f"tls.ca_file {path}: {wrong}",
-            cause="it was not copied here yet, or it is another file",
-            next_step="copy /etc/pve/pve-root-ca.pem of any node there, or give tls.fingerprint",
-        ) from None
+    else:
+        ends = [str(one["notAfter"]) for one in context.get_ca_certs()]
+        if not ends or max(map(ssl.cert_time_to_seconds, ends)) > time.time():
+            return
+        wrong = f"its certificate has expired ({ends[0]})"
+        cause = "the cluster's authority is older than its ten years, or this clock is wrong"
+        how = "have the cluster make a new one, then "
+    raise ServerUntrusted(
+        f"tls.ca_file {path}: {wrong}",
+        cause=cause,
+        next_step=f"{how}copy /etc/pve/pve-root-ca.pem of any node there, or give tls.fingerprint",
+    )
 
 
 def _plain(value: Any) -> Any:
