@@ -121,7 +121,7 @@ e2e-published: packages-run venv ## the rows of the published packs that the lab
 e2e-ceph: packages-run packages-ceph venv ## rbd on a real Ceph cluster on this machine: cache modes, kills (needs root, Debian's Ceph)
 	@tests/e2e/ceph $(ARGS)
 
-e2e-fault: packages-run packages-test venv ## a guest's storage paused, slowed, killed under load (needs root, for a real NFS server)
+e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage paused, slowed, killed under load (needs root, for a real NFS server; Debian's Ceph)
 	@tests/e2e/under-fault $(ARGS)
 
 compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs Docker or root with docker.io, docker-compose)
