@@ -69,6 +69,27 @@ class Runner:
             Interrupted: a stop was requested; the case has no run then.
         """
         begun = self._site.clock.monotonic()
+        result = self._tried(case, conduct)
+        # The wall clock may be set in between, as it is soon after boot: the later reading counts.
+        finished = self._site.clock.now()
+        lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
+        return Run(
+            uid=uuid.uuid4().hex,
+            case=case,
+            environment=self._known_environment(),
+            cycle=cycle,
+            started=finished - lasted,
+            finished=finished,
+            outcome=result.outcome,
+            reason=result.reason,
+            samples=tuple(result.samples),
+            evidence=dict(result.evidence),
+            written_bytes=result.written_bytes,
+            retryable=result.retryable,
+        )
+
+    def _tried(self, case: Case, conduct: Conduct) -> Result:
+        """Return what came of measuring `case`. Raises Interrupted."""
         result = Result()
         try:
             try:
@@ -102,23 +123,7 @@ class Runner:
             result.fail(Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
             result.evidence["error"] = traceback.format_exc()
             self._setup.distrust()
-        # The wall clock may be set in between, as it is soon after boot: the later reading counts.
-        finished = self._site.clock.now()
-        lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
-        return Run(
-            uid=uuid.uuid4().hex,
-            case=case,
-            environment=self._known_environment(),
-            cycle=cycle,
-            started=finished - lasted,
-            finished=finished,
-            outcome=result.outcome,
-            reason=result.reason,
-            samples=tuple(result.samples),
-            evidence=dict(result.evidence),
-            written_bytes=result.written_bytes,
-            retryable=result.retryable,
-        )
+        return result
 
     def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
         """Return a run of `case` that was not made, with the reason."""
