@@ -17,7 +17,7 @@ from pve.instance import write_settings
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
 from pvebench.drivers.proxmox.leftovers import undo_pending
-from pvebench.errors import NoSpace, VolumeError
+from pvebench.errors import CycleIncomplete, NoSpace, VolumeError
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Site as Place
@@ -82,6 +82,51 @@ def test_a_case_whose_volume_does_not_fit_is_skipped_with_the_reason(site: Site)
     assert run.outcome is Outcome.SKIPPED
     assert "1.0 MiB free on pve1, a volume of 64.0 MiB does not fit" in run.reason
     assert not run.retryable
+
+
+def test_a_storage_that_is_too_small_is_told_before_anything_is_made(
+    site: Site, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.cluster.storages["local"].avail = 300 * MIB
+    assert run_cli(["run", "--cycles", "1", "--config", str(config)]) == CycleIncomplete.exit_code
+    said = capsys.readouterr().out
+    assert said.count("300.0 MiB free on pve1, a volume of 64.0 MiB does not fit") == 2
+    assert {call.partition(" ")[0] for call in site.api.calls} == {"GET"}
+
+
+def test_a_volume_that_is_there_needs_no_room_and_of_one_that_may_be_kept_it_is_not_known(
+    site: Site,
+) -> None:
+    assert site.node.needs_bytes(scenario()) == 64 * MIB
+    assert site.driver("pve1", keep=True).needs_bytes(scenario()) == 0
+    site.node.volume(scenario())
+    assert site.node.needs_bytes(scenario()) == 0
+    assert site.node.needs_bytes(scenario(size=96 * MIB)) == 32 * MIB
+
+
+@pytest.mark.parametrize(
+    ("right", "starts"), [("VM.Monitor", 1), ("VM.GuestAgent.Unrestricted", 1), ("VM.Audit", 0)]
+)
+def test_a_right_that_is_missing_boots_or_makes_a_vm_once_not_for_every_case(
+    both: Site, right: str, starts: int
+) -> None:
+    """Of a VM that may not be looked at the server says what it says of one that is gone."""
+    roles = both.cluster.access.roles
+    whole = set(roles["StorageBenchVM"])
+    if right not in whole:
+        return  # of the other version
+    roles["StorageBenchVM"] = whole - {right}
+    runs = [run_once(both) for _ in range(3)]
+    assert {run.outcome for run in runs} == {Outcome.FAILED}
+    assert right in runs[0].reason
+    assert all(f"the token lacks /pool/bench: {right}" in run.reason for run in runs[1:])
+    assert "init --apply" in runs[1].evidence["error"]
+    assert [task.kind for task in both.cluster.tasks.all].count("qmstart") == starts
+    assert len(both.cluster.vms) == 1
+    roles["StorageBenchVM"] = whole
+    both.node.volume(scenario())
+    both.node.boot(MACHINE)
+    assert both.cluster.vms[both.node.vmid].running
 
 
 def unlock_soon(site: Site) -> None:

@@ -102,6 +102,16 @@ def test_what_is_written_past_the_cache_is_counted(tmp_path: Path) -> None:
     assert run.evidence["host_cache"] == "rewritten"
 
 
+@pytest.mark.parametrize("treated", [*HostCache])
+def test_of_a_disk_that_passes_the_cache_by_nothing_is_said_to_have_been_done_to_it(
+    tmp_path: Path, treated: HostCache
+) -> None:
+    direct = next(one for one in cases(tmp_path, treated) if one.scenario.disk.cache.direct)
+    run = Runner(simulated_site(Plugs()), Recorder()).run(direct, cycle="c", conduct=Conduct())
+    assert run.outcome is Outcome.OK
+    assert run.evidence["host_cache"] == "passed by"
+
+
 def test_the_treatment_is_part_of_the_definition_where_the_cache_is_used(tmp_path: Path) -> None:
     prints = {
         treated: {case.scenario.disk.cache: case.fingerprint for case in cases(tmp_path, treated)}

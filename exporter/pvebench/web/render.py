@@ -18,6 +18,7 @@ EVIDENCE_TITLES: Final = {
     "host": "Host figures at both ends of the window",
     "hypervisor": "What the hypervisor said",
     "notes": "Notes on the output",
+    "host_cache": "What was done about the host's page cache before the run",
     "host_cached_bytes": "Bytes of the volume in the host's page cache before the run",
 }
 

@@ -63,6 +63,11 @@ def missing_rights(table: Mapping[str, Mapping[str, int]], *, pool: str, major: 
     return found
 
 
+def privileges_in(text: str) -> set[str]:
+    """Return the privileges on the pool that a refusal names."""
+    return {name for name in _VM_PRIVILEGES if name in text}
+
+
 def sees_scrubs(table: Mapping[str, Mapping[str, int]]) -> bool:
     """Return whether ZFS pools may be looked at, from an answer of /access/permissions."""
     return _rights_on(table, SCRUB_PATH) >= NODE_PRIVILEGES

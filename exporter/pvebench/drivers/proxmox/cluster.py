@@ -178,6 +178,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
     }
     api = connect(given, node, place.clock, traffic)
     guard = _guard(given, hypervisor, node, api, place.clock)
+    guard.look_for_room(hypervisor.needs_bytes)
     return Site(
         node=node,
         hypervisor=hypervisor,

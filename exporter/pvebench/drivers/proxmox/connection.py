@@ -20,10 +20,11 @@ from requests import PreparedRequest, Response, Session
 from requests.exceptions import Timeout
 
 from pvebench import __version__
+from pvebench.drivers.proxmox.access import privileges_in
 from pvebench.drivers.proxmox.answers import Answers, Secrets, data_of
 from pvebench.drivers.proxmox.bounds import AnswerRefused, BoundedAdapter
 from pvebench.drivers.proxmox.endpoints import endpoint_of
-from pvebench.drivers.proxmox.faults import Rejected, translate
+from pvebench.drivers.proxmox.faults import Forbidden, Rejected, translate
 from pvebench.errors import AccessDenied, DriverError, ServerGone, ServerUntrusted
 from pvebench.files import Signature, read_secret, signature
 from pvebench.model.ports import Clock
@@ -55,7 +56,14 @@ class Server:
 
 
 class Api(Protocol):
-    """What the rest of the driver needs of a connection. Paths begin with `/`."""
+    """What the rest of the driver needs of a connection. Paths begin with `/`.
+
+    Attributes:
+        refused: privileges on the pool for want of which a call was refused; emptied by whoever
+            looks after that.
+    """
+
+    refused: set[str]
 
     def get(self, path: str, /, **params: Any) -> Any:
         """Read; tried again when the server is away for a moment."""
@@ -94,6 +102,7 @@ class Connection:
         self._adapter = BoundedAdapter(server.fingerprint.replace(":", "").lower())
         self._secrets = Secrets(login.secret)
         self._authority: Signature = ()
+        self.refused: set[str] = set()
         self._api: ProxmoxAPI | None = None
 
     def get(self, path: str, /, **params: Any) -> Any:
@@ -136,6 +145,7 @@ class Connection:
         except (ResourceException, AuthenticationError, OSError) as error:
             fault = self._fault(what, error, reads=method == "GET")
             failed = not isinstance(fault, Rejected)
+            self.refused |= privileges_in(fault.happened) if isinstance(fault, Forbidden) else set()
             raise fault from None  # the original's text may hold what was sent
         finally:
             self._traffic.count(method.lower(), failed=failed)

@@ -45,6 +45,16 @@ _TIDY_SECONDS: Final = 600.0
 log = structlog.get_logger()
 
 
+def lacks_space(storage: str, node: str, free: int, size_bytes: int) -> str:
+    """Return in words that a volume does not fit, or an empty string."""
+    if free >= size_bytes + RESERVE_BYTES:
+        return ""
+    return (
+        f"storage {storage}: {show_bytes(free)} free on {node}, a volume of "
+        f"{show_bytes(size_bytes)} does not fit ({show_bytes(RESERVE_BYTES)} stay free)"
+    )
+
+
 class Volumes:
     """The volumes of one VM, by what scenarios need them for."""
 
@@ -78,7 +88,12 @@ class Volumes:
         """
         storage, kind = self._storages[scenario.storage].id, scenario.disk.format
         status = self._status(storage)
-        self._check_space(storage, int(status.get("avail", 0)), scenario.volume_bytes)
+        lacking = lacks_space(
+            storage, self._node, int(status.get("avail", 0)), scenario.volume_bytes
+        )
+        if lacking:
+            step = "free space, or make volume.size or the scale of the pack smaller"
+            raise NoSpace(lacking, next_step=step)
         extension = STORAGE_TYPES[str(status["type"])].extension
         volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
         volume = Volume(
@@ -89,14 +104,6 @@ class Volumes:
         )
         self._known[scenario.volume] = volume
         return volume
-
-    def _check_space(self, storage: str, free: int, size_bytes: int) -> None:
-        if free < size_bytes + RESERVE_BYTES:
-            raise NoSpace(
-                f"storage {storage}: {show_bytes(free)} free on {self._node}, a volume of "
-                f"{show_bytes(size_bytes)} does not fit ({show_bytes(RESERVE_BYTES)} stay free)",
-                next_step="free space, or make volume.size or the scale of the pack smaller",
-            )
 
     def _status(self, storage: str) -> Mapping[str, Any]:
         try:

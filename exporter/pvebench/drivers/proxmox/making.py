@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pvebench.drivers.proxmox.access import missing_rights, privileges_in
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.drive import ISO_SLOT
 from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.node_versions import version_number
 from pvebench.drivers.proxmox.tasks import Tasks
 from pvebench.drivers.proxmox.vm import (
     CHANGE_SECONDS,
@@ -27,7 +29,7 @@ from pvebench.drivers.proxmox.vm import (
     description,
     node_time,
 )
-from pvebench.errors import DriverError, GuestImageError, NotOurs
+from pvebench.errors import AccessDenied, DriverError, GuestImageError, NotOurs
 from pvebench.guest import GuestImage
 from pvebench.guest.image import file_digest
 from pvebench.model.disk import ScsiHw
@@ -74,6 +76,27 @@ def make_vm(
         f"all VM numbers from {first} to {last} are taken",
         next_step="give another range in the settings, or see what is there: pvebench check",
     )
+
+
+def refuse_without_rights(api: Api, pool: str) -> None:
+    """After a refusal look whether the right that was missing is there; else nothing is asked.
+
+    A VM that may not be looked at seems to be gone: each case would make another one.
+
+    Raises:
+        AccessDenied: it is missing still, so nothing is to be made or started.
+    """
+    if not api.refused:
+        return
+    table = api.get("/access/permissions")
+    missing = missing_rights(table, pool=pool, major=version_number(api)[0])
+    if found := [one for one in missing if privileges_in(one) & api.refused]:
+        raise AccessDenied(
+            f"the token lacks {'; '.join(found)}",
+            cause="its role or its user's was changed, or the cluster was upgraded",
+            next_step="pvebench proxmox init --apply gives what is missing",
+        )
+    api.refused.clear()
 
 
 def is_free(api: Api, vmid: int) -> bool:

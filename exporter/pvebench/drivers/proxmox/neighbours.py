@@ -15,11 +15,13 @@ import structlog
 from pvebench.drivers.proxmox.claims import Claims
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
+from pvebench.drivers.proxmox.holding import lacks_space
 from pvebench.drivers.proxmox.load import AGAIN_SECONDS
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError
 from pvebench.model.guard import Hold, HoldKind
+from pvebench.model.scenario import Scenario
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 
@@ -109,6 +111,7 @@ class NodeGuard:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._claims = claims
+        self._needs: Callable[[Scenario], int] = lambda _: 0
         self._now = now
         self._locked_since: float | None = None
         self._free: tuple[float, str] | None = None
@@ -124,6 +127,10 @@ class NodeGuard:
         """Storage -> bytes that were free when it was last looked at."""
         self.used: dict[str, float] = {}
         """Storage -> share that was not."""
+
+    def look_for_room(self, needs: Callable[[Scenario], int]) -> None:
+        """Look whether a case's volume fits, too: `needs` tells what it takes, 0 if it is there."""
+        self._needs = needs
 
     def enter(self, case: Case) -> Hold | None:
         try:
@@ -176,14 +183,12 @@ class NodeGuard:
         self.free[name] = free
         if total > 0:
             self.used[name] = 1 - free / total
-        floor = self._floors.get(name, 0)
-        if free >= floor:
-            return None
-        reason = (
-            f"storage {name}: {show_bytes(free)} free on {self._node}, "
-            f"{show_bytes(floor)} are to stay free"
-        )
-        return Hold(kind=HoldKind.SPACE, reason=reason, skip=True)
+        floor, needs = self._floors.get(name, 0), self._needs(case.scenario)
+        reason = lacks_space(name, self._node, free, needs) if needs else ""
+        if free < floor:
+            reason = f"storage {name}: {show_bytes(free)} free on {self._node}, "
+            reason += f"{show_bytes(floor)} are to stay free"
+        return Hold(kind=HoldKind.SPACE, reason=reason, skip=True) if reason else None
 
     def _locked(self, rows: Rows) -> Hold | None:
         """Wait while somebody's backup, snapshot or migration holds our VM, up to a limit."""

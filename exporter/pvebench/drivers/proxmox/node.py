@@ -18,7 +18,7 @@ from pvebench.drivers.proxmox.drive import drive_text, serial_of, slot_name
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import Holding
 from pvebench.drivers.proxmox.load import coarse_cpu, vm_pressure
-from pvebench.drivers.proxmox.making import VmOptions, cpu_options
+from pvebench.drivers.proxmox.making import VmOptions, cpu_options, refuse_without_rights
 from pvebench.drivers.proxmox.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.node_versions import Versions, version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
@@ -114,6 +114,7 @@ class ProxmoxNode:
         return self._restart(machine, cold)
 
     def _ensure_vm(self, machine: Machine) -> None:
+        refuse_without_rights(self._api, self._place.pool)
         if not self._held.is_there():
             self._forget()
             self._version = version_number(self._api)
@@ -195,6 +196,13 @@ class ProxmoxNode:
         if self._held.vm is not None:
             self._held.vm.stop()
         self._forget()
+
+    def needs_bytes(self, scenario: Scenario) -> int:
+        """Return how much room the volume of `scenario` still needs; 0 where that is not known."""
+        if self._held.vm is None:
+            return 0 if self._options.keep else scenario.volume_bytes
+        known = self._held.the_volumes.find(scenario)
+        return max(0, scenario.volume_bytes - (known.size_bytes if known else 0))
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
         self._ensure_vm(scenario.machine)
