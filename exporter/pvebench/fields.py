@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, W
 from pydantic_core import CoreSchema, core_schema
 
 from pvebench.model.quiet import parse_window
-from pvebench.model.units import parse_duration, parse_size
+from pvebench.model.units import parse_duration, parse_size, plain_number
 from pvebench.model.weekly import parse_weekly
 
 MOST_NAME: Final = 100
@@ -22,6 +22,7 @@ MOST_NAME: Final = 100
 MOST_TEXT: Final = 300
 """Characters of a text for people: it becomes a label too."""
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
+_PORT = re.compile(r"[0-9]{1,5}")
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
 
 
@@ -58,18 +59,16 @@ def _ratio(value: Any) -> float:
     """Read `0.2` or `20%`."""
     text = str(value).strip()
     percent = text.endswith("%")
-    try:
-        number = float(text.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        number = -1.0
-    if isinstance(value, bool) or not 0 < number <= 10:
+    number = plain_number(text.removesuffix("%"))
+    ratio = -1.0 if number is None else number / (100 if percent else 1)
+    if isinstance(value, bool) or not 0 < ratio <= 10:
         raise ValueError(f"{value!r} is not a ratio: write 0.2 or 20%")
-    return number
+    return ratio
 
 
 def _listen(value: Any) -> str:
     host, colon, port = str(value).rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise ValueError(f"{value!r} is not an address to listen on: write it as 127.0.0.1:9620")
     return str(value)
 

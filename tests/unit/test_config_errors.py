@@ -102,10 +102,7 @@ BROKEN = {
         SMALL.partition("  - fio")[0].replace("workloads:", "workloads: []"),
         "pack.yaml:13:12: workloads: no workloads: nothing would be run",
     ),
-    "repeated key": (
-        SMALL + "every: 5m\n",
-        'pack.yaml:15:1: found duplicate key "every" with value "5m" (original value: "10m")',
-    ),
+    "repeated key": (SMALL + "every: 5m\n", 'pack.yaml:15:1: found duplicate key "every"'),
     "not YAML": (
         SMALL.replace("[none]", "[none"),
         "pack.yaml:8:7: expected ',' or ']', but got ':'",

@@ -19,7 +19,7 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack, load_settings
 from pvebench.errors import ConfigError, StoreError
 from pvebench.service.upkeep import Configuration, Reloader
-from support.packs import ROOT
+from support.packs import ROOT, SMALL
 
 QUICK = (ROOT / "scenarios" / "quick.yaml").read_text("utf-8")
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -148,6 +148,35 @@ def test_what_is_no_file_of_bounded_size_is_not_read(tmp_path: Path, kind: str) 
         load_pack(path)
 
 
+@pytest.mark.parametrize("file", ["mine.yaml", "mine"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("pipe", "cannot be read: it is no regular file"),
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+        ("dangling", "is a link to nowhere, which is not there"),
+    ],
+)
+def test_a_pack_by_name_that_is_no_file_is_told_as_what_it_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    kind: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        Path(file).symlink_to(file if kind == "loop" else "nowhere")
+    Path("mine2").mkdir()  # a directory of that name is none of our business
+    assert run_cli(["plan", "--pack", "mine"]) == 2
+    assert f"{file}: {said}" in capsys.readouterr().err
+    assert run_cli(["plan", "--pack", "mine2"]) == 2
+    assert "there is no mine2.yaml" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "line",
     ["state: null", "state: ~nosuchuser/x", "state: 'a\\0b'", 'state: "a\\0b"', "state: [1]"],
@@ -249,6 +278,19 @@ def test_a_file_that_is_wrong_in_every_line_is_told_in_short(
     table.write_text("time,value\n" + f"{'x' * 1000},{'9' * 400}\n" * 40_000)
     assert run_cli(["judge", str(table)]) == 2
     assert len(capsys.readouterr().err) < 20_000
+
+
+def test_of_many_complaints_that_are_alike_ten_are_told_and_the_others_counted(pack: Path) -> None:
+    text = SMALL + "".join(f"unknown{number}: 1\n" for number in range(42))
+    pack.write_text(text.replace("runtime: 2s", "runtime: soon"), "utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_pack(pack)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 12
+    assert "'soon' is not a duration" in lines[0]
+    assert ["unknown key 'unknown" in line for line in lines[1:11]] == [True] * 10
+    assert lines[11].endswith("and 32 more like those above, from here")
+    assert f":{len(SMALL.splitlines()) + 11}:1: " in lines[11]
 
 
 @pytest.mark.parametrize("time", ["99999999999999", "0001-01-01T00:00:00+10:00", "9" * 5000])

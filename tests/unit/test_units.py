@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from pvebench.fields import Listen, Ratio
+from pvebench.model.quiet import parse_window
 from pvebench.model.units import format_size, parse_duration, parse_size, show_bytes, show_seconds
+from pvebench.model.weekly import parse_weekly
+from pvebench.references.delimited import Decimal, decimal_number
 
 
 @given(st.integers(min_value=0, max_value=2**60))
@@ -36,6 +43,27 @@ def test_durations_are_seconds(text: str, seconds: float) -> None:
 def test_a_duration_without_a_known_unit_is_refused(text: str | int) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (parse_duration, "٣s"),
+        (parse_size, "٦٤M"),
+        (TypeAdapter(Ratio).validate_python, "٢٠%"),
+        (TypeAdapter(Ratio).validate_python, "0_2"),
+        (TypeAdapter(Listen).validate_python, "127.0.0.1:٩٦٢٠"),
+        (TypeAdapter(Listen).validate_python, "127.0.0.1:²"),
+        (parse_weekly, "Mon ٠٨:00"),
+        (parse_window, "٢٢:00-06:00"),
+        (lambda text: decimal_number(text, Decimal.POINT), "١٢٣"),
+    ],
+)
+def test_numbers_of_other_scripts_are_none(read: Callable[[str], object], text: str) -> None:
+    """Python takes them for numbers (`float`, `\\d`); fio and QEMU, whom they are for, do not."""
+    with pytest.raises(ValueError, match=r"write|decimal") as refused:
+        read(text)
+    assert text in str(refused.value)
 
 
 def test_people_read_rounded_values() -> None:

@@ -7,7 +7,10 @@ path. This module joins the two into `file:line:column: message`.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
@@ -27,6 +30,7 @@ from ruamel.yaml.tokens import (
 )
 
 from pvebench.errors import ConfigError, Problem
+from pvebench.fields import MOST_NAMED
 from pvebench.files import read_text
 
 MOST_VALUES: Final = 50_000
@@ -42,6 +46,8 @@ _OPENING: Final = (
 )
 _CLOSING: Final = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
 
+_VALUES: Final = re.compile(r'(?<=") with value ".*')
+
 Location = tuple[int | str, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -55,6 +61,7 @@ _WANTED = {
     "bool_type": "true or false",
     "string_type": "text",
     "list_type": "a list",
+    "tuple_type": "a list",
     "dict_type": "a mapping of keys to values",
     "model_type": "a mapping of keys to values",
     "model_attributes_type": "a mapping of keys to values",
@@ -155,7 +162,8 @@ def _check_depth(file: str, text: str) -> None:
 def _yaml_problem(file: str, error: MarkedYAMLError) -> Problem:
     mark = error.problem_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-    text = (error.problem or "is not YAML").splitlines()[0]
+    # Of a key that is there twice ruamel.yaml shows both values, which may be secrets.
+    text = _VALUES.sub("", (error.problem or "is not YAML").splitlines()[0])
     return Problem(file, line, column, shown(text))
 
 
@@ -163,15 +171,28 @@ def validate(document: Document, model: type[ModelT]) -> ModelT:
     """Return `document` as `model`.
 
     Raises:
-        ConfigError: with every fault of the file, in the order of its lines.
+        ConfigError: with every fault of the file, in the order of its lines; of many that are
+            alike with the first ones and how many more there are.
     """
     try:
         return model.model_validate(_Plain(document).of(document.root))
     except ValidationError as error:
-        problems = [_problem(document, model, dict(fault)) for fault in error.errors()]
-        problems.sort(key=lambda problem: (problem.line, problem.column))
         # Each combination of a sweep has the faults that its entry has.
-        raise ConfigError(list(dict.fromkeys(problems))) from error
+        kinds = {_problem(document, model, dict(one)): str(one["type"]) for one in error.errors()}
+        raise ConfigError(_bounded(kinds)) from error
+
+
+def _bounded(kinds: Mapping[Problem, str]) -> list[Problem]:
+    """Return complaints in the order of their places, of each kind no more than people read."""
+    told: list[Problem] = []
+    left: list[Problem] = []
+    counts: Counter[str] = Counter()
+    for problem in sorted(kinds, key=lambda problem: (problem.line, problem.column)):
+        counts[kinds[problem]] += 1
+        (told if counts[kinds[problem]] <= MOST_NAMED else left).append(problem)
+    if left:
+        told.append(replace(left[0], message=f"and {len(left)} more like those above, from here"))
+    return told
 
 
 class _Plain:

@@ -30,14 +30,19 @@ def shipped_packs() -> dict[str, Path]:
 def pack_named(name: str, places: Sequence[Path]) -> Path | None:
     """Return the file of the pack `name`: of the first of `places` that has one, else our own.
 
-    A file that is called so without `.yaml` comes last.
+    A file that is called so without `.yaml` comes last. What is there but no file, such as a pipe
+    or a link that leads nowhere, is returned too: reading it tells what it is.
     """
     nearest = [place / f"{name}.yaml" for place in places]
     ours = shipped_packs().get(name)
     literal = [place / name for place in places]
     candidates = [*nearest, *([ours] if ours else []), *literal]
-    # Not Path.is_file: of a directory that may not be looked into it raises.
-    return next((path for path in candidates if os.path.isfile(path)), None)  # noqa: PTH113
+    return next((path for path in candidates if _is_there(path)), None)
+
+
+def _is_there(path: Path) -> bool:
+    # Not pathlib's: of a directory that may not be looked into it raises.
+    return os.path.lexists(path) and not os.path.isdir(path)  # noqa: PTH112
 
 
 def no_such_pack(name: str, places: Sequence[Path]) -> str:
@@ -55,6 +60,9 @@ def check_there(path: Path) -> None:
     try:
         path.stat()
     except FileNotFoundError as error:
+        if path.is_symlink():
+            to = f"is a link to {path.readlink()}, which is not there"
+            raise ConfigError([Problem(str(path), 0, 0, to)]) from error
         ours = path.stem in shipped_packs()
         hint = (
             f"that of pvebench has the name {path.stem} alone" if ours else _none_of_ours(path.stem)

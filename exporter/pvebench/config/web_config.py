@@ -23,8 +23,8 @@ from pvebench.files import check_secret, read_text
 
 MOST_COST: Final = 18
 """Of a hash: 2^18 rounds are several seconds of a CPU, for each wrong password."""
-_HASH: Final = re.compile(r"\$2[aby]\$(?P<cost>\d\d)\$[./A-Za-z0-9]{53}")
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_HASH: Final = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 
@@ -38,16 +38,23 @@ def _cannot(why: str) -> BeforeValidator:
     return BeforeValidator(refuse)
 
 
+def _written(given: Any) -> Any:
+    if given is None:
+        raise ValueError("is empty: leave it out where there is to be no TLS")
+    return given
+
+
 def _version(name: Any) -> ssl.TLSVersion:
-    if name in {"TLS10", "TLS11"}:
-        raise ValueError(f"{name} is refused: RFC 8996 tells everybody to stop using it")
-    if name not in _VERSIONS:
-        raise ValueError(f"{str(name)[:40]!r} is not one of {', '.join(_VERSIONS)}")
-    return _VERSIONS[name]
+    text = str(name)
+    if text in {"TLS10", "TLS11"}:
+        raise ValueError(f"{text} is refused: RFC 8996 tells everybody to stop using it")
+    if text not in _VERSIONS:
+        raise ValueError(f"{text[:40]!r} is not one of {', '.join(_VERSIONS)}")
+    return _VERSIONS[text]
 
 
 def _client_auth(name: Any) -> Any:
-    if name in {"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"}:
+    if str(name) in {"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"}:
         raise ValueError(
             f"pvebench cannot do {name}, which proves nothing: write RequireAndVerifyClientCert"
         )
@@ -158,7 +165,8 @@ class RateLimit(Strict):
 
 
 class _WebFile(Strict):
-    tls_server_config: TlsFile | None = None
+    # Without its lines, as while somebody writes it, it would mean plain HTTP for everybody.
+    tls_server_config: Annotated[TlsFile | None, BeforeValidator(_written)] = None
     http_server_config: _Http = _Http()
     basic_auth_users: Annotated[dict[str, bytes], BeforeValidator(_users)] = Field(
         default_factory=dict

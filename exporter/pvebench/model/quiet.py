@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW: Final = re.compile(
     r"(?:(?P<first>[A-Za-z]{3})(?:-(?P<last>[A-Za-z]{3}))?\s+)?"
-    r"(?P<begin>\d{1,2}:\d{2})-(?P<end>\d{1,2}:\d{2})\Z"
+    r"(?P<begin>\d{1,2}:\d{2})-(?P<end>\d{1,2}:\d{2})\Z",
+    re.ASCII,
 )
 
 

@@ -16,7 +16,7 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 TIB: Final = 1024 * GIB
 
-_SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z")
+_SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
 _SIZE_FACTORS: Final = {
     "": 1,
     "k": KIB,
@@ -32,7 +32,7 @@ MOST_BYTES: Final = 1 << 63
 """What file systems and SQLite count to."""
 MOST_SECONDS: Final = 36525 * 86400.0
 _PLAIN: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z")
+_DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z", re.ASCII)
 _DURATION_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

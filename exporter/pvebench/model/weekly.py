@@ -9,7 +9,9 @@ from typing import Final
 
 from pvebench.model.quiet import DAYS
 
-_MOMENT: Final = re.compile(r"(?P<day>[A-Za-z]{3})\s+(?P<hour>\d{1,2}):(?P<minute>\d{2})\Z")
+_MOMENT: Final = re.compile(
+    r"(?P<day>[A-Za-z]{3})\s+(?P<hour>\d{1,2}):(?P<minute>\d{2})\Z", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,9 @@ _NOTHING: Final = frozenset({"", "-", "–", "n/a", "na", "null"})
 """How a cell says that there is no number."""
 _GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?!\d))")
 """Spaces and apostrophes group thousands too, whatever the decimal mark."""
-_POINT: Final = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE)
+_POINT: Final = re.compile(
+    r"[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE | re.ASCII
+)
 _SWAP: Final = str.maketrans(",.", ".,")
 _FACTORS: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
 """fio prints 15.5k operations a second."""

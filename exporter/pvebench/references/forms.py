@@ -13,7 +13,7 @@ from pvebench.references.reference_series import ReferenceRow
 
 PublishedRow = Mapping[str, str]
 RowReader = Callable[[int, PublishedRow], ReferenceRow]
-_TEST: Final = re.compile(r"fio-(?P<rw>\w+)-(?P<bs>\w+)-qd(?P<depth>\d+)")
+_TEST: Final = re.compile(r"fio-(?P<rw>\w+)-(?P<bs>\w+)-qd(?P<depth>[0-9]+)")
 _MB: Final = 1_000_000
 
 

@@ -54,8 +54,8 @@ ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
 WINDOW_DEFAULT: Final = 5.0
 """Seconds."""
-_SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z")
-_ZONED: Final = re.compile(r"zoned:\d+/\d+(:\d+/\d+)*\Z")
+_SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z", re.ASCII)
+_ZONED: Final = re.compile(r"zoned:\d+/\d+(:\d+/\d+)*\Z", re.ASCII)
 _SEARCH: Final = ("latency_target", "latency_window", "latency_percentile")
 ASSUMED_BYTES_PER_SECOND: Final = 1000 * MIB
 ASSUMED_IOPS: Final = 100_000
@@ -93,7 +93,7 @@ def _makes_sense(text: str) -> bool:
 def _microseconds(value: object) -> int:
     """Read `500us`, or a duration."""
     text = str(value).strip()
-    short = re.fullmatch(r"(\d{1,9})us", text)
+    short = re.fullmatch(r"([0-9]{1,9})us", text)
     count = int(short[1]) if short else round(parse_duration(text) * 1e6)
     if not 1 <= count <= 60_000_000:
         raise ValueError(f"{text!r} is no latency to keep: write 500us or 2ms, at most 60s")

@@ -43,7 +43,7 @@ LATENCIES: Final = ("clat", "slat", "lat")
 LOG_NAME: Final = "_iops.log"
 MINIMUM_INTERVALS: Final = 3
 """Fewer say nothing about variation."""
-_LINE: Final = re.compile(r"(\d{1,15}), (\d{1,15}), ([012])(, |\Z)")
+_LINE: Final = re.compile(r"(\d{1,15}), (\d{1,15}), ([012])(, |\Z)", re.ASCII)
 _DIRECTIONS: Final = (Direction.READ, Direction.WRITE, Direction.TRIM)
 _Entry = tuple[int, int, Direction]
 _Job = Mapping[str, Any]
