@@ -341,6 +341,10 @@ RANKS = CLAT["percentile"]
         ({"clat_ns": CLAT | {"mean": 3e6}}, "clat_ns: mean 3000000 is above max 2735611"),
         ({"clat_ns": CLAT | {"min": 3e5}}, "clat_ns: min 300000 is above mean 295094.66"),
         ({"clat_ns": CLAT | {"mean": -1}}, "clat_ns: mean is -1"),
+        (
+            {"clat_ns": CLAT | dict.fromkeys(("min", "mean", "max", "stddev"), 0)},
+            "clat_ns: [0-9]+ operations took no time at all",
+        ),
         ({"clat_ns": CLAT | {"max": None}}, "clat_ns: max is None"),
         ({"clat_ns": CLAT | {"stddev": 1e7}}, "stddev 10000000 is too wide for min and max"),
         ({"clat_ns": CLAT | {"percentile": [1]}}, r"percentile is \[1\]"),
@@ -357,6 +361,7 @@ def test_numbers_that_cannot_be_true_are_unreadable(change: dict[str, Any], what
     ("ranks", "what"),
     [
         ({"150.000000": 500000}, "there is no percentile 150"),
+        ({"99.0": 405504}, "a percentile is there twice"),
         ({"0.000000": 150000}, "there is no percentile 0"),
         ({"half": 150000}, "percentile 'half' is 150000"),
         ({"99.000000": -1}, "percentile '99.000000' is -1"),
@@ -370,6 +375,31 @@ def test_percentiles_that_cannot_be_true_are_unreadable(ranks: dict[str, Any], w
     output = damaged("randread", within="read", clat_ns=clat)
     with pytest.raises(OutputUnreadable, match=what):
         Fio().parse(workload_of("randread"), output, {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ('"read" : {', '"read" : {"iops": 5}, "read" : {', "read is there twice"),
+        ('"iops" : ', '"iops" : 1e9, "iops" : ', "iops is there twice"),
+        ('"clat_ns" : {', '"clat_ns" : {"mean" : 1, ', "mean is there twice"),
+    ],
+)
+def test_of_a_number_that_is_there_twice_it_is_not_known_which_one_counts(
+    old: str, new: str, what: str
+) -> None:
+    """RFC 8259, section 4: what a reader makes of that is unpredictable."""
+    output = (GOLDEN / "randread.json").read_text("utf-8")
+    assert old in output
+    with pytest.raises(OutputUnreadable, match=what):
+        Fio().parse(workload_of("randread"), output.replace(old, new, 1), {})
+
+
+def test_an_option_that_was_given_twice_is_no_matter() -> None:
+    output = (GOLDEN / "randread.json").read_text("utf-8")
+    twice = output.replace('"rw" : ', '"rw" : "read", "rw" : ', 1)
+    assert twice != output
+    assert Fio().parse(workload_of("randread"), twice, {}).samples
 
 
 def test_percentiles_are_middles_of_bins_and_may_be_beyond_min_and_max() -> None:

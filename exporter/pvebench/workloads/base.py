@@ -10,15 +10,16 @@ import math
 import random
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 from pydantic import AfterValidator, Field, StrictInt
 
 from pvebench.errors import OutputUnreadable
 from pvebench.fields import Strict, Text
-from pvebench.model.run import Sample
+from pvebench.model.run import Sample, Unit
 from pvebench.model.units import plain_number
 from pvebench.model.workload import Workload
 
@@ -86,6 +87,10 @@ class Estimate:
     bytes_written: int
 
 
+_MOST: Final = {Unit.BYTES_PER_SECOND: 1e15, Unit.IOPS: 1e12, Unit.SECONDS: 1e9, Unit.RATIO: 1e5}
+"""A petabyte a second, thirty years: no tool of today says that, whatever it runs on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
     """What came out of a tool's raw output.
@@ -96,7 +101,7 @@ class Parsed:
         notes: what the reader of the run should know (text before the JSON, missing parts).
 
     Raises:
-        OutputUnreadable: a number is below 0, infinite or none.
+        OutputUnreadable: a number is below 0, infinite or none, or beyond all machines.
     """
 
     samples: tuple[Sample, ...]
@@ -107,6 +112,8 @@ class Parsed:
         numbers = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
         numbers += [(name, value) for name, steps in self.intervals.items() for value in steps]
         refuse([f"{n} is {v:.10g}" for n, v in numbers if not (math.isfinite(v) and v >= 0)])
+        beyond = [s for s in self.samples if s.value > _MOST.get(s.unit, math.inf)]
+        refuse([f"{s.metric} of {s.value:.3g} is more than any machine can" for s in beyond])
 
 
 def refuse(faults: Iterable[str], *, evidence: str = "") -> None:
@@ -124,6 +131,23 @@ def refuse(faults: Iterable[str], *, evidence: str = "") -> None:
             next_step="look at the run's raw output; if the tool did print that, it has a fault",
             evidence=evidence,
         )
+
+
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON (`object_pairs_hook`); of two numbers of one name which one counts?
+
+    Text, as of an option that was given twice, is no matter.
+
+    Raises:
+        OutputUnreadable: a name other than of text is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = [name for name, count in counts.items() if count > 1]
+        numbers = [name for name in twice if not isinstance(found[name], str)]
+        refuse([f"{name[:50]} is there twice" for name in numbers])
+    return found
 
 
 def number_in(text: str) -> float:

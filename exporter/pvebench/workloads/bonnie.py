@@ -7,6 +7,7 @@ bonnie++ otherwise refuses small files; that the file fits into the cache stands
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import shlex
 from collections.abc import Mapping
@@ -159,9 +160,10 @@ class Bonnie(Room):
 
 
 def _row(output: str) -> list[str]:
-    for row in csv.reader(output.splitlines(keepends=True)):
-        if row and row[0] == _VERSION and len(row) > max(_COLUMNS.values()):
-            return row
+    with contextlib.suppress(csv.Error):  # a field without end
+        for row in csv.reader(output.splitlines(keepends=True)):
+            if row and row[0] == _VERSION and len(row) > max(_COLUMNS.values()):
+                return row
     raise OutputUnreadable(
         "bonnie++ printed no result line",
         cause="it was stopped, or is another version than 2.00a",

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.histogram import latency_bound
 from pvebench.model.plausibility import RATE_TOLERANCE, Spread, impossible
-from pvebench.workloads.base import refuse
+from pvebench.workloads.base import each_once, refuse
 
 EVIDENCE_CHARACTERS: Final = 200
 MOST_STARTS: Final = 100
@@ -132,6 +132,8 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     for key in ("min", "mean", "max", "stddev"):
         if number(block, key) is None:
             yield f"{what}: {key} is {block.get(key, 'not there')!r:.50}"
+    if number(block, "mean") == 0 and not what.endswith("slat_ns"):
+        yield f"{what}: {block['N']:.10g} operations took no time at all"
     table = block.get("percentile", {})
     if not isinstance(table, dict):
         yield f"{what}: percentile is {table!r:.50}"
@@ -139,6 +141,8 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     for key in table:
         if not _PERCENTILE.match(key) or number(table, key) is None:
             yield f"{what}: percentile {key[:50]!r} is {table[key]!r:.50}"
+    if len({float(key) for key in table if _PERCENTILE.match(key)}) < len(table):
+        yield f"{what}: a percentile is there twice"
     yield from _bin_faults(what, block)
     yield from impossible(
         Spread(
@@ -177,7 +181,7 @@ def last_words(said: str) -> str:
 
 
 def _find(output: str) -> tuple[dict[str, Any], str]:
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=each_once)
     position, broken_at = output.find("{"), -1
     for _ in range(MOST_STARTS):
         if position < 0:

@@ -31,6 +31,7 @@ from pvebench.workloads.base import (
     Room,
     Target,
     ToolOptions,
+    each_once,
     refuse,
     written_to,
 )
@@ -40,6 +41,7 @@ STATISTICS: Final = ("count", "size", "time", "iops", "bps")
 NANOSECONDS: Final = 1e9
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ASSUMED_LATENCY: Final = 0.005
+_BEYOND: Final = 1e300
 
 
 def _pause(value: Any) -> float:
@@ -198,7 +200,7 @@ def _play(command: str, output: str, disk: PlayDisk) -> Played:
 
 def _entries(output: str) -> list[dict[str, Any]]:
     try:
-        entries = json.loads(output)
+        entries = json.loads(output, object_pairs_hook=each_once)
     except (ValueError, RecursionError) as error:  # digits or brackets without end, too
         raise OutputUnreadable(
             "ioping's JSON breaks off or is damaged",
@@ -217,10 +219,12 @@ def _entries(output: str) -> list[dict[str, Any]]:
 
 
 def _numbers(container: Any, wanted: Iterable[str]) -> dict[str, float]:
+    told = container if isinstance(container, dict) else {}
+    # A number below 0 is told as such; an integer beyond any float is none.
     found = {
         key: float(value)
-        for key, value in (container.items() if isinstance(container, dict) else ())
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        for key, value in told.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _BEYOND
     }
     missing = set(wanted) - found.keys()
     if missing:
@@ -236,6 +240,8 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
         return
     if len(times) != stat["count"]:
         yield f"count is {stat['count']:.10g}, of {len(times)} listed requests"
+    if abs(sum(times) - seconds) > RATE_TOLERANCE * seconds:
+        yield f"the listed requests took {sum(times):.10g} s, not {seconds:.10g}"
     if abs(iops * seconds - stat["count"]) > RATE_TOLERANCE * stat["count"]:
         yield f"{iops:.10g} IOPS for {seconds:.10g} s are not {stat['count']:.10g} requests"
     size, bandwidth = stat["size"], stat["bps"]
@@ -254,6 +260,9 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
             step=1.0,
         )
     )
+    mean = stat.get("avg", stat["time"] / stat["count"])
+    if abs(mean * stat["count"] - stat["time"]) > RATE_TOLERANCE * stat["time"] + stat["count"]:
+        yield f"avg {mean:.10g} is not {stat['time']:.10g} ns by {stat['count']:.10g} requests"
     if not all(low <= round(time * NANOSECONDS) <= high for time in times):
         yield f"a request's time is not between min {low:.10g} and max {high:.10g}"
 

@@ -19,7 +19,7 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.fields import OneOf, Size
-from pvebench.model.plausibility import Figures, Spread, contradictions, impossible
+from pvebench.model.plausibility import RATE_TOLERANCE, Figures, Spread, contradictions, impossible
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
@@ -258,6 +258,13 @@ def _faults(workload: Workload, values: dict[str, float], seconds: float) -> Ite
     """Yield what cannot be true of a report."""
     if seconds <= 0:
         yield f"total time is {seconds:.10g} s"
+    rates = [values[name] for name in ("reads/s", "writes/s", "fsyncs/s") if name in values]
+    counted, events = sum(rates) * seconds, values.get("total number of events")
+    # Each file is synced once more at the end.
+    slack = len(rates) * STEP * seconds
+    slack += 2 * int(workload.parameters["numjobs"]) + int(workload.parameters["files"])
+    if events is not None and abs(counted - events) > RATE_TOLERANCE * events + slack:
+        yield f"{counted:.10g} operations in {seconds:.10g} s are not {events:.10g} events"
     for direction, moved in ((Direction.READ, "read, MiB/s"), (Direction.WRITE, "written, MiB/s")):
         figures = Figures(
             direction=direction,
