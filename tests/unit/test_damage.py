@@ -107,6 +107,20 @@ def test_a_copy_a_day_is_kept_by_number_and_by_room(tmp_path: Path) -> None:
     assert (tmp_path / "backups").stat().st_mode & 0o77 == 0
 
 
+@pytest.mark.parametrize(("keep", "room_copies"), [(1, 10), (2, 10), (3, 1)])
+def test_a_copy_of_a_clock_that_was_ahead_pushes_out_no_copy_of_today(
+    tmp_path: Path, keep: int, room_copies: int
+) -> None:
+    store = Store(filled(tmp_path))
+    ahead = store.back_up(NOW + timedelta(days=30_000), keep=keep, room_bytes=1 << 30)
+    room = room_copies * ahead.size_bytes + 4096
+    for day in range(4):
+        made = store.back_up(NOW + timedelta(days=day), keep=keep, room_bytes=room)
+        assert made.made == NOW + timedelta(days=day)
+        assert made.path.exists()
+    assert not ahead.path.exists()
+
+
 def test_without_room_for_a_copy_the_older_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

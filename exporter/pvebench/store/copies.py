@@ -61,6 +61,8 @@ def backups_of(database: Path) -> list[Backup]:
 def back_up(database: Path, now: datetime, *, keep: int, room_bytes: int) -> Backup:
     """Copy a database that is in use, then remove the oldest copies; return the new one.
 
+    Copies that are dated later than `now` count as older than all others.
+
     Args:
         keep: how many copies stay, at least one.
         room_bytes: how much they may take together; the newest stays however large it is.
@@ -82,13 +84,14 @@ def back_up(database: Path, now: datetime, *, keep: int, room_bytes: int) -> Bac
             cause="the file system is full or read-only",
             next_step=f"make room in {folder}, or set keep_backups to 0",
         ) from error
-    first, *older = backups_of(database)
-    taken = first.size_bytes
-    for number, one in enumerate(older, start=2):
+    # A copy of a clock that was ahead would be the newest for years: those go first.
+    kept = sorted(backups_of(database), key=lambda one: one.made > now)
+    taken = 0
+    for number, one in enumerate(kept, start=1):
         taken += one.size_bytes
-        if number > keep or taken > room_bytes:
+        if number > 1 and (number > keep or taken > room_bytes):
             one.path.unlink()
-    return first
+    return kept[0]
 
 
 def _need_room(database: Path, folder: Path) -> None:
