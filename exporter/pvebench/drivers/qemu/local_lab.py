@@ -49,6 +49,8 @@ TOOLS: Final = {
     "fincore": "util-linux-extra",
 }
 """Program -> Debian package."""
+INSTALL: Final = "apt-get install --no-install-recommends"
+"""What QEMU's packages recommend is a desktop's libraries."""
 
 
 class LabEngine(Engine):
@@ -100,7 +102,7 @@ class LabEngine(Engine):
         yield from check_host(settings, cases)
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
-            yield tool, where is not None, where or f"not installed: apt-get install {package}"
+            yield tool, where is not None, where or f"not installed: {INSTALL} {package}"
         yield from check_space(settings, volume_bytes(cases))
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_word(settings))
@@ -113,7 +115,7 @@ def require_tools() -> None:
     if lacking:
         packages = " ".join(TOOLS[tool] for tool in lacking)
         raise ToolsMissing(
-            f"not installed: {', '.join(lacking)}", next_step=f"apt-get install {packages}"
+            f"not installed: {', '.join(lacking)}", next_step=f"{INSTALL} {packages}"
         )
 
 

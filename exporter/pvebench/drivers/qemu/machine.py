@@ -126,7 +126,7 @@ class QemuMachine:
             except FileNotFoundError as error:
                 raise ToolsMissing(
                     f"{BINARY} is not installed",
-                    next_step="install it: apt-get install qemu-system-x86",
+                    next_step="install it: apt-get install --no-install-recommends qemu-system-x86",
                 ) from error
 
     def _meet(self, timeout: float) -> QemuGuest:
