@@ -226,7 +226,7 @@ def test_before_the_first_run_the_running_cycle_tells_when(tmp_path: Path) -> No
     simulation = simulate(tmp_path, cycles=None)
     view, now = results_of(simulation).now, simulation.world.clock.now()
     nobody = [milestone_text(one, now) for one in milestones(view, first_end=None, now=now)]
-    assert nobody[0] == "With 1 run of each case: the fastest setting of each workload"
+    assert nobody[0] == "With 1 run of each case: which setting of each workload shows the most"
     end = now + timedelta(minutes=3)
     soon = [milestone_text(one, now) for one in milestones(view, first_end=end, now=now)]
     assert soon[0].startswith("About 00:03 UTC, with 1 run of each case")

@@ -240,7 +240,7 @@ def _pace(view: View, key: str) -> float:
 
 
 _STEPS: Final = (
-    (1, "the fastest setting of each workload"),
+    (1, "which setting of each workload shows the most"),
     (LEAST_RUNS, "which differences between settings are more than noise"),
     (LEAST_JUDGED, "whether anything gets slower, and with which update"),
 )
