@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 
 from pvebench import cli as commands
 from pvebench.cli.main import COMMANDS, cli, run_cli
+from pvebench.cli.measuring import conclude
 from pvebench.config.schema import schema_text
+from pvebench.errors import CycleIncomplete
+from pvebench.model.run import Outcome
 from pvebench.store import StateDirectory
 from support.packs import QUICK, SMALL, write_pack
 
@@ -68,6 +72,28 @@ def test_simulated_cycles_end_with_0_and_their_results_are_listed(
     runs = json.loads(capsys.readouterr().out)
     assert len(runs) == 24
     assert {sample["unit"] for run in runs for sample in run["samples"]} >= {"iops", "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ([Outcome.OK] * 3, "3 of 3 cases ok"),
+        ([Outcome.OK, Outcome.NOISY, Outcome.NOISY], "1 of 3 cases ok, 2 noisy"),
+        ([Outcome.NOT_STEADY, Outcome.NOISY], "0 of 2 cases ok, 1 noisy, 1 not_steady"),
+    ],
+)
+def test_a_noisy_case_is_not_called_ok_at_the_end(
+    outcomes: Sequence[Outcome], said: str, capsys: Captured
+) -> None:
+    """Its result counts, so the command ends well: seen in a container where ten of twelve were."""
+    conclude(outcomes)
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_a_case_without_a_result_ends_the_command_with_its_outcome(capsys: Captured) -> None:
+    with pytest.raises(CycleIncomplete, match=r"1 of 3 cases gave no result \(failed\)"):
+        conclude([Outcome.OK, Outcome.NOISY, Outcome.FAILED])
+    assert capsys.readouterr().out == "1 of 3 cases ok, 1 noisy, 1 failed\n"
 
 
 def test_simulated_and_measured_results_do_not_share_a_state(

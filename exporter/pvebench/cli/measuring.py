@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,10 +38,10 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     """Run an instance as the command line asks for it, and say how its cycles went.
 
     Raises:
-        CycleIncomplete: not every case ended ok.
+        CycleIncomplete: not every case gave a result.
     """
     request = Request(load=_loader(options), config=options["config"], cycles=cycles, web=web)
-    _conclude(measure(request, Terminal()))
+    conclude(measure(request, Terminal()))
 
 
 def _loader(options: dict[str, Any]) -> Callable[[], Configuration]:
@@ -55,12 +56,21 @@ def _loader(options: dict[str, Any]) -> Callable[[], Configuration]:
     return load
 
 
-def _conclude(outcomes: Sequence[Outcome]) -> None:
-    """Say how the cycles went: the last run of each case counts."""
+def conclude(outcomes: Sequence[Outcome]) -> None:
+    """Say how the cycles went: the last run of each case counts.
+
+    Raises:
+        CycleIncomplete: not every case gave a result.
+    """
     bad = [str(outcome) for outcome in outcomes if not outcome.good]
-    click.echo(f"{len(outcomes) - len(bad)} of {len(outcomes)} cases ok")
+    counts = Counter(outcomes)
+    # A noisy result is one, and not for that as good as others.
+    others = "".join(
+        f", {counts[one]} {one}" for one in Outcome if one is not Outcome.OK and counts[one]
+    )
+    click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
     if bad:
         raise CycleIncomplete(
-            f"{len(bad)} of {len(outcomes)} cases are not ok ({', '.join(sorted(set(bad)))})",
+            f"{len(bad)} of {len(outcomes)} cases gave no result ({', '.join(sorted(set(bad)))})",
             next_step="see the reasons: pvebench results --not-ok, with the same --state",
         )
