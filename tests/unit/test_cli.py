@@ -91,7 +91,7 @@ def test_a_noisy_case_is_not_called_ok_at_the_end(
 
 
 def test_a_case_without_a_result_ends_the_command_with_its_outcome(capsys: Captured) -> None:
-    with pytest.raises(CycleIncomplete, match=r"1 of 3 cases gave no result \(failed\)"):
+    with pytest.raises(CycleIncomplete, match=r"1 of 3 cases gave nothing to publish \(failed\)"):
         conclude([Outcome.OK, Outcome.NOISY, Outcome.FAILED])
     assert capsys.readouterr().out == "1 of 3 cases ok, 1 noisy, 1 failed\n"
 

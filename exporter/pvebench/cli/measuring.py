@@ -38,7 +38,7 @@ def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> 
     """Run an instance as the command line asks for it, and say how its cycles went.
 
     Raises:
-        CycleIncomplete: not every case gave a result.
+        CycleIncomplete: not every case gave a result that is published.
     """
     request = Request(load=_loader(options), config=options["config"], cycles=cycles, web=web)
     conclude(measure(request, Terminal()))
@@ -60,7 +60,7 @@ def conclude(outcomes: Sequence[Outcome]) -> None:
     """Say how the cycles went: the last run of each case counts.
 
     Raises:
-        CycleIncomplete: not every case gave a result.
+        CycleIncomplete: not every case gave a result that is published.
     """
     bad = [str(outcome) for outcome in outcomes if not outcome.good]
     counts = Counter(outcomes)
@@ -71,6 +71,7 @@ def conclude(outcomes: Sequence[Outcome]) -> None:
     click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
     if bad:
         raise CycleIncomplete(
-            f"{len(bad)} of {len(outcomes)} cases gave no result ({', '.join(sorted(set(bad)))})",
+            f"{len(bad)} of {len(outcomes)} cases gave nothing to publish "
+            f"({', '.join(sorted(set(bad)))})",
             next_step="see the reasons: pvebench results --not-ok, with the same --state",
         )
