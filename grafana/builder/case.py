@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
 from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
-from builder.panels import NEW_CASES, intro, lines, names, number, timeline, verdict
+from builder.panels import intro, lines, names, number, timeline, verdict
 from builder.parts import (
     base,
     changes,
@@ -22,6 +22,7 @@ from builder.parts import (
 )
 from builder.promql import in_words, recorded, series
 from builder.tables import Column, facts, rows
+from pvebench.judging.found import LEAST_JUDGED
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     BASELINE_IOPS,
@@ -150,7 +151,7 @@ def _judged() -> table.Panel:
             ),
         ),
         linked=False,
-        missing=NEW_CASES,
+        missing=f"not before run {LEAST_JUDGED}",
     ).cell_height(common.TableCellHeight.SM)
 
 

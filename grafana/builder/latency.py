@@ -24,7 +24,7 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import in_words, series
+from builder.promql import in_words, none_of, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     IOPS,
@@ -35,6 +35,7 @@ from pvebench.metrics.catalog import (
     SYNC_LATENCY_PERCENTILE,
 )
 
+NO_HISTOGRAM: Final = "no histogram: true here yet"
 HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
 CASE: Final = {**HERE, "workload": "$workload"}
 LEGEND: Final = "{{words}}, {{direction}}: {{setting}} ({{storage}}, {{node}})"
@@ -150,7 +151,10 @@ def _tail() -> timeseries.Panel:
 
 def _distribution() -> heatmap.Panel:
     """Return how many operations took how long, of all chosen cases and nodes together."""
-    added = f"sum by (le) (increase({series(LATENCY, **CASE)}[$__rate_interval]))"
+    kept = series(LATENCY, **CASE)
+    # Seen in a Grafana 12.4: a heatmap without an answer has "No data", whatever its `noValue`.
+    none = f'label_replace({none_of(f"{kept} @ end()")}, "le", "{NO_HISTOGRAM}", "", "")'
+    added = f"sum by (le) (increase({kept}[$__rate_interval])) or 0 * ({none})"
     target = query(added, legend="{{le}}").format(PromQueryFormat.HEATMAP)
     return (
         heatmap.Panel()
@@ -164,8 +168,7 @@ def _distribution() -> heatmap.Panel:
             "above the first is a stall that means and medians hide. A case is in it from its "
             "second run on: what a counter begins with is no increase."
         )
-        # Seen in a Grafana 12.4: a heatmap has "No data" for it all the same, so the title says it.
-        .no_value("no workload here has histogram: true, or none of them ran twice yet")
+        .no_value(NO_HISTOGRAM)
         # No colour that means better or worse; the exponent shows the rare beside the frequent.
         .color(
             heatmap.HeatmapColorOptions()

@@ -16,9 +16,18 @@ from grafana_foundation_sdk.builders import (
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
 from builder.own_cost import exporters, host, memory_and_database, page_parts, scrapes
-from builder.panels import intro, lines, names, none_of, number, timeline, verdict
-from builder.parts import base, changes, environment_changes, instant, node_variable, place, query
-from builder.promql import counted, recorded, series
+from builder.panels import intro, lines, names, number, timeline, verdict
+from builder.parts import (
+    STANDS_IN,
+    base,
+    changes,
+    environment_changes,
+    instant,
+    node_variable,
+    place,
+    query,
+)
+from builder.promql import counted, none_of, recorded, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     CONFIG_RELOAD_SUCCESS,
@@ -185,7 +194,7 @@ def _waits() -> stat.Panel:
         )
         for index, (reason, words) in enumerate(HOLDS.items())
     ]
-    nothing = instant(none_of(every), legend="nothing: neither paused nor waiting", ref="Z")
+    nothing = instant(none_of(every), legend="nothing: neither paused nor waiting", ref=STANDS_IN)
     return names(
         "What holds the next case", "Who paused it, or what the next run waits for.", "", ""
     ).targets([*targets, nothing])

@@ -34,8 +34,8 @@ from builder.looks import (
     steps,
     values,
 )
-from builder.parts import DATASOURCE, instant, place, query
-from builder.promql import changes_of, minus, plus, series
+from builder.parts import DATASOURCE, STANDS_IN, instant, place, query
+from builder.promql import changes_of, minus, none_of, plus, series
 from builder.tables import Column, rows
 from pvebench.judging.found import LEAST_JUDGED
 from pvebench.metrics.catalog import (
@@ -59,10 +59,14 @@ NOTHING_YET: Final = (
     f"run {LEAST_JUDGED} of a case."
 )
 NEW_CASES: Final = f"no verdict yet: {FIRST_VERDICT}"
+NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
+"""The same as a label, of which Grafana shows some 38 characters."""
 FIRST_LINE: Final = (
     "Nothing to draw yet: the line begins with the first good run. A shorter time range (top "
     "right) shows it sooner."
 )
+_NO_STATE: Final = -9
+"""No state has this value."""
 MOST_POINTS: Final = 800
 """Of a line. Values are held until the next run, so a point for every pixel only costs time."""
 
@@ -157,20 +161,12 @@ def names(
         .targets(
             [
                 instant(expression, legend=legend),
-                instant(none_of(expression), legend=missing, ref="Z"),
+                instant(none_of(expression), legend=missing, ref=STANDS_IN),
             ]
         )
         .text_mode(models.BigValueTextMode.NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
-
-
-def none_of(expression: str) -> str:
-    """Return one series without labels where an expression has none.
-
-    A panel of names shows no value, so not what stands for a missing one either.
-    """
-    return f"vector(1) unless on () ({expression})"
 
 
 def said_of_all() -> str:
@@ -273,6 +269,18 @@ def to_change() -> dashboard.DashboardLink:
     return dashboard.DashboardLink("Its cases").url(url)
 
 
+def no_state(expression: str) -> str:
+    """Return what stands in a timeline that has nothing: a row without a bar.
+
+    Seen in a Grafana 12.4: an answer without series is told as "Data does not have a time field".
+    """
+    return f"{_NO_STATE} * ({none_of(expression)})"
+
+
+def _without_bar() -> list[dashboard_models.ValueMapping]:
+    return values({str(_NO_STATE): (" ", "transparent")})
+
+
 def lines(
     title: str,
     description: str,
@@ -329,19 +337,24 @@ def timeline(
     legend: str,
     mappings: Sequence[dashboard_models.ValueMapping] | None = None,
     *,
-    missing: str = NEW_CASES,
+    missing: str = NEW_ROW,
 ) -> statetimeline.Panel:
     """Return states over time, one bar for each series."""
     return (
         statetimeline.Panel()
         .datasource(DATASOURCE)
         .max_data_points(MOST_POINTS)
-        .with_target(query(expression, legend=legend))
+        .targets(
+            [
+                query(expression, legend=legend),
+                instant(no_state(expression), legend=missing, ref=STANDS_IN),
+            ]
+        )
         .title(title)
         .description(description)
         .unit("none")
         .no_value(missing)
-        .mappings(list(mappings) if mappings is not None else state_words())
+        .mappings([*(state_words() if mappings is None else mappings), *_without_bar()])
         # Any other mode would make Grafana's legend list thresholds instead of the words.
         .color_scheme(plain())
         .show_value(models.VisibilityMode.NEVER)

@@ -30,6 +30,10 @@ def query(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Da
     return built.legend_format(legend) if legend else built
 
 
+STANDS_IN: Final = "Z"
+"""Query of a panel that answers where its others do not, with what is to be read then."""
+
+
 def table_query(expression: str, *, ref: str = "A") -> prometheus.Dataquery:
     """Return an instant query whose labels become columns."""
     return (

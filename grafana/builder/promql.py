@@ -62,6 +62,14 @@ def counted(condition: str, all_of_them: str) -> str:
     return f"count({condition}) or 0 * count({all_of_them})"
 
 
+def none_of(expression: str) -> str:
+    """Return one series without labels where an expression has none.
+
+    A panel of names shows no value, so not what stands for a missing one either.
+    """
+    return f"vector(1) unless on () ({expression})"
+
+
 def changes_of(node: str) -> str:
     """Return the open changes of a node, each once: its sentence changes with its runs."""
     told = series(CHANGE_INFO, node=listed(node))

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from grafana_foundation_sdk.builders import table
+from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import case_link, fixed, prop, sequential, signed_words, state_words
-from builder.parts import DATASOURCE, instant, table_query, transformation
+from builder.parts import DATASOURCE, STANDS_IN, instant, table_query, transformation
+from builder.promql import none_of
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 126, "storage": 120}
@@ -109,7 +110,7 @@ def rows(
     built = (
         table.Panel()
         .datasource(DATASOURCE)
-        .targets([table_query(one.asked, ref=_ref(index)) for index, one in enumerate(columns)])
+        .targets(_targets(keys, columns, missing))
         .title(title)
         .description(description)
         .unit("short")
@@ -126,6 +127,20 @@ def rows(
     for name, properties in looks:
         built = built.override_by_name(name, properties)
     return built
+
+
+def _targets(
+    keys: Sequence[str], columns: Sequence[Column], missing: str
+) -> list[prometheus.Dataquery]:
+    asked = [table_query(one.asked, ref=_ref(index)) for index, one in enumerate(columns)]
+    if len(columns) == 1:
+        return asked
+    # Seen in a Grafana 12.4: of several answers without rows it shows a header and no `noValue`.
+    place = next((key for key in keys if key in WIDE), keys[0])
+    # To ask all columns again would cost too much; a row that has neither end is none.
+    none = f"{none_of(columns[0].asked)} unless on () ({columns[-1].asked})"
+    words = f'label_replace({none}, "{place}", "{missing}", "", "")'
+    return [*asked, table_query(words, ref=STANDS_IN)]
 
 
 def _ref(index: int) -> str:
@@ -150,7 +165,9 @@ def _shaped(
         transformation(
             "organize",
             # A scenario's name begins with its storage.
-            excludeByName=dict.fromkeys(("Time", "__name__", "job", "instance", *hidden), True),
+            excludeByName=dict.fromkeys(
+                ("Time", "__name__", "job", "instance", f"Value #{STANDS_IN}", *hidden), True
+            ),
             renameByName=shown | NAMES,
             indexByName={name: index for index, name in enumerate([*keys, *shown])},
         ),

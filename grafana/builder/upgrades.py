@@ -235,7 +235,7 @@ def _cases() -> table.Panel:
             ),
             sort="change",
             descending=False,
-            missing="no change above the limit",
+            missing="nothing above the limit among what has results on both sides",
         )
         .override_by_name(
             "certain",

@@ -20,17 +20,19 @@ from grafana_foundation_sdk.models import common as models
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, plain, prop, steps, values
 from builder.panels import (
+    FIRST_VERDICT,
+    NEW_ROW,
     NOTHING_YET,
     headline,
     lines,
-    none_of,
+    no_state,
     number,
     said_of_all,
     signed,
     timeline,
 )
-from builder.parts import TAG, place
-from builder.promql import SAME_CASE, SAME_RESULT, in_words, minus, plus, recorded, series
+from builder.parts import STANDS_IN, TAG, place
+from builder.promql import SAME_CASE, SAME_RESULT, in_words, minus, none_of, plus, recorded, series
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     CHANGE,
@@ -142,7 +144,7 @@ def _ask(
 def _sentence(size: Size) -> stat.Panel:
     panel = headline("What is to be said")
     said = _ask(said_of_all(), legend="{{summary}}")
-    silent = _ask(none_of(said_of_all()), legend=NOTHING_YET, ref="Z")
+    silent = _ask(none_of(said_of_all()), legend=NOTHING_YET, ref=STANDS_IN)
     return _fixed(panel.targets([said, silent]), size.sentence, size.label)
 
 
@@ -209,7 +211,7 @@ def _hero(slot: str, size: Size) -> stat.Panel:
             f"Case {slot}",
             "The case of this slot: its last good value. Chosen by `wall` in the settings.",
             "",
-            missing="comes with its first run",
+            missing="no run yet",
         )
         .targets(list(_slot(slot, past=False)))
         .unit("iops")
@@ -251,7 +253,7 @@ def _delta(slot: str, size: Size) -> stat.Panel:
         "%",  # a longer title is cut
         f"Case {slot}: change of its throughput since its baseline; plus is better.",
         "",
-        missing="no verdict yet",
+        missing="not yet",
     ).targets([_ask(plus(change)), _ask(minus(change), ref="B")])
     return _fixed(panel, size.text, size.label)
 
@@ -281,7 +283,7 @@ def _cases(size: Size) -> stat.Panel:
     panel = (
         number(
             "Cases",
-            "Measured at least once; with a verdict, which comes with the fifth run; slower.",
+            f"Measured at least once; with a verdict: {FIRST_VERDICT}; slower.",
             "",
             missing="none yet: they come with the first run",
         )
@@ -322,7 +324,12 @@ def _history() -> statetimeline.Panel:
     return (
         panel.datasource(FIXED)
         .legend(common.VizLegendOptions().show_legend(False))
-        .targets([_ask(expression, legend=legend, past=True)])
+        .targets(
+            [
+                _ask(expression, legend=legend, past=True),
+                _ask(no_state(expression), legend=NEW_ROW, ref=STANDS_IN),
+            ]
+        )
         .max_data_points(TREND_POINTS)
         .time_from(TREND)
     )

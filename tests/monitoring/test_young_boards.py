@@ -159,6 +159,25 @@ def test_a_young_store_is_told_as_far_as_it_goes_and_nothing_is_refused(
 
 
 @pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
+def test_where_grafana_would_show_its_own_words_something_of_ours_is_answered(
+    server: Prometheus, board: dict[str, Any]
+) -> None:
+    """Witness: make boards-test on a young store, a Grafana 12.4.0.
+
+    It said "Data does not have a time field" of a timeline and "No data" of a heatmap whatever
+    their `noValue`, and of a table of several empty answers nothing but a header.
+    """
+    values = chosen(server, board, every=False)
+    for panel in panels(board):
+        targets = panel.get("targets", [])
+        several = panel["type"] == "table" and len(targets) > 1
+        if several or panel["type"] in {"state-timeline", "heatmap"}:
+            # Of this moment: a bar over a day begins within two minutes, and nobody waits here.
+            told = [server.query(substitute(target["expr"], values)) for target in targets]
+            assert any(told), panel["title"]
+
+
+@pytest.mark.parametrize("board", dashboards(), ids=lambda board: str(board["uid"]))
 def test_a_panel_without_an_answer_says_so_in_words_and_without_a_colour(
     board: dict[str, Any],
 ) -> None:

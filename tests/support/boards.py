@@ -24,6 +24,10 @@ def dashboards() -> list[dict[str, Any]]:
     return [json.loads(path.read_text("utf-8")) for path in FILES]
 
 
+STANDS_IN = "Z"
+"""Query of a panel that answers where its others do not, with what is to be read then."""
+
+
 def panels(dashboard: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return all panels, those in collapsed rows included."""
     found: list[dict[str, Any]] = []
