@@ -177,6 +177,7 @@ def _doing() -> table.Panel:
                 prop("displayName", "STUCK: no step for"),
                 prop("custom.displayMode", "color-text"),
                 prop("color", {"mode": "fixed", "fixedColor": WORSE}),
+                prop("mappings", values({}, nothing=("–", SAME))),  # a dash
             ],
         )
         .override_by_name("case", [prop("custom.hidden", True)])
