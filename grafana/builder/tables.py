@@ -110,7 +110,7 @@ def rows(
     built = (
         table.Panel()
         .datasource(DATASOURCE)
-        .targets(_targets(keys, columns, missing))
+        .targets([*_targets(keys, columns, missing)])
         .title(title)
         .description(description)
         .unit("short")
