@@ -81,10 +81,12 @@ def done_here(directory: Path, do: Callable[[], None]) -> Iterator[str]:
             do()
             done.write_text("done")
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    yield f"echo now > {asked}; cat {done}"
-    asked.write_text("")
+    try:
+        yield f"echo now > {asked}; cat {done}"
+    finally:
+        asked.write_text("")
     thread.join()
 
 

@@ -131,7 +131,10 @@ def test_a_clock_that_differs_is_told(
     config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Sight
 ) -> None:
     assert CLOCK_SECONDS < 3600
-    clocks = lambda *_: iter([("pve1", time.time() + ahead)])  # noqa: E731
+
+    def clocks(*_: object) -> Iterator[tuple[str, float]]:
+        yield "pve1", time.time() + ahead
+
     monkeypatch.setattr(type(world.ENGINE), "clocks", clocks, raising=False)
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
     (clock,) = [one for one in examine(settings, NOBODY, seconds=60) if one.about == "clock"]

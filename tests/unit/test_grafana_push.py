@@ -217,7 +217,7 @@ def test_an_answer_without_end_is_broken_off(
 def test_a_redirect_gets_no_token(there: StandInGrafana, push: Push) -> None:
     with standing_in() as other:
         seen: list[str] = []
-        other.answer = lambda *asked: (seen.append(str(asked)), (200, []))[1]  # type: ignore[method-assign]
+        other.answer = lambda *asked: (seen.append(str(asked)), (200, []))[1]  # type: ignore[method-assign] # a stand-in
         there.raw = (302, f"{other.url}/api/datasources".encode())
         assert push() == 3
         assert seen == []

@@ -32,7 +32,7 @@ def node(
     hours = QuietHours(tuple(parse_window(one) for one in windows), ZoneInfo("UTC"))
 
     def guards(clock: object, _: object) -> Sequence[Guard]:
-        return [QuietGuard(hours, clock)] if windows else []  # type: ignore[arg-type]
+        return [QuietGuard(hours, clock)] if windows else []  # type: ignore[arg-type] # the one of the tests
 
     pack = write_pack(directory, text)
     return simulate(

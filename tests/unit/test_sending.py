@@ -38,7 +38,7 @@ class Mailbox:
         self.mails: list[EmailMessage] = []
         self.recipients: list[str] = []
 
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 # aiosmtpd calls it by this name
         self.recipients += envelope.rcpt_tos
         parsed = email.message_from_bytes(envelope.content, policy=email.policy.default)
         assert isinstance(parsed, EmailMessage)

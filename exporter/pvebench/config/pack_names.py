@@ -42,7 +42,7 @@ def pack_named(name: str, places: Sequence[Path]) -> Path | None:
 
 def _is_there(path: Path) -> bool:
     # Not pathlib's: of a directory that may not be looked into it raises.
-    return os.path.lexists(path) and not os.path.isdir(path)  # noqa: PTH112
+    return os.path.lexists(path) and not os.path.isdir(path)  # noqa: PTH112 # see above
 
 
 def no_such_pack(name: str, places: Sequence[Path]) -> str:

@@ -84,7 +84,7 @@ def main() -> None:
 
 def _sent(url: str, message: list[str]) -> Sent:
     # Slow to import, and wanted nowhere but in a process of its own.
-    import apprise  # noqa: PLC0415
+    import apprise  # noqa: PLC0415 # see above
 
     asset = apprise.AppriseAsset(app_id="pvebench", app_desc="pvebench", async_mode=False)
     notes = _Notes()
