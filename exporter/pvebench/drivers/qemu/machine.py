@@ -23,6 +23,7 @@ from pvebench.errors import (
     GuestSilent,
     HypervisorGone,
     Interrupted,
+    OutcomeUnknown,
     PvebenchError,
     ToolsMissing,
 )
@@ -178,14 +179,20 @@ class QemuMachine:
         """Let QEMU close its images in order, then end it. Safe to call at any time."""
         try:
             if self._process is not None and self.pid is not None and self._qmp is not None:
-                # Whatever it answers, and also when we are to stop and must not wait for that:
-                # what counts is that it ends, and kill() makes sure.
-                with contextlib.suppress(DriverError, Interrupted):
-                    self._qmp.execute("quit", timeout=QUIT_SECONDS)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(QUIT_SECONDS)
+                self._ask_to_quit(self._qmp, self._process)
         finally:
             self.kill()
+
+    @staticmethod
+    def _ask_to_quit(qmp: Channel, process: subprocess.Popen[bytes]) -> None:
+        try:
+            qmp.execute("quit", timeout=QUIT_SECONDS)
+        except OutcomeUnknown:
+            return  # it hangs: no use in waiting as long again
+        except (DriverError, Interrupted):
+            pass  # whatever it answers, and also when we are to stop: what counts is that it ends
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(QUIT_SECONDS)
 
     def kill(self) -> None:
         """End QEMU and remove what it left. Safe to call at any time, also twice."""
