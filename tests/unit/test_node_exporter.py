@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ import pytest
 
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.errors import MachineError
+from pvebench.model.units import MIB
 
 PAGE = """\
 # HELP node_cpu_seconds_total Seconds the CPUs spent in each mode.
@@ -38,7 +40,9 @@ class _Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(PAGE.encode())
+        with contextlib.suppress(ConnectionError):
+            for number in range(self.path.count("x") * 1000 or 1):
+                self.wfile.write((b"# x" * 1000 + b"\n") if number else PAGE.encode())
 
     def log_message(self, *args: object) -> None:
         pass
@@ -68,6 +72,15 @@ def test_pressure_is_told(url: str) -> None:
 def test_bytes_are_those_of_disks_that_stand_on_no_other(url: str) -> None:
     found = NodeExporterProbe(url).snapshot()
     assert found.bytes == {"device_read": 2_000_000, "device_write": 4096}
+
+
+def test_a_page_without_end_is_broken_off_and_leaves_everything_absent(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvebench.drivers.host.exporter._MOST_BYTES", MIB)
+    with pytest.raises(MachineError, match=r"broken off: more than 1\.0 MiB, or 5 s"):
+        fetch(f"{url}/xx")
+    assert dict(NodeExporterProbe(f"{url}/xx").snapshot().cpu_seconds) == {}
 
 
 def test_what_does_not_answer_leaves_everything_absent_but_is_named_by_check() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,14 +12,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pvebench import __version__
+from pvebench.answers import Body, EndlessAnswer, read_body
 from pvebench.errors import ChainBroken, ConfigError, Problem
-from pvebench.model.units import MIB, show_bytes
+from pvebench.model.units import MIB
 
 MOST_BYTES: Final = 32 * MIB
 """Of an answer: a dashboard is some hundred kB."""
 _ALL_SECONDS: Final = 60.0
 _STILL_SECONDS: Final = 20.0
-_PIECE: Final = 65536
 _SHOWN: Final = 200
 
 
@@ -147,20 +146,15 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
         raise _wrong("--ca-file", f"{ca_file} has no certificate: {error}") from error
 
 
-def _read(what: str, answer: Any) -> bytes:
-    """Return an answer's bytes, within a bound and a time."""
-    deadline = time.monotonic() + _ALL_SECONDS
-    found = bytearray()
-    while piece := answer.read1(_PIECE):
-        found += piece
-        if len(found) > MOST_BYTES or time.monotonic() > deadline:
-            raise ChainBroken(
-                f"the answer to {what} was broken off: more than {show_bytes(MOST_BYTES)}, or "
-                f"{_ALL_SECONDS:.0f} s",
-                cause="what answers is not Grafana",
-                next_step="name the address of Grafana's root with --url",
-            )
-    return bytes(found)
+def _read(what: str, answer: Body) -> bytes:
+    try:
+        return read_body(answer, most=MOST_BYTES, seconds=_ALL_SECONDS)
+    except EndlessAnswer as error:
+        raise ChainBroken(
+            f"the answer to {what} was {error}",
+            cause="what answers is not Grafana",
+            next_step="name the address of Grafana's root with --url",
+        ) from error
 
 
 def _wrong(option: str, message: str) -> ConfigError:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from pvebench.answers import read_body
 from pvebench.errors import ChainBroken, ConfigError, Problem
 from pvebench.files import read_secret
 from pvebench.metrics import catalog
@@ -24,6 +25,7 @@ POINT: Final = catalog.PAGE_TIMESTAMP.exposed
 """The time at which a page was made, in it."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _ANSWER_SECONDS: Final = 10.0
+_ALL_SECONDS: Final = 60.0
 _ANSWER_BYTES: Final = 64 * MIB
 """More than Prometheus takes of a page; whoever answers may be anybody."""
 
@@ -138,7 +140,7 @@ def fetch(
     request = urllib.request.Request(address, body, dict(sent))  # noqa: S310 # the user names the servers
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 # likewise
-            text: str = answer.read(_ANSWER_BYTES).decode("utf-8", "replace")
+            said = read_body(answer, most=_ANSWER_BYTES, seconds=_ALL_SECONDS)
     except urllib.error.HTTPError as error:
         raise ChainBroken(
             f"{what} answers {error.code} {error.reason} at {address.partition('?')[0]}",
@@ -150,4 +152,4 @@ def fetch(
         raise ChainBroken(
             f"{what} does not answer at {address.partition('?')[0]}: {reason}", next_step=next_step
         ) from error
-    return text
+    return said.decode("utf-8", "replace")

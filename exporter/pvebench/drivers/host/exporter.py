@@ -13,10 +13,14 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pvebench.answers import read_body
 from pvebench.errors import MachineError
 from pvebench.model.host import HostSnapshot
+from pvebench.model.units import MIB
 
 _SECONDS: Final = 5.0
+_MOST_BYTES: Final = 32 * MIB
+"""Of a page: one of a large node with every collector has some MB."""
 _IDLE: Final = frozenset({"idle", "iowait", "steal"})
 _STACKED: Final = re.compile(r"(?:dm-|md|zd|loop|sr|ram|zram|rbd|nbd|bcache)")
 """Block devices that stand on others: their bytes would be counted twice."""
@@ -64,7 +68,8 @@ def fetch(url: str) -> str:
     """
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310 # as configured
-            return str(answer.read().decode("utf-8", "replace"))
+            body = read_body(answer, most=_MOST_BYTES, seconds=_SECONDS)
+            return body.decode("utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise MachineError(
             f"node_exporter at {url} does not answer: {error}",
