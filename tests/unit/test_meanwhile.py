@@ -14,6 +14,7 @@ from pvebench.analysis.words import sentence
 from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
 from pvebench.judging.data import verdicts_data
 from pvebench.model.run import Run, Sample, Unit
+from pvebench.model.units import GIB
 from pvebench.results import Results
 from pvebench.store import Store
 from support.changes import CASES, FINDING, START, measured
@@ -101,9 +102,34 @@ def waiting(share: float, part: str = "cpu_some") -> list[Beside]:
     return [{("host_pressure", part): share}] * 6
 
 
+def hot(margin: float) -> list[Beside]:
+    return [{("disk_margin", ""): margin}] * 6
+
+
+def cache(gib: float) -> list[Beside]:
+    return [{("zfs_cache", ""): gib * GIB}] * 6
+
+
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
+        (
+            hot(24.0),
+            hot(1.5),
+            "a drive of the node is about as hot as it may be: the hottest 2 °C below its limit, "
+            "before 24 °C below its limit",
+        ),
+        (
+            hot(24.0),
+            hot(-1.0),
+            "a drive of the node is about as hot as it may be: the hottest 1 °C above its limit, "
+            "before 24 °C below its limit",
+        ),
+        (hot(24.0), hot(9.0), ""),  # hotter, and far from what slows it
+        (hot(2.0), hot(1.0), ""),  # it was before
+        (cache(8.0), cache(1.5), "ZFS has less memory for its cache: 1.5 GiB, before 8.0 GiB"),
+        (cache(8.0), cache(5.0), ""),  # less, and not half of it
+        (cache(2.0), cache(8.0), ""),  # more
         (load(1.3), load(5.2), "the node does more beside it: others on 4.2 cores, before 0.3"),
         (load(4.0), load(5.5), ""),  # more, and not twice as much
         (load(1.3), load(5.2, own=4.9), ""),  # the run itself takes it

@@ -20,16 +20,18 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import OutputUnreadable
+from pvebench.model.disk import HostCache
 from pvebench.model.host import HostSnapshot
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Workload
 from pvebench.runner.rereading import MEASURED
 from pvebench.runner.steady import Settled, Steadiness
-from pvebench.runner.window import Mark, network_samples, window_samples
+from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import ROOMS, Parsed, Target
 from pvebench.workloads.fio import Fio
+from support.changes import CASES
 from support.packs import SMALL, simulate, tool_workload, write_pack
 
 HOST_TOO = SMALL.replace("cache: [none]", "cache: [none]\nhost: true")
@@ -340,6 +342,7 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
         vm_exits=1,
         pressure_seconds={"io": 0.0},
         averages={"vm_io": 0.1},
+        conditions={"disk_margin": 20.0, "zfs_cache": 1e9},
     )
     block = BlockCounters(
         read_operations=0, write_operations=0, flush_operations=0, read_bytes=0, write_bytes=0
@@ -347,6 +350,7 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
     found = window_samples(Mark(host, block), Mark(replace(host, monotonic=1.0), block))
     settled = Settled(steady=True, seconds=1.0, rates=(), found=Steadiness(0.1, 0.1))
     found += [*network_samples(Link()), *settled.samples()]
+    found += condition_samples(replace(CASES[0].scenario, host_cache=HostCache.WARM), host)
     assert {one.metric for one in found} == MEASURED - {"boot_time", "storage_used"}
 
 

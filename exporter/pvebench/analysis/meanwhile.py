@@ -1,4 +1,4 @@
-"""What else changed with a level: how full the storage is, what the node did beside the run.
+"""What else changed with a level: the storage, the node's other work, its drives' heat, ZFS' cache.
 
 It is named before software is: an upgrade often comes when something else changes too.
 """
@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pvebench.model.units import show_bytes
+
 Beside = Mapping[tuple[str, str], float]
 """(metric, part) -> value of one run, of what belongs to no direction."""
 
-METRICS: Final = ("storage_used", "host_cpu", "host_pressure")
+METRICS: Final = ("storage_used", "host_cpu", "host_pressure", "disk_margin", "zfs_cache")
 """Metrics of the store that are looked at."""
 LEAST: Final = 5
 """Runs on each side that must know a number, of all cases that are looked at."""
@@ -25,7 +27,10 @@ CORES: Final = 1.0
 WAITING: Final = 0.1
 """Share of the time that tasks of the node wait more, at least."""
 TIMES: Final = 2.0
-"""Times as much as before that it must be."""
+"""Times as much as before that it must be, or of a cache as little."""
+HOT: Final = 3.0
+"""Degrees from the most that a drive's maker allows at which it may hold itself back: at the limit
+itself it does (NVM Express, "Composite Temperature"), and it swings about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,12 @@ _LOADS: Final = (
 
 def meanwhile(before: Sequence[Beside], after: Sequence[Beside]) -> tuple[Meanwhile, ...]:
     """Return what else is worse in the runs after a change than in those before it."""
-    found = [_fuller(before, after), *(_more(before, after, load) for load in _LOADS)]
+    found = [
+        _fuller(before, after),
+        _hotter(before, after),
+        _less_cache(before, after),
+        *(_more(before, after, load) for load in _LOADS),
+    ]
     return tuple(one for one in found if one is not None)
 
 
@@ -93,6 +103,26 @@ def _fuller(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | No
 
 def _used(run: Beside) -> float | None:
     return run.get(("storage_used", ""))
+
+
+def _hotter(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
+    was, now = (_level(runs, lambda run: run.get(("disk_margin", ""))) for runs in (before, after))
+    if was is None or now is None or not now <= HOT < was:
+        return None
+    numbers = f"the hottest {_from_limit(now)}, before {_from_limit(was)}"
+    return Meanwhile("a drive of the node is about as hot as it may be", numbers)
+
+
+def _from_limit(margin: float) -> str:
+    return f"{abs(margin):.0f} °C {'below' if margin >= 0 else 'above'} its limit"
+
+
+def _less_cache(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
+    was, now = (_level(runs, lambda run: run.get(("zfs_cache", ""))) for runs in (before, after))
+    if was is None or now is None or TIMES * now > was:
+        return None
+    numbers = f"{show_bytes(int(now))}, before {show_bytes(int(was))}"
+    return Meanwhile("ZFS has less memory for its cache", numbers)
 
 
 def _more(before: Sequence[Beside], after: Sequence[Beside], load: _Load) -> Meanwhile | None:

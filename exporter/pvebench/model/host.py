@@ -25,6 +25,8 @@ class HostSnapshot:
             `io_some`, `io_full`, `memory_some`, `memory_full`.
         averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
             of the host; `vm_io_some` …, pressure of the VM alone.
+        conditions: what is so now: `disk_margin`, by how many degrees Celsius the hottest drive is
+            below the most that its maker allows; `zfs_cache`, bytes that ZFS' cache (ARC) has.
     """
 
     monotonic: float
@@ -35,3 +37,4 @@ class HostSnapshot:
     vm_exits: int = 0
     pressure_seconds: Mapping[str, float] = field(default_factory=dict)
     averages: Mapping[str, float] = field(default_factory=dict)
+    conditions: Mapping[str, float] = field(default_factory=dict)

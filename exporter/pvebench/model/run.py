@@ -38,6 +38,7 @@ class Unit(StrEnum):
     CORES = "cores"
     BYTES = "bytes"
     OPERATIONS = "operations"
+    CELSIUS = "celsius"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from pvebench.workloads import ROOMS
 MEASURED: Final = frozenset(
     {
         "boot_time",
+        "disk_margin",
         "guest_cpu_wait",
         "host_bytes",
         "host_context_switches",
@@ -43,6 +44,7 @@ MEASURED: Final = frozenset(
         "steady_time",
         "storage_used",
         "window",
+        "zfs_cache",
     }
 )
 """Metrics that were measured beside the tool: its output says nothing of them."""

@@ -28,7 +28,7 @@ from pvebench.runner.result import Result, slopes
 from pvebench.runner.setup import Evidence, Ready, Setup
 from pvebench.runner.steady import settle
 from pvebench.runner.verify import Invalid
-from pvebench.runner.window import network_samples, window_samples
+from pvebench.runner.window import condition_samples, network_samples, window_samples
 from pvebench.workloads import ROOMS, Parsed
 
 log = structlog.get_logger()
@@ -234,6 +234,7 @@ class Runner:
             found = window_samples(measured.start, measured.end)
             on_host = case.scenario.disk.on_host  # no QEMU there that could count
             result.samples += [s for s in found if not (on_host and s.metric.startswith("qemu_"))]
+            result.samples += condition_samples(case.scenario, measured.end.host)
         self._judge_honesty(case, ready, measured, result)
         return parsed
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pvebench.model.disk import HostCache
 from pvebench.model.host import HostSnapshot
 from pvebench.model.ports import StorageNetwork
 from pvebench.model.run import Sample, Unit
+from pvebench.model.scenario import Scenario
 from pvebench.model.volume import BlockCounters
 
 
@@ -46,6 +48,22 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         samples.append(Sample("vm_exits", None, float(exits), Unit.OPERATIONS))
     samples += _pressures(start.host, end.host, seconds)
     return samples + _block_samples(start.block, end.block)
+
+
+def condition_samples(scenario: Scenario, host: HostSnapshot) -> list[Sample]:
+    """Return what was so on the host while a scenario was measured.
+
+    The memory of ZFS' cache concerns those whose storage is read through it: where nobody can empty
+    the host's memory. Of others a change of it would be no cause.
+    """
+    told = {"disk_margin": Unit.CELSIUS}
+    if scenario.host_cache is HostCache.WARM:
+        told["zfs_cache"] = Unit.BYTES
+    return [
+        Sample(name, None, host.conditions[name], unit)
+        for name, unit in told.items()
+        if name in host.conditions
+    ]
 
 
 def network_samples(network: StorageNetwork | None) -> list[Sample]:

@@ -72,6 +72,7 @@ _SHOW: Final[dict[Unit, Callable[[float], str]]] = {
     Unit.RATIO: lambda value: f"{value * 100:.3g} %",
     Unit.CORES: lambda value: f"{value:.3g} cores",
     Unit.OPERATIONS: lambda value: f"{_count(value)} ops",
+    Unit.CELSIUS: lambda value: f"{value:.0f} °C",
 }
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from pvebench.answers import read_body
+from pvebench.drivers.host.conditions import of_page
 from pvebench.errors import MachineError
 from pvebench.model.host import HostSnapshot
 from pvebench.model.units import MIB
@@ -32,6 +33,15 @@ _PRESSURES: Final = {
     "node_pressure_memory_waiting_seconds_total": "memory_some",
     "node_pressure_memory_stalled_seconds_total": "memory_full",
 }
+
+_FAMILIES: Final = (
+    "node_cpu",
+    "node_disk",
+    "node_context",
+    "node_pressure",
+    "node_hwmon",
+    "node_zfs_arc_size",
+)
 
 Sample = tuple[str, dict[str, str], float]
 
@@ -88,7 +98,7 @@ def read_counters(page: str) -> HostSnapshot:
         samples = [
             (sample.name, sample.labels, sample.value)
             for family in text_string_to_metric_families(page)
-            if family.name.startswith(("node_cpu", "node_disk", "node_context", "node_pressure"))
+            if family.name.startswith(_FAMILIES)
             for sample in family.samples
         ]
     except ValueError as error:
@@ -112,6 +122,7 @@ def read_counters(page: str) -> HostSnapshot:
         pressure_seconds={
             _PRESSURES[name]: value for name, _, value in samples if name in _PRESSURES
         },
+        conditions=of_page(samples),
     )
 
 

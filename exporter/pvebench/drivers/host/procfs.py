@@ -10,6 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.host.conditions import of_files
 from pvebench.errors import SwitchFailed
 from pvebench.model.host import HostSnapshot
 from pvebench.model.volume import BlockCounters
@@ -84,6 +85,7 @@ def read_snapshot(
         cpus=cpus,
         context_switches=switches,
         vm_exits=vm_exits(root, pid) if pid is not None else 0,
+        conditions=of_files(root),
     )
 
 

@@ -1,0 +1,69 @@
+"""What slows a host's disks down without any load: heat, and less memory for ZFS' cache.
+
+Told from node_exporter's page or from /proc and /sys, under the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.resources.abc import Traversable
+from typing import Final
+
+_DRIVES: Final = frozenset({"nvme", "drivetemp"})
+"""Chips of hwmon that are drives: nvme/host/hwmon.c and hwmon/drivetemp.c in drivers/ of Linux."""
+_SENSOR: Final = "temp1"
+"""Of a drive as a whole, with the limit that it was given by its maker; others have none."""
+_MILLI: Final = 1000.0
+"""In a degree Celsius; Linux' Documentation/hwmon/sysfs-interface.rst."""
+_ARC: Final = re.compile(r"^size\s+4\s+(\d{1,18})$", re.MULTILINE)
+
+Sample = tuple[str, Mapping[str, str], float]
+
+
+def of_page(samples: Iterable[Sample]) -> dict[str, float]:
+    """Return what a page of node_exporter says, as `HostSnapshot.conditions` names it.
+
+    Its collectors hwmon and zfs are on by default.
+    """
+    drives: set[str] = set()
+    values: dict[str, dict[str, float]] = {"temp": {}, "max": {}}
+    found: dict[str, float] = {}
+    names = {"node_hwmon_temp_celsius": "temp", "node_hwmon_temp_max_celsius": "max"}
+    for name, labels, value in samples:
+        if name == "node_hwmon_chip_names" and labels.get("chip_name") in _DRIVES:
+            drives.add(labels.get("chip", ""))
+        elif name in names and labels.get("sensor") == _SENSOR:
+            values[names[name]][labels.get("chip", "")] = value
+        elif name == "node_zfs_arc_size":
+            found["zfs_cache"] = value
+    known = drives & values["temp"].keys() & values["max"].keys()
+    return found | _margin(values["max"][chip] - values["temp"][chip] for chip in known)
+
+
+def of_files(root: Traversable) -> dict[str, float]:
+    """Return what /proc and /sys below `root` tell, as `HostSnapshot.conditions` names it."""
+    found = _margin(_margins(root / "sys/class/hwmon"))
+    with suppress(OSError):
+        if size := _ARC.search((root / "proc/spl/kstat/zfs/arcstats").read_text("ascii")):
+            found["zfs_cache"] = float(size[1])
+    return found
+
+
+def _margins(chips: Traversable) -> Iterable[float]:
+    with suppress(OSError):
+        for chip in sorted(chips.iterdir(), key=lambda one: one.name):
+            with suppress(OSError, ValueError):  # a chip without a limit, a drive that sleeps
+                if (chip / "name").read_text("ascii").strip() in _DRIVES:
+                    limit, now = (_number(chip / f"{_SENSOR}_{part}") for part in ("max", "input"))
+                    yield (limit - now) / _MILLI
+
+
+def _number(path: Traversable) -> int:
+    return int(path.read_text("ascii"))
+
+
+def _margin(margins: Iterable[float]) -> dict[str, float]:
+    least = min(margins, default=None)
+    return {} if least is None else {"disk_margin": least}
