@@ -36,6 +36,11 @@ DISKS = {
         "serial drive-virtio1, sectors 2048",
     ),
     "lvm": ({"size": b"2048\n", "dm/uuid": b"LVM-abc\n"}, "uuid LVM-abc, sectors 2048"),
+    # Of an array of Debian 12's kernel (make e2e-host); by Documentation/admin-guide/md.rst.
+    "md": (
+        {"size": b"2048\n", "md/uuid": b"b019fd63-2108-67e0-7fb7-ca1eedd431e6\n"},
+        "uuid b019fd63-2108-67e0-7fb7-ca1eedd431e6, sectors 2048",
+    ),
     "loop": ({"size": b"8\n", "loop/backing_file": b"/x\n"}, "file /x, sectors 8"),
 }
 

@@ -19,7 +19,7 @@ from pvebench.errors import VolumeError
 _IDENTITY: Final = {
     "wwn": ("wwid", "device/wwid"),
     "serial": ("serial", "device/serial", "device/vpd_pg80"),
-    "uuid": ("dm/uuid",),
+    "uuid": ("dm/uuid", "md/uuid"),
     "file": ("loop/backing_file",),
 }
 """What tells a disk from another: its name -> files of its sysfs directory, the first counts."""
