@@ -12,7 +12,7 @@ from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.host.this_machine import ThisMachine, tool_version
 from pvebench.guest import GuestImage
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus
@@ -43,10 +43,10 @@ class Bench:
             storages=lab.storages,
             machine=ThisMachine(lab.directory / "run", lab.store.journal),
         )
-        both = Beside(lab.qemu, host)
+        both = Beside(lab.qemu, host, facts={"host_fio": tool_version("fio")})
         probe = ProcProbe(
-            lambda: None if both.on_host else lab.qemu.pid,
-            lambda: (host if both.on_host else lab.qemu).volume_path,
+            lambda: None if both.aside else lab.qemu.pid,
+            lambda: (both.aside or lab.qemu).volume_path,
         )
         site = Site(node="lab", hypervisor=both, probe=probe, clock=lab.clock)
         self.runner = Runner(site, Recorder())

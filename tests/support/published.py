@@ -13,6 +13,7 @@ from typing import Final
 
 from pvebench.config import Pack, load_pack
 from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.model.disk import Bus
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Case
 from pvebench.plan import expand, make_plan
@@ -64,6 +65,8 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("raid-2017", "raid1", "host"): _NO_KERNEL,
     ("shared-storage-2021", "local", "guest"): LAB,
     ("shared-storage-2021", "local", "host"): LAB,
+    ("shared-storage-2021", "local", "container"): LAB,
+    ("shared-storage-2021", "cifs", "container"): _NO_KERNEL,
     ("shared-storage-2021", "cifs", "guest"): _NO_KERNEL,
     ("shared-storage-2021", "cifs", "host"): _NO_KERNEL,
     ("shared-storage-2021", "ceph-ssd", "guest"): CEPH,
@@ -79,16 +82,18 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("zfs-mdadm-2016", "single-ssd", "guest"): LAB,
     ("zfs-mdadm-2016", "single-ssd", "host"): LAB,
 }
-"""(pack, storage, guest or host) -> where it ran, or why it never did."""
+"""(pack, storage, guest, host or container) -> where it ran, or why it never did."""
 
 KIND_OF: Final = {"ceph-ssd": ("rbd",), "ceph-hdd": ("rbd",), "passthrough": ("block",)}
 """Storage of a pack -> kinds that it may be; others are a directory, or a device below a file."""
 _EITHER: Final = ("dir", "loop")
+SIDES: Final = {Bus.HOST: "host", Bus.LXC: "container"}
+"""Bus -> the side of a row that is no guest's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a published pack asks for on one storage, with guests or on the host itself."""
+    """What a published pack asks for on one storage: with guests, on the host, in a container."""
 
     pack: str
     storage: str
@@ -153,7 +158,7 @@ def rows() -> list[Row]:
     found: dict[tuple[str, str, str], list[Case]] = {}
     for name in PACKS:
         for case in all_cases(load(name)):
-            side = "host" if case.scenario.disk.on_host else "guest"
+            side = SIDES.get(case.scenario.disk.bus, "guest")
             found.setdefault((name, case.scenario.storage, side), []).append(case)
     return [Row(*key, tuple(cases)) for key, cases in found.items()]
 

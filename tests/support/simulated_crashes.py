@@ -58,7 +58,11 @@ CALM_SECONDS: Final = 3600.0
 OWN: Final = "a."
 OTHER: Final = "b."
 """Prefixes of the names of this instance and of its neighbour on the same node."""
-PACKS: Final = (SMALL, SMALL.replace("[virtio, scsi]", "[virtio, sata]"))
+PACKS: Final = (
+    SMALL,
+    SMALL.replace("[virtio, scsi]", "[virtio, sata]"),
+    SMALL.replace("axes:", "host: true\nlxc: true\naxes:"),
+)
 BAD: Final = (b"pack: [", b"\xff\xfe", b"pack: small\nevery: 0s\n", b"a: &a [*a]\n")
 """What a hand may leave in the pack's file."""
 

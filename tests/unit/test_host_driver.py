@@ -123,12 +123,12 @@ def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     host: HostDisk, store: Store
 ) -> None:
     world = World(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
-    both = Beside(world, host)
+    both = Beside(world, host, facts={"host_fio": "3.33"})
     volume, _ = host.volume(SCENARIO)
     guest = both.boot(SCENARIO.machine)
     assert both.boot_seconds > 0
     assert isinstance(both.boot(SCENARIO.machine, Plug(volume, HOST)), HostTools)
-    assert both.on_host
+    assert both.aside is host
     assert both.boot_seconds == 0
     assert both.attach(volume, HOST).device == volume.volid
     both.detach()
@@ -168,7 +168,7 @@ def test_without_a_vm_only_the_hosts_rows_are_left(tmp_path: Path) -> None:
     matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
     assert [case.scenario.slug for case in matrix.cases] == ["local.host.raw.none"]
     assert {left.reason for left in matrix.left_out} == {
-        "this instance measures the host only (driver: host)"
+        "this instance has no VMs, only the host and containers (driver: host)"
     }
     assert Settings(driver="host").driver == "host"
 

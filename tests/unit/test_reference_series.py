@@ -109,6 +109,10 @@ def test_the_hosts_own_row_is_not_put_beside_what_guests_reached() -> None:
     row = published("shared-storage-2021").beside(share)
     assert row is not None
     assert row.place["system"] == "CIFS, remote native"
+    container = {"storage": "local", "bus": "lxc", "tool": "fio", "rw": "write", "bs": 1 << 20}
+    row = published("shared-storage-2021").beside(container)
+    assert row is not None
+    assert row.place["system"] == "Local HDD. LXC"
 
 
 def test_import_prints_what_contradicts_itself_as_data(tmp_path: Path, capsys: Captured) -> None:

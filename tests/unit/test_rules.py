@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
 from pvebench.model.layout import Filesystem, Layout
@@ -107,8 +108,13 @@ def tool(name: str, **options: object) -> Workload:
     return tool_workload(name, options, ramp_seconds=0, runtime_seconds=4)
 
 
+def in_container(disk: Disk, **options: object) -> Disk:
+    return dataclasses.replace(disk, bus=Bus.LXC, **options)  # type: ignore[arg-type] # by name
+
+
 HOST = with_disk(bus=Bus.HOST, format=Format.RAW)
 ON_EXT4 = with_layout(filesystem=Filesystem.EXT4, file_bytes=256 * MIB)
+CONTAINER = dataclasses.replace(HOST, layout=ON_EXT4.layout, disk=in_container(HOST.disk))
 
 
 @pytest.mark.parametrize(
@@ -121,6 +127,11 @@ ON_EXT4 = with_layout(filesystem=Filesystem.EXT4, file_bytes=256 * MIB)
         (HOST, tool("bonnie++", size="64M"), "loop", "this storage holds none"),
         (HOST, tool("boot"), "dir", "boot needs a VM"),
         (HOST, tool("fio", rw="trim", bs="4k"), "dir", "does not trim"),
+        (CONTAINER, tool("boot"), "dir", "boot needs a VM"),
+        (CONTAINER, tool("idle"), "dir", "idle needs a VM"),
+        (CONTAINER, tool("hdparm"), "loop", "hdparm works on a bare device only"),
+        (CONTAINER, tool("fio", rw="trim", bs="4k"), "dir", "a container does not trim"),
+        (CONTAINER, tool("bonnie++", size="1G"), "dir", "three quarters"),
     ],
 )
 def test_a_workload_that_cannot_run_there_is_left_out_with_its_reason(
@@ -146,7 +157,41 @@ def test_the_hosts_row_takes_no_disk_options() -> None:
     assert "QEMU itself" in (why_not(HOST, STORAGE_KINDS["nfs"]) or "")
 
 
-def test_only_the_buses_without_hot_plug_and_the_host_are_cold() -> None:
+@pytest.mark.parametrize(
+    ("options", "kind", "reason"),
+    [
+        ({}, "dir", "nothing"),
+        ({"read_ahead": MIB}, "loop", "nothing"),
+        ({"iothread": True}, "dir", "no disk options"),
+        ({"format": Format.QCOW2}, "dir", "no disk options"),
+        ({"cache": Cache.WRITEBACK}, "dir", "no disk options"),
+        ({"discard": True}, "dir", "no disk options"),
+        ({}, "nfs", "a container has nothing to mount"),
+        ({}, "rbd", "a container has nothing to mount"),
+        ({}, "block", "behind a claim's record: not yet"),
+    ],
+)
+def test_a_containers_row_takes_no_disk_options_and_what_can_be_mounted(
+    options: dict[str, object], kind: str, reason: str
+) -> None:
+    wanted = dataclasses.replace(CONTAINER, disk=in_container(CONTAINER.disk, **options))
+    assert reason in (why_not(wanted, STORAGE_KINDS[kind]) or "nothing")
+
+
+def test_a_container_has_a_file_system_and_not_yet_one_on_a_node() -> None:
+    bare = dataclasses.replace(CONTAINER, layout=Layout())
+    assert "it needs a filesystem" in (why_not(bare, STORAGE_KINDS["dir"]) or "")
+    for name in STORAGE_TYPES:
+        assert why_not(CONTAINER, storage_kind(name)) == "containers on a node: not yet"
+
+
+def test_a_disk_is_a_vms_the_hosts_or_a_containers() -> None:
+    for bus in Bus:
+        disk = dataclasses.replace(PLAIN.disk, bus=bus)
+        assert [disk.in_vm, disk.on_host, disk.in_container].count(True) == 1
+
+
+def test_only_the_buses_without_hot_plug_and_what_is_no_vm_are_cold() -> None:
     cold = {
         (bus, hw)
         for bus in Bus
@@ -154,7 +199,7 @@ def test_only_the_buses_without_hot_plug_and_the_host_are_cold() -> None:
         if dataclasses.replace(PLAIN.disk, bus=bus, scsihw=hw).cold
     }
     assert cold == {
-        *((bus, hw) for bus in (Bus.SATA, Bus.IDE, Bus.HOST) for hw in ScsiHw),
+        *((bus, hw) for bus in (Bus.SATA, Bus.IDE, Bus.HOST, Bus.LXC) for hw in ScsiHw),
         (Bus.SCSI, ScsiHw.LSI),
     }
 

@@ -24,7 +24,7 @@ SEEDS = {
     "not-locked": 0,
     "without-deadline": 0,
     "without-a-pause": 0,
-    "believing-the-clock": 2,
+    "believing-the-clock": 5,
     "giving-up": 0,
 }
 """Mutant -> a seed that shows it."""

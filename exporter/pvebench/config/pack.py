@@ -32,6 +32,7 @@ class Pack:
         excludes: combinations that the pack leaves out on purpose.
         variants: options put over the first value of each axis; one more scenario each.
         host: whether each storage has a row of the host itself.
+        lxc: whether each storage has a row of a container.
         every_seconds: how often each case is due.
         file_name, file_bytes: the test file of scenarios with a filesystem.
         fill_passes, fill_compress: how the volume or the file is filled.
@@ -51,6 +52,7 @@ class Pack:
     excludes: tuple[Mapping[str, OptionValue], ...]
     variants: tuple[Mapping[str, OptionValue], ...]
     host: bool
+    lxc: bool
     volume_bytes: int
     machine: Machine
     file_name: str
@@ -91,6 +93,7 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         excludes=tuple(exclude.given() for exclude in file.exclude),
         variants=tuple(variant.given() for variant in file.variants),
         host=file.host,
+        lxc=file.lxc,
         volume_bytes=volume_bytes,
         machine=Machine(memory_bytes=file.guest.memory // KIB * KIB, cpus=file.guest.cpus),
         file_name=file.volume.file_name,

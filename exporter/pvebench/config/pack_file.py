@@ -117,6 +117,7 @@ class PackFile(Strict):
         published: name of the published table that the results can be shown beside.
         relative_to: slug of the scenario whose results the others are shown relative to.
         host: whether the host itself runs the workloads too, without a VM, on each storage.
+        lxc: whether a container runs them too, on each storage.
     """
 
     pack: Slug
@@ -132,6 +133,7 @@ class PackFile(Strict):
     exclude: tuple[Options, ...] = ()
     variants: tuple[Options, ...] = ()
     host: StrictBool = False
+    lxc: StrictBool = False
     volume: VolumeOptions
     guest: GuestOptions = GuestOptions()
     measure: MeasureOptions = MeasureOptions()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,10 @@ DIRECTORY: Final = 0o040000
 FILE: Final = 0o100000
 LINK: Final = 0o120000
 CHARACTER: Final = 0o020000
+_KIND_BITS: Final = 0o170000
+_HEADER: Final = 110
+"""Bytes before an entry's path: six of magic, thirteen numbers of eight digits."""
+_TRAILER: Final = "TRAILER!!!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ def archive(entries: Mapping[str, Entry]) -> bytes:
     parts = [
         _record(path, whole[path], number) for number, path in enumerate(sorted(whole), start=1)
     ]
-    return b"".join([*parts, _record("TRAILER!!!", Entry(0), 0)])
+    return b"".join([*parts, _record(_TRAILER, Entry(0), 0)])
 
 
 def _parents(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -63,7 +67,7 @@ def _parents(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def _record(path: str, entry: Entry, number: int) -> bytes:
     name = path.encode() + b"\0"
-    links = 2 if entry.mode & 0o170000 == DIRECTORY else 1
+    links = 2 if entry.mode & _KIND_BITS == DIRECTORY else 1
     major, minor = entry.device
     fields = (
         number,
@@ -82,6 +86,47 @@ def _record(path: str, entry: Entry, number: int) -> bytes:
     )
     header = b"070701" + "".join(f"{field:08X}" for field in fields).encode()
     return _padded(header + name) + _padded(entry.content)
+
+
+def unpack_archive(data: bytes, directory: Path, *, but: str) -> None:
+    """Put an archive's directories, files and links below `directory`; no device nodes.
+
+    The archive is one of ours, whole and verified: its paths lead nowhere else.
+
+    Args:
+        but: what begins so is left out.
+    """
+    for path, entry in _entries(data):
+        if not path.startswith(but):
+            _place(directory / path, entry)
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, Entry]]:
+    at = 0
+    while True:
+        fields = [int(data[at + 6 + 8 * one : at + 14 + 8 * one], 16) for one in range(13)]
+        mode, size, named = fields[1], fields[6], fields[11]
+        path = data[at + _HEADER : at + _HEADER + named - 1].decode()
+        if path == _TRAILER:
+            return
+        begin = _aligned(at + _HEADER + named)
+        yield path, Entry(mode, data[begin : begin + size])
+        at = _aligned(begin + size)
+
+
+def _place(path: Path, entry: Entry) -> None:
+    kind = entry.mode & _KIND_BITS
+    if kind == DIRECTORY:
+        path.mkdir(exist_ok=True)
+    elif kind == LINK:
+        path.symlink_to(entry.content.decode())
+    elif kind == FILE:
+        path.write_bytes(entry.content)
+        path.chmod(entry.mode & ~_KIND_BITS)
+
+
+def _aligned(place: int) -> int:
+    return place + -place % _BLOCK
 
 
 def _padded(data: bytes) -> bytes:

@@ -112,10 +112,14 @@ FILESYSTEM_MODULES: Final = {
 load these (btrfs times its checksums), and most never need them."""
 
 
+FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
+MOUNT_POINT: Final = "/mnt/test"
+"""Where that mounts the one file system."""
+
 SCRIPTS: Final = {
     "init": "init.sh",
     "usr/bin/pvebench-disk": "pvebench-disk.sh",
-    "usr/bin/pvebench-filesystem": "pvebench-filesystem.sh",
+    FILESYSTEM_TOOL.lstrip("/"): "pvebench-filesystem.sh",
 }
 """Path in the guest -> our script there."""
 

@@ -38,6 +38,8 @@ class Apart(StrEnum):
     NO = ""
     HOST = "host"
     """It is no VM's disk, but what the host itself reaches."""
+    LXC = "lxc"
+    """It is no VM's disk, but what a container reaches."""
     NOT_DURABLE = "not_durable"
     """Flushes are ignored: what the guest was told is safe is lost with the host."""
     WARM = "warm"
@@ -123,8 +125,8 @@ def _usual_rank(place: Place) -> tuple[bool, int]:
 
 def why_apart(definition: Definition) -> Apart:
     """Return why a setting does not compete, if it does not."""
-    if definition.bus == Bus.HOST:
-        return Apart.HOST
+    if definition.bus in (Bus.HOST, Bus.LXC):
+        return Apart(definition.bus)
     if definition.cache == Cache.UNSAFE:
         return Apart.NOT_DURABLE
     return Apart.WARM if definition.is_warm else Apart.NO

@@ -29,6 +29,7 @@ NOT_COUNTED: Final = {
     Apart.NOT_DURABLE: "but ignores flushes: data is lost with the host, so it does not count",
     Apart.WARM: "but may read from the host's memory, not from the disk, so it does not count",
     Apart.HOST: "",
+    Apart.LXC: "",
 }
 """Why a setting that shows more is not called the fastest."""
 MOST_TOLD: Final = 8

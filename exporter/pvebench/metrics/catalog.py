@@ -191,6 +191,7 @@ HOST_CPU = _gauge(
     (*CASE, "component"),
     "Host CPU in use during the measured window, in cores: total of the host, its modes where "
     "node_exporter tells them, the qemu process, and of qemu its vcpu, iothread and other threads; "
+    "container: the control group of a container (bus lxc); "
     "total_coarse is the Proxmox API's own figure for nodes without node_exporter.",
 )
 LATENCY_DEPTH = _gauge(
@@ -238,8 +239,8 @@ FLUSH_SHARE = _gauge(
 GUEST_TO_HOST = _gauge(
     "guest_to_host_ratio",
     RESULT,
-    "Rate of the guest over the host's own with the same workload on the same storage: 1 means "
-    "that virtualisation costs nothing.",
+    "Rate of the guest, or of the container, over the host's own with the same workload on the "
+    "same storage: 1 means that it costs nothing.",
 )
 NETWORK_SHARE = _gauge(
     "network_share_ratio",
@@ -289,7 +290,7 @@ SETTING_INFO = _gauge(
     (*CASE, "against", "apart"),
     "How a setting compares with the fastest one of its workload and storage, always 1. against: "
     "fastest, same (within the noise of both), slower, or unknown while either has too few runs; "
-    "apart: why it does not compete (not_durable, warm, host), or empty.",
+    "apart: why it does not compete (not_durable, warm, host, lxc), or empty.",
 )
 SETTING_GAP = _gauge(
     "setting_gap_ratio",

@@ -58,6 +58,8 @@ class Bus(StrEnum):
     IDE = "ide"
     HOST = "host"
     """No VM: the host itself uses the volume. The row that all others are compared with."""
+    LXC = "lxc"
+    """No VM: a container on the host's kernel, with the volume's file system mounted in it."""
 
 
 class ScsiHw(StrEnum):
@@ -199,8 +201,18 @@ class Disk:
 
     @property
     def on_host(self) -> bool:
-        """Whether the host itself uses the volume, without a VM."""
+        """Whether the bare host uses the volume: no VM and no container."""
         return self.bus is Bus.HOST
+
+    @property
+    def in_container(self) -> bool:
+        """Whether the volume's file system is mounted in a container."""
+        return self.bus is Bus.LXC
+
+    @property
+    def in_vm(self) -> bool:
+        """Whether there is a VM around the disk: QEMU that counts, a kernel that boots."""
+        return not (self.on_host or self.in_container)
 
     @property
     def past_cache(self) -> Disk:
@@ -212,7 +224,7 @@ class Disk:
     def cold(self) -> bool:
         """Whether the disk must be known at power-on: no hot-plug on its bus, or no VM."""
         old_controller = self.bus is Bus.SCSI and self.scsihw is ScsiHw.LSI
-        return self.bus in (Bus.SATA, Bus.IDE, Bus.HOST) or old_controller
+        return self.bus in (Bus.SATA, Bus.IDE) or old_controller or not self.in_vm
 
     def differences(self, names: Iterable[str] = ()) -> list[tuple[str, str]]:
         """Return (option, value) for every option that is not at its default, in slug order.

@@ -14,8 +14,8 @@ class HostSnapshot:
         monotonic: when, in seconds of the host probe's clock.
         cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
             idle, iowait and steal), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
-            `iothread`, `other`; and `vcpu_wait`, how long the vcpu threads were ready to run
-            but had no CPU.
+            `iothread`, `other`; `container`; and `vcpu_wait`, how long the vcpu threads were
+            ready to run but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
             `device_read`, `device_write` (the backing device, if it can be known).
         cpus: how many the host has.

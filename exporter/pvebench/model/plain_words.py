@@ -83,5 +83,6 @@ def setting_words(definition: Definition) -> str:
     """Return a disk's setting without its storage: `scsi, raw, cache none, iothread 1`."""
     if definition.bus == "host":
         return "the host itself, without a VM"
-    head = (definition.bus, definition.format, f"cache {definition.cache}")
+    plain = (definition.bus, definition.format, f"cache {definition.cache}")
+    head = ("a container",) if definition.bus == "lxc" else plain
     return ", ".join([*head, *map(option_words, further_options(definition))])

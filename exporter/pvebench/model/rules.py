@@ -42,6 +42,7 @@ class StorageKind:
         own_device: whether a volume has a whole block device of this machine for itself, so that
             changing the device's settings concerns nobody else.
         host_cache: what is done about the host's page cache of its volumes before each run.
+        no_container: why a container cannot have its volumes here; empty: it can.
     """
 
     name: str
@@ -51,10 +52,14 @@ class StorageKind:
     tuned: bool = True
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
+    no_container: str = ""
 
 
 class Rows(StrEnum):
-    """Which rows of a pack an instance can run: those of VMs, the host's own, or both."""
+    """Which rows of a pack an instance can run: those of VMs, those without one, or both.
+
+    Without a VM are the host's own and those of containers.
+    """
 
     VM = "vm"
     HOST = "host"
@@ -172,10 +177,25 @@ def _on_host(scenario: Scenario, storage: StorageKind) -> str | None:
     return None
 
 
+def _in_container(scenario: Scenario, storage: StorageKind) -> str | None:
+    disk = scenario.disk
+    if storage.no_container:
+        return storage.no_container
+    if storage.network:
+        return "QEMU itself speaks to this storage, so a container has nothing to mount"
+    of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
+    if disk.format is not Format.RAW or disk.cache is not Cache.NONE or of_vm:
+        return "a container's row has no disk options: raw, cache none"
+    if not scenario.layout.on_filesystem:
+        return "a container has a file system mounted, not a disk: it needs a filesystem"
+    return None
+
+
 def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     """Return the first reason why the scenario cannot be on `storage`, or None if it can."""
     layout = scenario.layout
-    if scenario.disk.on_host and (reason := _on_host(scenario, storage)):
+    without_vm = {Bus.HOST: _on_host, Bus.LXC: _in_container}.get(scenario.disk.bus)
+    if without_vm is not None and (reason := without_vm(scenario, storage)):
         return reason
     if layout.mount_options and not layout.on_filesystem:
         return "mount options need a filesystem"
@@ -194,7 +214,11 @@ def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) ->
     """Return why `workload` cannot run on a scenario that itself can be, or None if it can."""
     if scenario.disk.on_host:
         return _why_not_on_host(workload, storage)
+    if scenario.disk.in_container and not workload.directions:
+        return f"{workload.tool} needs a VM"
     if Direction.TRIM in workload.directions:
+        if scenario.disk.in_container:
+            return "a container does not trim"
         if not scenario.disk.discard:
             return "trim needs discard on"
         if scenario.layout.on_filesystem:

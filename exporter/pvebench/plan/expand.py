@@ -11,13 +11,15 @@ from typing import Any, Final
 from pvebench.config import Pack
 from pvebench.errors import ConfigError, Problem
 from pvebench.model.disk import DEVICE_OPTIONS, Bus, Cache, Disk, Format, option_text
-from pvebench.model.layout import LAYOUT_OPTIONS, Layout
+from pvebench.model.layout import LAYOUT_OPTIONS, Filesystem, Layout
 from pvebench.model.rules import Rows, StorageKind, why_not, why_not_run
 from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case
 
 HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
 """Options of the row that the host itself measures, without a VM."""
+CONTAINER_ROW: Final = {**HOST_ROW, "bus": Bus.LXC, "filesystem": Filesystem.EXT4}
+"""Options of the row that a container measures; ext4 is what Proxmox makes for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def expand(
 ) -> Matrix:
     """Return every case of `pack` on `node`.
 
-    Where only the host's own rows can run, each pack has them.
+    Where no VM can run, each pack has the host's own rows.
 
     Args:
         storages: those that the node has.
@@ -107,15 +109,15 @@ def _on(scenario: Scenario, storage: StorageKind | None) -> Scenario:
 def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: Rows) -> str | None:
     if scenario.storage not in storages:
         return f"storage {scenario.storage} is not configured on {scenario.node}"
-    if rows is Rows.HOST and not scenario.disk.on_host:
-        return "this instance measures the host only (driver: host)"
+    if rows is Rows.HOST and scenario.disk.in_vm:
+        return "this instance has no VMs, only the host and containers (driver: host)"
     if rows is Rows.VM and scenario.disk.on_host:
         return "the host itself can be measured only where pvebench runs on it"
     return why_not(scenario, storages[scenario.storage])
 
 
 def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
-    """Yield the host's rows, every combination of the axes, then the variants, each once."""
+    """Yield the rows without a VM, every combination of the axes, the variants, each once."""
     names = list(pack.axes)
     combined = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*pack.axes.values())
@@ -123,17 +125,26 @@ def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
     first = {name: values[0] for name, values in pack.axes.items()}
     seen = set()
     variants = [{**first, **variant} for variant in pack.variants]
-    # Guests are compared with the host on the same storage, with the same settings below it.
-    kept = ("storage", *DEVICE_OPTIONS)
-    own = [
-        {**HOST_ROW, **{key: options[key] for key in kept if key in options}}
-        for options in (*combined, *variants)
-    ]
-    for options in [*(own if host else ()), *combined, *variants]:
+    # What is compared is on the same storage, with the same settings below it; and a container
+    # on the file system that the guests have, if they have one.
+    guests, below = [*combined, *variants], ("storage", *DEVICE_OPTIONS)
+    own = [_beside(HOST_ROW, options, below) for options in guests] if host else []
+    above = [_beside(CONTAINER_ROW, options, (*below, *LAYOUT_OPTIONS)) for options in guests]
+    for options in [*own, *(above if pack.lxc else ()), *guests]:
         scenario = _scenario(pack, node, options)
         if scenario.slug not in seen:
             seen.add(scenario.slug)
             yield scenario
+
+
+def _beside(
+    row: Mapping[str, Any], guest: Mapping[str, Any], kept: Collection[str]
+) -> dict[str, Any]:
+    """Return a row without a VM, with what it keeps of a guest's options."""
+    same = {key: guest[key] for key in kept if key in guest}
+    if same.get("filesystem") is Filesystem.NONE:
+        del same["filesystem"]
+    return {**row, **same}
 
 
 def _scenario(pack: Pack, node: str, given: Mapping[str, Any]) -> Scenario:

@@ -138,8 +138,10 @@ def _ordered(
         for level in levels:
             path = (*path, level(case.scenario))
             keys.append((-urgency[path], rank[path]))
-        # The host's own rows go first: guests are compared with them.
-        return [(0.0, int(not case.scenario.disk.on_host)), *keys]
+        # The host's own rows go first: the others are compared with them. Then containers, so
+        # that all without a VM are next to each other.
+        disk = case.scenario.disk
+        return [(0.0, int(not disk.on_host) + int(disk.in_vm)), *keys]
 
     # The sort is stable: rounds of one scenario stay one after the other.
     return sorted(rounds, key=sort_key)
@@ -148,7 +150,7 @@ def _ordered(
 def _boot_key(scenario: Scenario) -> str:
     """Return what the VM must be started for: itself, and a disk that cannot be hot-plugged."""
     machine = f"{scenario.machine.memory_bytes}/{scenario.machine.cpus}"
-    own_boot = scenario.disk.cold and not scenario.disk.on_host
+    own_boot = scenario.disk.cold and scenario.disk.in_vm
     return f"{machine}/{scenario.slug}" if own_boot else machine
 
 

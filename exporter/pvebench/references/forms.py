@@ -186,6 +186,9 @@ _SYSTEMS: Final[dict[str, dict[str, str]]] = {
     "Local HDD. QEMU": {"storage": "local", "bus": "scsi"},
     "Ceph SSD. QEMU": {"storage": "ceph-ssd", "bus": "scsi"},
     "Ceph HDD. QEMU": {"storage": "ceph-hdd", "bus": "scsi"},
+    "Local HDD. LXC": {"storage": "local", "bus": "lxc"},
+    "Ceph SSD. LXC": {"storage": "ceph-ssd", "bus": "lxc"},
+    "Ceph HDD. LXC": {"storage": "ceph-hdd", "bus": "lxc"},
     "CIFS, remote QEMU": {"storage": "cifs", "bus": "scsi"},
     "CIFS, remote native": {"storage": "cifs", "bus": "host"},
 }

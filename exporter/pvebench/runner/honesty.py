@@ -111,7 +111,7 @@ def _device_share(
     # Past the page cache QEMU's own bytes are exact; through it only the device's say when they
     # really move, with whatever else uses that device.
     exact = disk.cache.direct or direction is Direction.READ
-    counter = f"process_{direction}" if exact and not disk.on_host else f"device_{direction}"
+    counter = f"process_{direction}" if exact and disk.in_vm else f"device_{direction}"
     moved = values.get(("host_bytes", None, counter))
     window = values.get(("window", None, ""))
     size = values.get(("bytes", direction, ""))

@@ -232,8 +232,8 @@ class Runner:
         result.samples += slopes(parsed)
         if workload.runtime_seconds or not job.timed:
             found = window_samples(measured.start, measured.end)
-            on_host = case.scenario.disk.on_host  # no QEMU there that could count
-            result.samples += [s for s in found if not (on_host and s.metric.startswith("qemu_"))]
+            in_vm = case.scenario.disk.in_vm  # elsewhere there is no QEMU that could count
+            result.samples += [s for s in found if in_vm or not s.metric.startswith("qemu_")]
             result.samples += condition_samples(case.scenario, measured.end.host)
         self._judge_honesty(case, ready, measured, result)
         return parsed

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pvebench.errors import DriverError, SwitchFailed, ToolFailed
+from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT
 from pvebench.model.disk import HostCache
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Guest, Site
@@ -21,8 +22,6 @@ from pvebench.workloads import Target
 from pvebench.workloads.base import WORK_DIR
 from pvebench.workloads.fio import check_fill, fill_job
 
-FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
-MOUNT_POINT: Final = "/mnt/test"
 _FILESYSTEM_SECONDS: Final = 120.0
 
 Tell = Callable[[Phase], None]

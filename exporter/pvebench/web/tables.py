@@ -33,6 +33,7 @@ APART_WORDS: Final = {
     Apart.NOT_DURABLE: ("!", "not durable"),
     Apart.WARM: ("~", "warm cache"),
     Apart.HOST: ("", "no VM"),
+    Apart.LXC: ("", "no VM"),
 }
 """Why a cell does not compete: sign and word."""
 

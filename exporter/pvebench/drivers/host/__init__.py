@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Self
 
 from pydantic import model_validator
 
-from pvebench.drivers.driver import Driver
+from pvebench.drivers.driver import Driver, MeasuredStorage
 from pvebench.drivers.host.ssh_settings import SshSettings
 from pvebench.drivers.storages.settings import LocalSettings, local_storages
 from pvebench.model.rules import Rows
@@ -46,9 +48,20 @@ class HostSettings(LocalSettings):
         return self
 
 
+def _storages(settings: HostSettings, node: str | None) -> Mapping[str, MeasuredStorage]:
+    found = local_storages(settings, node)
+    if settings.ssh is None:
+        return found
+    by_ssh = "containers on a machine reached by ssh: not yet"
+    return {
+        name: replace(one, holds=replace(one.holds, no_container=by_ssh))
+        for name, one in found.items()
+    }
+
+
 DRIVER: Final = Driver(
     settings=HostSettings,
     engine="pvebench.drivers.host.this_host",
-    storages=local_storages,
+    storages=_storages,
     rows=Rows.HOST,
 )

@@ -1,15 +1,18 @@
-"""A VM and the host beside it: host rows on the very volumes that the VM gets.
+"""A VM, and what measures without one beside it: the bare host, and a container.
 
-The VM stays on, without its disk, while the host measures: rows that are compared are measured
-next to each other in time, and its idling costs next to nothing.
+All on the very volumes that the VM gets. The VM stays on, without its disk, while another
+measures: rows that are compared are measured next to each other in time, and its idling costs
+next to nothing. Where there are no VMs, the host takes their place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.this_machine import tool_version
+from pvebench.drivers.lxc.container_disk import ContainerDisk
+from pvebench.errors import SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Guest, Hypervisor, TellsStatistics
@@ -18,71 +21,97 @@ from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 
 class Beside:
-    """`model.ports.Hypervisor`: a VM's, and the host for scenarios on bus `host`."""
+    """`model.ports.Hypervisor`: a VM's, the host for bus `host`, a container for bus `lxc`.
 
-    def __init__(self, vm: Hypervisor, host: HostDisk) -> None:
+    Args:
+        facts: what is known of the host and belongs to the environment of all rows.
+    """
+
+    def __init__(
+        self,
+        vm: Hypervisor,
+        host: HostDisk,
+        container: ContainerDisk | None = None,
+        *,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
         self._vm = vm
         self._host = host
+        self._container = container
+        self._facts = {name: fact for name, fact in (facts or {}).items() if fact}
         self._guest: Guest | None = None
         self._booted = 0.0
-        self._host_fio = tool_version("fio")
-        self.on_host = False
+        self.aside: HostDisk | ContainerDisk | None = None
+        """What measures now in place of the VM."""
+
+    def _aside(self, disk: Disk) -> HostDisk | ContainerDisk | None:
+        if disk.in_container and self._container is None:
+            raise SwitchFailed("there are no containers here")
+        return self._container if disk.in_container else self._host if disk.on_host else None
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        self.on_host = cold is not None and cold.disk.on_host
-        guest = self._vm.boot(machine, None if self.on_host else cold)
-        # Coming back from the host to a VM that ran all the time is no boot.
+        self.aside = self._aside(cold.disk) if cold is not None else None
+        guest = self._vm.boot(machine, None if self.aside else cold)
+        # Coming back from the others to a VM that ran all the time is no boot.
         self._booted = self._vm.boot_seconds if guest is not self._guest else 0.0
         self._guest = guest
-        return self._host.boot(machine) if self.on_host else guest
+        return self.aside.boot(machine, cold) if self.aside else guest
 
     @property
     def boot_seconds(self) -> float:
-        """How long the boot took, if the last call made one."""
-        return 0.0 if self.on_host else self._booted
+        """How long the VM's boot took, if the last call made one."""
+        return 0.0 if self.aside else self._booted
 
     def power_off(self) -> None:
-        self._host.power_off()
+        self._end_aside()
         self._vm.power_off()
 
+    def _end_aside(self) -> None:
+        if self._container is not None:
+            self._container.power_off()
+        self._host.power_off()
+
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the volume, one for both."""
+        """Return the volume, one for all."""
         return self._vm.volume(scenario)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        if disk.on_host:
+        aside = self._aside(disk)
+        if aside is self._host:
             return self._host.attach(volume, disk)
-        attachment = self._vm.attach(volume, disk)
+        attachment = (aside or self._vm).attach(volume, disk)
         tuned = self._host.tune(volume, disk)
         return replace(attachment, effective={**attachment.effective, **tuned})
 
     def detach(self) -> None:
+        if self._container is not None:
+            self._container.detach()
         self._host.detach()
         self._vm.detach()
 
     def drop_caches(self, volume: Volume) -> int | None:
-        return self._vm.drop_caches(volume)
+        return (self.aside or self._vm).drop_caches(volume)
 
     def counters(self) -> BlockCounters:
-        return (self._host if self.on_host else self._vm).counters()
+        return (self.aside or self._vm).counters()
 
     def statistics(self) -> str:
         """Return the VM's statistics, if it tells any. See `model.ports.TellsStatistics`."""
         vm = self._vm
-        return vm.statistics() if isinstance(vm, TellsStatistics) and not self.on_host else ""
+        return vm.statistics() if isinstance(vm, TellsStatistics) and not self.aside else ""
 
     def environment(self) -> Environment:
-        """Return the VM's environment, with the host's fio: one for both."""
-        return self._with_fio(self._vm.environment())
+        """Return the VM's environment, with what else is known of the host: one for all."""
+        return self._with_facts(self._vm.environment())
 
     def host_environment(self) -> Environment:
-        return self._with_fio(self._vm.host_environment())
+        return self._with_facts(self._vm.host_environment())
 
-    def _with_fio(self, environment: Environment) -> Environment:
-        if not self._host_fio:
-            return environment
-        return replace(environment, facts={**environment.facts, "host_fio": self._host_fio})
+    def _with_facts(self, environment: Environment) -> Environment:
+        return replace(environment, facts={**environment.facts, **self._facts})
 
     def shutdown(self) -> None:
+        if self._container is not None:
+            self._container.shutdown()
         self._host.shutdown()
         self._vm.shutdown()

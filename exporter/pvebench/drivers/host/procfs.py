@@ -6,11 +6,13 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.host.conditions import of_files
+from pvebench.drivers.lxc.cgroups import cpu_seconds
 from pvebench.errors import SwitchFailed
 from pvebench.model.host import HostSnapshot
 from pvebench.model.volume import BlockCounters
@@ -32,10 +34,11 @@ _VCPU: Final = re.compile(r"CPU \d+/")
 
 
 class ProcProbe:
-    """`model.ports.HostProbe` for a QEMU on this machine.
+    """`model.ports.HostProbe` for a QEMU on this machine, or a container.
 
     Args:
         pid: returns QEMU's process number, or None while there is no VM.
+        container: likewise of a process in the container.
         volume: returns the file or device of the test volume, of which the backing device is
             counted; None while there is none on this machine.
         root: `/`; tests give a tree of their own.
@@ -46,8 +49,11 @@ class ProcProbe:
         pid: Callable[[], int | None],
         volume: Callable[[], Path | None],
         root: Path = Path("/"),
+        *,
+        container: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._pid = pid
+        self._container = container
         self._volume = volume
         self._root = root
 
@@ -58,7 +64,12 @@ class ProcProbe:
             device = device_number(volume) if volume is not None else None
         except OSError:
             device = None  # it is gone
-        return read_snapshot(self._root, pid=self._pid(), device=device, at=time.monotonic())
+        at, inside = time.monotonic(), self._container()
+        found = read_snapshot(self._root, pid=self._pid(), device=device, at=at)
+        used = cpu_seconds(self._root, inside) if inside is not None else None
+        if used is None:
+            return found
+        return replace(found, cpu_seconds={**found.cpu_seconds, "container": used})
 
 
 def read_snapshot(

@@ -7,11 +7,14 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pvebench.drivers.driver import Engine, Finding, Workplace
+from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, image_word
 from pvebench.drivers.host import HostSettings, remote_host
+from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.host.this_machine import UNDO, ThisMachine
+from pvebench.drivers.host.this_machine import UNDO, ThisMachine, tool_version
+from pvebench.drivers.lxc.container import Container, found_here
+from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.instance import instance_id
@@ -37,12 +40,18 @@ class HostEngine(Engine):
     def sites(self, settings: HostSettings, place: Workplace) -> list[Site]:
         if settings.ssh is not None:
             return [remote_host.site(settings, settings.ssh, place)]
-        host = host_of(settings, place, make_storages(settings, place))
+        storages = make_storages(settings, place)
+        host = host_of(settings, place, storages)
+        container = container_of(settings, place, storages)
+        both = Beside(host, host, container, facts={"lxc": tool_version("lxc-start")})
+        probe = ProcProbe(
+            lambda: None, lambda: (both.aside or host).volume_path, container=lambda: container.pid
+        )
         return [
             Site(
                 node=settings.node,
-                hypervisor=host,
-                probe=ProcProbe(lambda: None, lambda: host.volume_path),
+                hypervisor=both,
+                probe=probe,
                 clock=place.clock,
                 networks=networks_of(settings),
                 faults=faults_of(settings),
@@ -57,13 +66,21 @@ class HostEngine(Engine):
     def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         if settings.ssh is not None:
             return remote_host.check(settings, settings.ssh, cases)
-        return check_host(settings, cases)
+        return _check_here(settings, cases)
+
+
+def _check_here(settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    yield from check_host(settings, cases)
+    if any(case.scenario.disk.in_container for case in cases):
+        yield attempt("guest image", lambda: image_word(settings))
 
 
 def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    """Yield what the host's own rows need, and VMs on the same storages."""
+    """Yield what the host's own rows need, and VMs and containers on the same storages."""
     yield from check_networks(settings)
     own_rows = [case for case in cases if case.scenario.disk.on_host]
+    if any(case.scenario.disk.in_container for case in cases):
+        yield "lxc", *found_here()
     wanted = {ROOMS[case.workload.tool].program for case in own_rows} - {""}
     if any(case.scenario.disk.drive_cache is not None for case in cases):
         wanted.add("hdparm")
@@ -77,6 +94,18 @@ def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Stora
     """Return this machine as a place to measure on `storages`."""
     return HostDisk(
         node=settings.node, storages=storages, machine=ThisMachine(place.runtime, place.journal)
+    )
+
+
+def container_of(
+    settings: LocalSettings, place: Workplace, storages: dict[str, Storage]
+) -> ContainerDisk:
+    """Return a container on this machine as a place to measure; nothing is made yet."""
+    return ContainerDisk(
+        Container(instance_id(settings.state), journal=place.journal, clock=place.clock),
+        storages=storages,
+        image=lambda: guest_image(settings, place),
+        clock=place.clock,
     )
 
 

@@ -17,6 +17,8 @@ from pvebench.drivers.host.host_machine import Found
 from pvebench.drivers.host.procfs import device_counters, device_number, host_facts, no_device
 from pvebench.drivers.host.tuning import KIND as SETTING_KIND
 from pvebench.drivers.host.tuning import Tuner, undo_setting
+from pvebench.drivers.lxc.container import KIND as CONTAINER_KIND
+from pvebench.drivers.lxc.container import ROOT_KIND, undo_container, undo_root
 from pvebench.drivers.storages.contract import MARK, Undo
 from pvebench.errors import GuestSilent, OutputUnreadable, ToolFailed
 from pvebench.model.disk import Disk
@@ -94,7 +96,12 @@ def undo_scratch(details: Mapping[str, str]) -> str:
     return f"removed the tools' files in {details['path']}"
 
 
-UNDO: Final[dict[str, Undo]] = {KIND: undo_scratch, SETTING_KIND: undo_setting}
+UNDO: Final[dict[str, Undo]] = {
+    KIND: undo_scratch,
+    SETTING_KIND: undo_setting,
+    CONTAINER_KIND: undo_container,
+    ROOT_KIND: undo_root,
+}
 """Kind of a journal entry of this room -> what undoes it and says so."""
 
 

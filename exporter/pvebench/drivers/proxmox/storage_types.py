@@ -85,6 +85,7 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         network=kind.network,
         tuned=False,
         host_cache=kind.cache,
+        no_container="containers on a node: not yet",
     )
 
 

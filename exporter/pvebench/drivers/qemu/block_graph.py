@@ -152,8 +152,8 @@ def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
         case Bus.IDE:
             # The machine type pc has its own IDE controller.
             return [{"driver": "ide-hd", "bus": "ide.0", "unit": 0, **common, **rotation}]
-        case Bus.HOST:
-            raise SwitchFailed("the host's own row has no device in a VM")
+        case Bus.HOST | Bus.LXC:
+            raise SwitchFailed("a row without a VM has no device in one")
 
 
 def _scsi_controller(names: Names, disk: Disk) -> dict[str, Any]:

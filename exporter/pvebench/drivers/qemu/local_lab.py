@@ -1,4 +1,4 @@
-"""The lab put together as a site: a VM under this machine's QEMU, and the host beside it."""
+"""The lab put together as a site: a VM under this machine's QEMU, host and container beside it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pvebench.drivers.driver import (
 )
 from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.host.this_host import check_host, host_of
-from pvebench.drivers.host.this_machine import UNDO
+from pvebench.drivers.host.this_host import check_host, container_of, host_of
+from pvebench.drivers.host.this_machine import UNDO, tool_version
 from pvebench.drivers.qemu import LabSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,
@@ -76,11 +76,14 @@ class LabEngine(Engine):
             clock=place.clock,
         )
         host = host_of(settings, place, storages)
-        both = Beside(lab, host)
-        # While the host measures, the idle VM's counters have nothing to do with it.
+        container = container_of(settings, place, storages)
+        versions = {"host_fio": tool_version("fio"), "lxc": tool_version("lxc-start")}
+        both = Beside(lab, host, container, facts=versions)
+        # While another measures, the idle VM's counters have nothing to do with it.
         probe = ProcProbe(
-            lambda: None if both.on_host else lab.pid,
-            lambda: (host if both.on_host else lab).volume_path,
+            lambda: None if both.aside else lab.pid,
+            lambda: (both.aside or lab).volume_path,
+            container=lambda: container.pid,
         )
         networks = networks_of(settings)
         return [

@@ -14,7 +14,14 @@ SYNC_SECONDS: Final = 0.0006
 """What one sync costs on the simulated disk: an SSD with power loss protection behind a network."""
 NOISE: Final = 0.03
 
-_BUS_FACTOR: Final = {Bus.VIRTIO: 1.0, Bus.SCSI: 0.93, Bus.SATA: 0.6, Bus.IDE: 0.35, Bus.HOST: 1.1}
+_BUS_FACTOR: Final = {
+    Bus.VIRTIO: 1.0,
+    Bus.SCSI: 0.93,
+    Bus.SATA: 0.6,
+    Bus.IDE: 0.35,
+    Bus.HOST: 1.1,
+    Bus.LXC: 1.05,
+}
 _FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
 _READ_FACTOR: Final = {
     Cache.NONE: 1.0,

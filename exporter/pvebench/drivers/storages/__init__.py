@@ -71,7 +71,12 @@ KINDS: Final[dict[str, Kind]] = {
         undo={loop.KIND: loop.undo_loop},
     ),
     "block": Kind(
-        holds=StorageKind(name="block", formats=_RAW, own_device=True),
+        holds=StorageKind(
+            name="block",
+            formats=_RAW,
+            own_device=True,
+            no_container="a container cannot mount what lies behind a claim's record: not yet",
+        ),
         make=DeviceStorage,
         wants=_PATH,
         takes=_SERVER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from pvebench.model.volume import Volume
 
 KIND: Final = "loop"
 """Kind of the journal entries made here."""
+END_SECONDS: Final = 10.0
+"""How long a loop device may take to end: its last I/O must come back first."""
 QCOW2_ROOM: Final = 4 * MIB
 """Tables of a qcow2 beside its data; of a device's size, a 1500th is added."""
 
@@ -101,6 +104,39 @@ class LoopStorage:
 
     def close(self) -> None:
         """Nothing is kept beside the volumes."""
+
+
+def held_loop(path: str) -> tuple[str, int]:
+    """Return a loop device over a file, and a descriptor that holds it.
+
+    It ends by itself when nobody has it open any more, a mount included, so that it does not
+    outlive a process that is killed. Raises VolumeError.
+    """
+    # Direct I/O: the cache of the file below would be a second one.
+    device = _losetup("--find", "--show", "--direct-io=on", path)
+    try:
+        held = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        _losetup("--detach", device)  # of one that is open: at its last close, see losetup(8)
+    return device, held
+
+
+def release_loop(device: str, held: int) -> None:
+    """Close a device of `held_loop`, and wait until it has ended.
+
+    What was mounted from it may still be on its way out, and must not meet its next use.
+
+    Raises:
+        VolumeError: somebody else has it open.
+    """
+    os.close(held)
+    deadline = time.monotonic() + END_SECONDS
+    while Path(f"/sys/block/{Path(device).name}/loop").exists():
+        if time.monotonic() > deadline:
+            raise VolumeError(
+                f"{device} does not end", cause="another program has it open, or its I/O hangs"
+            )
+        time.sleep(0.02)
 
 
 def detach_loops(path: Path) -> None:
