@@ -169,6 +169,15 @@ def test_a_tool_without_a_runtime_is_judged_by_its_bytes_whatever_its_seconds() 
     assert doubts(found) == []
 
 
+def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
+    # As seen by ssh on a slow machine (make e2e-host): a second of fio, all of it at the device.
+    measured = {"runtime": 1.0, "window": 3.1, "bytes": 4096e3, "host_bytes": 4096e3}
+    samples = [
+        replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
+    ]
+    assert doubts(judge(a_case(), samples, Circumstances())) == []
+
+
 def test_nothing_is_said_of_the_device_behind_a_server() -> None:
     found = judge(a_case(), moved(READ, host=0), Circumstances(local=False))
     assert value(found, "device_share") is None

@@ -21,7 +21,7 @@ FASTER_THAN_HOST: Final = 1.10
 FASTER_THAN_LINK: Final = 1.02
 """Over what the link carries: the ends of the window are not sharp."""
 LEAST_SECONDS: Final = 3.0
-"""In a shorter window the moments at its ends, seen late from outside, weigh too much."""
+"""In a shorter window, or run, the moments at the ends, seen late from outside, weigh too much."""
 LEAST_BYTES: Final = 1 << 20
 """Of less than this nobody says how much of it reached the device."""
 
@@ -123,7 +123,7 @@ def _device_share(
     timed = case.workload.runtime_seconds > 0
     share = (moved / (window if timed else 1.0)) / (size / (seconds if timed else 1.0))
     past_caches = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    long_enough = not timed or window >= LEAST_SECONDS
+    long_enough = not timed or min(window, seconds) >= LEAST_SECONDS
     judged = past_caches and size >= LEAST_BYTES and long_enough
     # What was under way at the ends of the window may have been counted on one side only.
     unsure = _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
@@ -141,7 +141,7 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Suspic
     if not issued or seen is None or not (seconds and window) or not disk.cache.write_cache:
         return [], []
     share = (seen / window) / (issued / seconds)
-    judged = window >= LEAST_SECONDS
+    judged = min(window, seconds) >= LEAST_SECONDS
     doubts = _doubt_flush_share(share) if judged else []
     return [Sample("flush_share", None, share, Unit.RATIO)], doubts
 
