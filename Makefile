@@ -31,8 +31,8 @@ BIN := .venv/bin
 
 .PHONY: help run demo test check format generate screenshot bench bench-detection crash hang sim e2e pve-replay guest lock
 .PHONY: deb deb-test ansible-test site
-.PHONY: boards-test clean release venv compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault
-.PHONY: packages-run packages-test packages-guest packages-ceph
+.PHONY: boards-test clean release venv compose-test mutate fuzz sbom e2e-ceph e2e-published e2e-fault e2e-host
+.PHONY: packages-run packages-test packages-guest packages-ceph packages-hostvm
 
 help: ## list the targets (needs nothing)
 	@echo 'make TARGET [VARIABLE=value …]'
@@ -124,6 +124,9 @@ e2e-ceph: packages-run packages-ceph venv ## rbd on a real Ceph cluster on this 
 e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage paused, slowed, killed under load (needs root, for a real NFS server; Debian's Ceph)
 	@tests/e2e/under-fault $(ARGS)
 
+e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive guest' (needs root)
+	@tests/e2e/host-vm $(ARGS)
+
 compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs Docker or root with docker.io, docker-compose)
 	@$(BIN)/python tests/compose $(ARGS)
 
@@ -168,5 +171,5 @@ venv:
 	@scripts/venv
 
 # The guest image is put together from packages that apt fetches, hence --lists.
-packages-run packages-test packages-guest packages-ceph: packages-%:
+packages-run packages-test packages-guest packages-ceph packages-hostvm: packages-%:
 	@scripts/packages --lists $*

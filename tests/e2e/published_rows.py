@@ -45,10 +45,15 @@ def storage(row: Row, directory: Path) -> Iterator[str]:
         yield f"{{kind: dir, path: {directory}/volumes}}"
 
 
+def small(row: Row) -> list[str]:
+    """Return the words of `pvebench run` for one cycle of the row's sample."""
+    only = [word for case in row.sample() for word in ("--only", case.slug)]
+    return ["--cycles", "1", "--scale", str(SCALES.get(row.pack, SCALE)), *only]
+
+
 def run(row: Row, directory: Path) -> list[dict[str, Any]]:
     """Return the runs of the row's sample."""
     pack = ROOT / "scenarios" / f"{row.pack}.yaml"
-    only = [word for case in row.sample() for word in ("--only", case.slug)]
     with storage(row, directory) as text:
         config = directory / "pvebench.yaml"
         config.write_text(
@@ -56,24 +61,35 @@ def run(row: Row, directory: Path) -> list[dict[str, Any]]:
             f"storages:\n  {row.storage}: {text}\n",
             "utf-8",
         )
-        scale = ["--scale", str(SCALES.get(row.pack, SCALE))]
-        given = ["--config", str(config), "--cycles", "1", *scale, *only]
-        code = subprocess.run(pvebench("run", *given), check=False).returncode
+        return measured(config, directory / "state", small(row))
+
+
+def measured(config: Path, state: Path, words: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the runs of `pvebench run` with these words."""
+    command = pvebench("run", "--config", str(config), *words)
+    code = subprocess.run(command, check=False).returncode
     assert code in (0, 9), code
-    listed = pvebench("results", "--state", f"{directory}/state", "--json", "--limit", "1000")
+    listed = pvebench("results", "--state", str(state), "--json", "--limit", "1000")
     found: list[dict[str, Any]] = json.loads(
         subprocess.run(listed, check=True, capture_output=True).stdout
     )
     return found
 
 
-def must_have_run(row: Row, runs: Sequence[dict[str, Any]]) -> None:
+def must_be_measured(runs: Sequence[dict[str, Any]]) -> None:
+    """Fail where a run did not come about, whatever its numbers."""
     bad = [
         (one["scenario"], one["workload"], one["reason"])
         for one in runs
         if one["outcome"] in ("failed", "invalid", "skipped")
     ]
+    assert runs, "no runs"
     assert not bad, bad
+
+
+def must_have_run(row: Row, runs: Sequence[dict[str, Any]]) -> None:
+    """Fail where a scenario or a workload of the row's sample was not measured."""
+    must_be_measured(runs)
     wanted, ran = row.sample(), {(one["scenario"], one["workload"]) for one in runs}
     assert {case.scenario.slug for case in wanted} == {scenario for scenario, _ in ran}
     assert {case.workload.slug for case in wanted} == {workload for _, workload in ran}

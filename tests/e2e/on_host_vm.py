@@ -1,0 +1,208 @@
+"""The host's own rows of the published packs on storages that this machine's kernel may lack.
+
+A Debian in a VM plays the host (`hostvm.machine`). What lies on a file system is measured from here
+by ssh, as docs/ssh.md says; what needs a bare device by a pvebench in the VM. That each storage is
+what its name says is asked of that Debian's own dmsetup, mdstat, zpool, findmnt and hdparm.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.published_rows import measured, must_be_measured, must_have_run, pvebench, small
+from hostvm.image import HostVmMissing
+from hostvm.machine import HostVm, HostVmError, running_host
+from pvebench.guest.image import FILES, MANIFEST, default_directory
+from support.packs import ROOT
+from support.published import HOST_VM, Row, rows
+
+PACK_SECONDS: Final = 3600.0
+PACKS: Final = "tests/e2e/host-vm"
+WORK: Final = "/var/tmp/pvebench"
+_REPEATS: Final = re.compile(r"repeats: [0-9]+")
+"""A row ran when each case did once; three or five passes tell nothing more here."""
+OF_ZFS: Final = ("zvol", "zfs-ssd-cache")
+PROOF: Final = {
+    "lvm": "linear",
+    "lvm-off": "linear",
+    "lvm-writethrough": " writethrough ",
+    "lvm-writeback": " writeback ",
+    "lvm-thin": "thin-pool",
+    "raid0": "active raid0",
+    "raid1": "active raid1",
+    "md-raid10": "active raid10",
+    "zvol": "bench/vol",
+    "zfs-ssd-cache": "cache",
+    "cifs": "cifs //127.0.0.1/bench",
+    "nfs": "nfs4 127.0.0.1:/srv/share",
+    "iscsi": "ext4 /dev/sd",
+    "xfs": "xfs /dev/vd",
+    "btrfs": "btrfs /dev/vd",
+    "bcache": "ext4 /dev/bcache",
+    "sata": "write-caching",
+}
+"""Storage -> what must stand in what its programs say of it."""
+SMALL: Final = ("lvm-thin", "xfs", "btrfs", "nfs", "iscsi", "bcache")
+"""Storages that no published row asks for: one short case each."""
+
+
+def say(text: str) -> None:
+    print(f"== {text}", flush=True)
+
+
+@contextmanager
+def made(vm: HostVm, name: str) -> Iterator[str]:
+    """Yield the directory or device of a storage, proved to be what its name says."""
+    path = vm.storage("make", name)
+    try:
+        shown = vm.storage("show", name)
+        assert PROOF[name] in shown, shown
+        yield path
+    finally:
+        vm.storage("unmake", name)
+
+
+def by_ssh(vm: HostVm, name: str, path: str, pack: str, words: Sequence[str]) -> list[Any]:
+    """Return the runs of a pack on a directory of the VM, measured from here."""
+    with tempfile.TemporaryDirectory(prefix="pvebench-host-vm-") as folder:
+        config = Path(folder, "pvebench.yaml")
+        once = Path(folder, "pack.yaml")
+        once.write_text(_REPEATS.sub("repeats: 1", (ROOT / pack).read_text("utf-8")), "utf-8")
+        config.write_text(
+            f"driver: host\nnode: hostvm\nstate: {folder}/state\npacks: [{once}]\n"
+            f"ssh: {{host: 127.0.0.1, port: {vm.port}, key_file: {vm.key_file}, "
+            f"known_hosts: {vm.known_hosts}}}\n"
+            f"storages:\n  {name}: {{kind: dir, path: {path}}}\n",
+            "utf-8",
+        )
+        return measured(config, Path(folder, "state"), words)
+
+
+def inside(vm: HostVm, settings: str, pack: str, words: Sequence[str]) -> list[Any]:
+    """Return the runs of a pack, measured by a pvebench in the VM."""
+    once = _REPEATS.sub("repeats: 1", (ROOT / pack).read_text("utf-8"))
+    vm.run(f"rm -rf {WORK}; mkdir {WORK}; cat >{WORK}/pack.yaml", stdin=once.encode())
+    text = f"node: hostvm\nstate: {WORK}/state\npacks: [{WORK}/pack.yaml]\n{settings}"
+    vm.run(f"cat >{WORK}/pvebench.yaml", stdin=text.encode())
+    config = ["--config", f"{WORK}/pvebench.yaml"]
+    print(vm.pvebench("run", *config, *words, seconds=PACK_SECONDS), end="", flush=True)
+    listed = vm.pvebench("results", "--state", f"{WORK}/state", "--json", "--limit", "1000")
+    found: list[Any] = json.loads(listed)
+    return found
+
+
+def on_storage(vm: HostVm, name: str, pack: str, words: Sequence[str]) -> list[Any]:
+    """Return the runs of a pack on a storage: by ssh in a directory, in the VM on a device."""
+    with made(vm, name) as path:
+        if not path.startswith("/dev/"):
+            return by_ssh(vm, name, path, pack, words)
+        vm.pvebench("storage", "claim", path)
+        settings = f"driver: host\nstorages:\n  {name}: {{kind: block, path: {path}}}\n"
+        return inside(vm, settings, pack, words)
+
+
+def published_row(row: Row) -> Callable[[HostVm], None]:
+    def run(vm: HostVm) -> None:
+        runs = on_storage(vm, row.storage, f"scenarios/{row.pack}.yaml", small(row))
+        must_have_run(row, runs)
+
+    return run
+
+
+def short_case(name: str) -> Callable[[HostVm], None]:
+    return lambda vm: must_be_measured(on_storage(vm, name, f"{PACKS}.yaml", []))
+
+
+def settings_of_a_drive(vm: HostVm) -> None:
+    """A SATA drive has a write cache to turn off; afterwards everything is as it was."""
+    must_be_measured(on_storage(vm, "sata", f"{PACKS}-drive.yaml", []))
+    shown = vm.storage("show", "sata")
+    assert "1 (on)" in shown, shown
+
+
+def a_guest(vm: HostVm) -> None:
+    """One case of the lab in the VM: QEMU in QEMU, on LVM. Tells how long all of it took."""
+    subprocess.run(pvebench("guest", "build"), check=True)
+    known = default_directory()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in (*FILES, MANIFEST):
+            archive.add(known / name, name)
+    home = "/root/.cache/pvebench/guest"
+    vm.run(f"mkdir -p {home}; tar -x -C {home}", stdin=packed.getvalue())
+    with made(vm, "lvm") as path:
+        settings = (
+            f"driver: qemu\naccelerator: tcg\nstorages:\n  lvm: {{kind: dir, path: {path}}}\n"
+        )
+        began = time.monotonic()
+        runs = inside(vm, settings, f"{PACKS}-guest.yaml", [])
+        say(f"QEMU in QEMU: {time.monotonic() - began:.0f} s for one case; {runs[0]['reason']}")
+    must_be_measured(runs)
+
+
+def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[HostVm], None]]]:
+    """Yield what is to be run and its name, of these parts or of all."""
+    for row in rows():
+        if row.place == HOST_VM and (not parts or row.pack in parts):
+            yield f"{row.pack}: {row.storage}, {row.side}", published_row(row)
+    if not parts or "small" in parts:
+        yield from ((f"small: {name}", short_case(name)) for name in SMALL)
+    if not parts or "drive" in parts:
+        yield "drive: settings of a SATA drive", settings_of_a_drive
+    if not parts or "guest" in parts:
+        yield "guest: QEMU in QEMU", a_guest
+
+
+def run_all(vm: HostVm, parts: Sequence[str]) -> int:
+    """Run every piece, whatever becomes of the others; return the exit code."""
+    say(f"a Debian that booted in {vm.boot_seconds:.0f} s: {vm.run('uname -r').strip()}")
+    failed: list[str] = []
+    lacking: list[str] = []
+    ran = 0
+    for name, run in pieces(parts):
+        if vm.image.zfs and name.split(": ")[1].split(",")[0] in OF_ZFS:
+            lacking.append(f"{name}: {vm.image.zfs}")
+            continue
+        say(name)
+        try:
+            run(vm)
+        except (AssertionError, HostVmError) as error:
+            failed.append(f"{name}: {error}")
+            print(f"pvebench: FAILED: {failed[-1]}", file=sys.stderr, flush=True)
+        else:
+            ran += 1
+    say(f"{ran} ran, {len(failed)} failed, {len(lacking)} not tried")
+    for line in lacking:
+        print(f"pvebench: NOT TRIED: {line}", file=sys.stderr)
+    for line in failed:
+        print(f"pvebench: FAILED: {line}", file=sys.stderr)
+    if failed:
+        return 1
+    return 3 if lacking or not ran else 0
+
+
+def main(parts: Sequence[str]) -> int:
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="pvebench-host-vm-") as name,
+            running_host(Path(name)) as vm,
+        ):
+            return run_all(vm, parts)
+    except HostVmMissing as error:
+        print(f"pvebench: NOT TRIED: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
