@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pytest
 
 from pvebench.config import Settings
@@ -150,6 +151,22 @@ def test_fio_measures_over_ssh_in_a_directory_with_an_odd_name_and_leaves_nothin
 def test_words_reach_the_program_as_they_are(ssh: SshConnection) -> None:
     words = [ODD, "; touch gotcha", "", "-n", "a\nb", "*", "ü\\"]
     assert ssh.run(["printf", "%s|", *words]).stdout.decode() == "|".join(words) + "|"
+
+
+def test_a_command_that_ends_before_it_is_listened_to_has_told_all_the_same(
+    ssh: SshConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncssh's own BrokenPipeError: its channel is closed when the input is to be written."""
+    made = asyncssh.SSHClientConnection.create_process
+
+    async def seen_late(*words: Any, **options: Any) -> Any:
+        process = await made(*words, **options)
+        await process.wait_closed()  # as on a busy machine: it ended in the meantime
+        return process
+
+    monkeypatch.setattr(asyncssh.SSHClientConnection, "create_process", seen_late)
+    assert ssh.run(["sh", "-c", "echo done; exit 7"]) == Completed(7, b"done\n", b"")
+    assert ssh.run(["true"], stdin=b"nobody reads this") == Completed(0, b"", b"")
 
 
 def test_a_changed_host_key_is_told_and_nothing_is_sent(

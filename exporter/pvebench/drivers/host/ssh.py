@@ -10,6 +10,7 @@ import asyncio
 import shlex
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,8 +124,9 @@ def _said(error: BaseException) -> str:
 
 
 async def _finish(process: asyncssh.SSHClientProcess[bytes], stdin: bytes) -> Completed:
-    process.stdin.write(stdin)
-    process.stdin.write_eof()
+    with suppress(BrokenPipeError):  # it has ended by now; how, is told all the same
+        process.stdin.write(stdin)
+        process.stdin.write_eof()
     stdout, stderr = await asyncio.gather(
         _read(process.stdout, MOST_BYTES), _read(process.stderr, _STDERR_BYTES)
     )
