@@ -154,7 +154,7 @@ def a_guest(vm: HostVm) -> None:
 def pieces(parts: Sequence[str]) -> Iterator[tuple[str, Callable[[HostVm], None]]]:
     """Yield what is to be run and its name, of these parts or of all."""
     for row in rows():
-        if row.place == HOST_VM and (not parts or row.pack in parts):
+        if row.place == HOST_VM and (not parts or {row.pack, row.storage} & {*parts}):
             yield f"{row.pack}: {row.storage}, {row.side}", published_row(row)
     if not parts or "small" in parts:
         yield from ((f"small: {name}", short_case(name)) for name in SMALL)
