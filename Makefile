@@ -18,8 +18,9 @@ SAMPLE ?= 100
 MODULES ?= runner scheduler store results
 RECORDINGS ?=
 DIST ?= dist
-# A file of tests stays in one process; the slow ones, which boot guests, come first.
-PARALLEL ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# One process more than cores, since a fifth of a guest's test is waiting. A file of tests stays in
+# one process; the slow ones, which boot guests, come first.
+PARALLEL ?= --numprocesses=$(shell echo $$(($$(nproc) + 1))) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -55,7 +56,7 @@ demo: packages-run venv ## open the stack on a simulated year; CHECK=1 asks ever
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)'
 
-test: packages-test venv ## run all tests, a process a core; ARGS= goes to pytest, PARALLEL= for one (needs what run needs, Chromium and a few tools)
+test: packages-test venv ## run all tests, some at a time; ARGS= goes to pytest, PARALLEL= for one (needs what run needs, Chromium and a few tools)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 check: venv ## format, lint, types, import rules, generated files (needs Python only)

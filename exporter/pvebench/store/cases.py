@@ -53,13 +53,22 @@ class _Case:
             self.failures_in_row += 1
 
 
+@dataclass(slots=True)
+class _Episode:
+    """A node's newest episode. `number`: of its row."""
+
+    number: int
+    environment: str
+    finished: float
+
+
 class Bookkeeping:
     """Notes runs in the order in which they are stored; `write` puts down what came of them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cases: dict[str, _Case] = {}
-        self._episodes: dict[str, tuple[int, str]] = {}
+        self._episodes: dict[str, _Episode] = {}
 
     def note(self, run: Run, number: int) -> None:
         """Take a run into account that was stored under `number`."""
@@ -92,27 +101,36 @@ class Bookkeeping:
         if not run.outcome.good:
             return
         node, digest = run.case.scenario.node, run.environment.digest
-        number, present = self._episodes.get(node) or self._known_episode(node)
+        present = self._episodes.get(node) or self._known_episode(node)
         finished = run.finished.timestamp()
-        if present == digest:
-            later = (episodes.c.id == number) & (episodes.c.finished < finished)
-            self._connection.execute(update(episodes).where(later).values(finished=finished))
-        else:
-            row = insert(episodes).values(
-                node=node, environment=digest, started=run.started.timestamp(), finished=finished
-            )
-            number = int(self._connection.execute(row.returning(episodes.c.id)).scalar_one())
-        self._episodes[node] = number, digest
+        if present is not None and present.environment == digest:
+            present.finished = max(present.finished, finished)
+            self._episodes[node] = present
+            return
+        if present is not None:
+            self._write_episode(present)
+        row = insert(episodes).values(
+            node=node, environment=digest, started=run.started.timestamp(), finished=finished
+        )
+        number = int(self._connection.execute(row.returning(episodes.c.id)).scalar_one())
+        self._episodes[node] = _Episode(number, digest, finished)
 
-    def _known_episode(self, node: str) -> tuple[int, str]:
-        mine = select(episodes.c.id, episodes.c.environment).where(episodes.c.node == node)
-        row = self._connection.execute(mine.order_by(episodes.c.id.desc()).limit(1)).first()
-        return (0, "") if row is None else (row.id, row.environment)
+    def _known_episode(self, node: str) -> _Episode | None:
+        mine = select(episodes.c.id, episodes.c.environment, episodes.c.finished)
+        newest = mine.where(episodes.c.node == node).order_by(episodes.c.id.desc()).limit(1)
+        row = self._connection.execute(newest).first()
+        return None if row is None else _Episode(row.id, row.environment, row.finished)
 
     def write(self) -> None:
-        """Put down what has become of the cases."""
+        """Put down what has become of the cases and episodes."""
         for key, case in self._cases.items():
             self._write_case(key, case)
+        for episode in self._episodes.values():
+            self._write_episode(episode)
+
+    def _write_episode(self, episode: _Episode) -> None:
+        mine = update(episodes).where(episodes.c.id == episode.number)
+        self._connection.execute(mine.values(finished=episode.finished))
 
     def _write_case(self, key: str, case: _Case) -> None:
         definition = Definition.of(case.run.case)

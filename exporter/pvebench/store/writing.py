@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -30,7 +31,7 @@ def add_run(engine: Engine, run: Run) -> int:
             return int(known)
         _note_environment(connection, run.environment, run.started, run.finished)
         number = _insert_run(connection, run)
-        _add_totals(connection, run)
+        _add_totals(connection, [run])
         books = Bookkeeping(connection)
         books.note(run, number)
         books.write()
@@ -68,8 +69,8 @@ def _add_batch(
     rows = [sample_row(at, sample) for at, run in numbered for sample in run.samples]
     if rows:
         connection.execute(insert(samples), rows)
+    _add_totals(connection, batch)
     for at, run in numbered:
-        _add_totals(connection, run)
         books.note(run, at)
 
 
@@ -111,22 +112,26 @@ def month(at: datetime) -> str:
     return f"written {at.astimezone(UTC):%Y-%m}"
 
 
-def _add_totals(connection: Connection, run: Run) -> None:
-    """Count what the workload moved, and what was written in all, for wear book-keeping."""
-    amounts = {
-        str(sample.direction): sample.value
-        for sample in run.samples
-        if sample.metric == "bytes" and sample.direction is not None
-    }
-    if run.written_bytes:
-        amounts[month(run.finished)] = float(run.written_bytes)
-    for name, value in amounts.items():
-        row = upsert(totals).values(
-            node=run.case.scenario.node, storage=run.case.scenario.storage, name=name, value=value
-        )
-        connection.execute(
-            row.on_conflict_do_update(
-                index_elements=["node", "storage", "name"],
-                set_={"value": totals.c.value + row.excluded.value},
-            )
-        )
+def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
+    """Count what the workloads moved, and what was written in all, for wear book-keeping."""
+    amounts: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    for run in ended:
+        where = run.case.scenario.node, run.case.scenario.storage
+        for sample in run.samples:
+            if sample.metric == "bytes" and sample.direction is not None:
+                amounts[*where, str(sample.direction)] += sample.value
+        if run.written_bytes:
+            amounts[*where, month(run.finished)] += run.written_bytes
+    if not amounts:
+        return
+    row = upsert(totals)
+    connection.execute(
+        row.on_conflict_do_update(
+            index_elements=["node", "storage", "name"],
+            set_={"value": totals.c.value + row.excluded.value},
+        ),
+        [
+            {"node": node, "storage": storage, "name": name, "value": value}
+            for (node, storage, name), value in amounts.items()
+        ],
+    )
