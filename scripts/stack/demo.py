@@ -39,11 +39,11 @@ from pvebench.errors import PvebenchError, ToolFailed
 
 PVEBENCH: Final = str(Path(sys.executable).with_name("pvebench"))
 PACK: Final = str(REPOSITORY / "scenarios" / "demo.yaml")
-STEP_SECONDS: Final = 4 * 3600
+STEP_SECONDS: Final = 8 * 3600
 """Held values are repeated so rarely that a year is filled in some minutes …"""
 GO_ON_SECONDS: Final = 3600.0
 """How old the end of a year may be that is gone on with: the last hour would be a gap."""
-LOOK_BACK: Final = "--query.lookback-delta=250m"
+LOOK_BACK: Final = "--query.lookback-delta=490m"
 """… so Prometheus must look back further than its usual five minutes, here and only here."""
 
 

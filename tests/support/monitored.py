@@ -22,8 +22,8 @@ from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.verdicts import known_verdicts
 from support.year import assignments, filled_store, results_of
 
-STEP = 4 * 3600.0
-LOOKBACK = "--query.lookback-delta=250m"
+STEP = 8 * 3600.0
+LOOKBACK = "--query.lookback-delta=490m"
 
 
 def statuses() -> list[WorkerStatus]:
