@@ -20,6 +20,7 @@ from pve.instance import write_settings
 from pve.real import real
 from pve.server import RunningApi, running_api
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.scheduler.agenda import ROUNDS
 from support.prometheus import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +141,7 @@ def upgrade(api: RunningApi, directory: Path, exporter: str) -> None:
     )
     state = directory / "state-upgrade"
     given = ["--config", str(config), "--state", str(state), "--scale", "0.25"]
-    with subprocess.Popen(pvebench("serve", *given)) as process:
+    with subprocess.Popen(pvebench("serve", *given)) as process, ended_on_error(process):
         wait_for(address, "pvebench_iops{", "randread-4k-qd32")
         api.cluster.all_nodes["pve1"].installed["pve-qemu-kvm"] = f"{UPGRADED}-1"
         print("upgraded", flush=True)
@@ -148,11 +149,21 @@ def upgrade(api: RunningApi, directory: Path, exporter: str) -> None:
         print("pending", flush=True)
         wait_for(address, "pvebench_environment_change_info{", f'after="{UPGRADED}"')
         print("another environment", flush=True)
-        wait_for(address, "pvebench_runs_total{", 'randwrite-4k-qd8"', at_least=1 + 5)
+        wait_for(address, "pvebench_runs_total{", 'randwrite-4k-qd8"', at_least=1 + ROUNDS)
         print("its burst", flush=True)
         subprocess.run(pvebench("abort", *given[:4]), check=True)
         process.wait(timeout=120)
     assert api.cluster.vms == {}, "a VM is left"
+
+
+@contextmanager
+def ended_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End the service where what was waited for did not come: by itself it measures for ever."""
+    try:
+        yield
+    except BaseException:
+        process.terminate()
+        raise
 
 
 def wait_for(address: str, start: str, part: str, *, at_least: float = 0.0) -> None:
