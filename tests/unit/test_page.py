@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from pvebench.drivers.simulated.reality import Fault
-from pvebench.errors import PortInUse
+from pvebench.errors import PortInUse, StoreError
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.families import Families
@@ -23,6 +23,7 @@ from pvebench.metrics.text import render, render_pieces
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.results import PlannedCase
 from pvebench.web import listen
+from support.logs import captured_logs
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
 from support.site import app_of, served
@@ -247,6 +248,20 @@ def test_a_collector_that_raises_costs_only_its_own_part(
     assert set(health.values()) == {1}
     assert "pvebench_iops" in names(text)
     assert "pvebench_scenario_info" not in names(text)
+
+
+@pytest.mark.parametrize(
+    ("fault", "traced"), [(StoreError("the database is gone"), False), (ZeroDivisionError(), True)]
+)
+def test_only_a_mistake_of_ours_is_logged_with_its_trace(fault: Exception, *, traced: bool) -> None:
+    def broken(families: Families) -> None:
+        raise fault
+
+    with captured_logs() as logs:
+        Page(lambda: None, {"database": broken}).render()  # type: ignore[arg-type, return-value] # never read
+    (line,) = (line for line in logs if line.get("collector") == "database")
+    assert bool(line.get("exc_info")) is traced
+    assert traced or line["reason"] == "the database is gone"
 
 
 def test_results_older_than_the_maximum_leave_the_page(simulation: Simulation) -> None:

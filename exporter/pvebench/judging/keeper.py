@@ -12,6 +12,7 @@ from typing import Final, Self
 import structlog
 
 from pvebench.analysis.judge import Judge
+from pvebench.errors import StoreError
 from pvebench.judging.beside import with_what_else
 from pvebench.judging.feed import Feed
 from pvebench.judging.naming import Namer
@@ -114,6 +115,8 @@ class Keeper:
             begun = self._monotonic()
             try:
                 self.judge()
+            except StoreError as error:
+                log.warning("the results could not be read to be judged", reason=error.reason)
             except Exception:
                 # A fault in judging must not end it for good, nor touch the measuring.
                 log.exception("the results could not be judged")

@@ -17,6 +17,7 @@ import structlog
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric as Family
 
+from pvebench.errors import PvebenchError
 from pvebench.judging import Verdicts
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
@@ -35,6 +36,7 @@ from pvebench.store import CaseRecord
 
 log = structlog.get_logger()
 
+_FAILED: Final = "a part of the metrics page failed"
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -216,14 +218,16 @@ def _gather(
     for name, collect in collectors.items():
         families = Families()
         begun = time.perf_counter()
+        success = False
         try:
             collect(families)
             made += families.families()
             success = True
+        except PvebenchError as error:
+            log.warning(_FAILED, collector=name, reason=error.reason)
         except Exception:
             # Any fault at all: one broken part must not empty the page.
-            log.exception("a part of the metrics page failed", collector=name)
-            success = False
+            log.exception(_FAILED, collector=name)
         health[name] = (success, time.perf_counter() - begun)
     return made, health
 
