@@ -23,7 +23,6 @@ from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.host.this_machine import ThisMachine
-from pvebench.drivers.lxc.cgroups import GROUPS
 from pvebench.drivers.lxc.container import Container, found_here
 from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.storages.contract import Storage, StorageOptions
@@ -42,6 +41,7 @@ from pvebench.model.volume import Plug
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from pvebench.store import Store
+from support.containers import left_of, losetup, processes, text
 from support.packs import Recorder, tool_workload
 
 OWNER = "0123456789abcdef"
@@ -97,32 +97,6 @@ class Bench:
         assert self.store.journal.pending() == []
         self.store.close()
         assert left_of(self._owner) == []
-
-
-def losetup() -> str:
-    return subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True).stdout
-
-
-def processes() -> list[str]:
-    return [text(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
-
-
-def left_of(owner: str) -> list[str]:
-    """Return whatever of an instance's container the machine still knows."""
-    lines = [losetup(), Path("/proc/self/mountinfo").read_text("utf-8"), *processes()]
-    places = (GROUPS, Path("/run/lxc"))
-    return [
-        *(line for one in lines for line in one.splitlines() if f"pvebench-test-{owner}" in line),
-        *(str(path) for place in places for path in place.rglob(f"*{owner}*")),
-        *map(str, Path("/var/lib").glob(f"*{owner}*")),
-    ]
-
-
-def text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def value(run: Run, metric: str, part: str = "") -> float:

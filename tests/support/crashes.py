@@ -1,4 +1,4 @@
-"""Killing a real pvebench, its QEMU, or both, at random moments, and looking at what is left."""
+"""Killing a real pvebench, its QEMU, both, or a container at random moments; what is left then?"""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pvebench.model.run import Outcome
 from pvebench.store import Store
+from support.containers import left_of, text
 
 PACK = """\
 pack: crash
@@ -33,6 +34,7 @@ workloads:
   - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
 """
 VICTIMS = ("pvebench", "qemu", "both")
+CONTAINER = "container"
 END_SECONDS = 600.0
 
 
@@ -59,8 +61,9 @@ class Report:
 class CrashTest:
     """One state directory, and a pvebench that is killed in it again and again."""
 
-    def __init__(self, directory: Path, *, seed: int) -> None:
+    def __init__(self, directory: Path, *, seed: int, containers: bool = False) -> None:
         self._directory = directory
+        self._victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
         self._rng = random.Random(f"crash/{seed}")
         self._state = directory / "state"
         self._told: set[str] = set()
@@ -73,7 +76,8 @@ class CrashTest:
         self._config.write_text(
             "state: state\npacks: [crash.yaml]\nnode: lab\nstorages:\n" + "\n".join(lines) + "\n"
         )
-        (directory / "crash.yaml").write_text(PACK.format(storages=", ".join(storages)))
+        pack = PACK.format(storages=", ".join(storages))
+        (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
 
     def play(self, moments: int) -> Report:
         """Run one whole cycle, then kill at `moments`, then run a whole one again."""
@@ -87,7 +91,7 @@ class CrashTest:
         return self.report
 
     def _one_moment(self) -> None:
-        victim = self._rng.choice(VICTIMS)
+        victim = self._rng.choice(self._victims)
         delay = self._rng.uniform(0.1, self._cycle_seconds)
         self.report.moments += 1
         self.report.victims[victim] += 1
@@ -97,8 +101,8 @@ class CrashTest:
                 time.sleep(0.01)
             if victim in ("pvebench", "both"):
                 process.kill()
-            if victim in ("qemu", "both"):
-                for pid in self._qemus():
+            if victim != "pvebench":
+                for pid in self._inside() if victim == CONTAINER else self._qemus():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
             code = process.wait(END_SECONDS)
@@ -143,6 +147,15 @@ class CrashTest:
                     found.append(int(entry.name))
         return found
 
+    def _owner(self) -> str:
+        return (self._state / "instance").read_text("ascii").strip()
+
+    def _inside(self) -> list[int]:
+        """Return what runs in a container of this instance."""
+        wanted = f"lxc.payload.pvebench-test-{self._owner()}"
+        groups = Path("/proc").glob("[0-9]*/cgroup")
+        return [int(path.parent.name) for path in groups if wanted in text(path)]
+
     def _look_around(self, when: str) -> None:
         """No QEMU, volume, socket, mount or lock may be left while nothing runs."""
         left = [f"process {pid}" for pid in self._qemus()]
@@ -153,6 +166,7 @@ class CrashTest:
         mounts = Path("/proc/mounts").read_text()
         left += ["a loop device"] if str(self._directory) in loops.stdout else []
         left += ["a mount"] if str(self._directory) in mounts else []
+        left += left_of(self._owner())
         self.report.wrong += [f"{thing} is left after {when}" for thing in left]
 
     def _look_at_store(self) -> None:

@@ -18,7 +18,7 @@ from pvebench.drivers.host import DRIVER as HOST_DRIVER
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.lxc import cgroups, container
-from pvebench.drivers.lxc.container import Container, config, cpu_list, undo_root
+from pvebench.drivers.lxc.container import Container, config, cpu_list, memory_limit, undo_root
 from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages import STORAGE_KINDS
@@ -111,6 +111,23 @@ def test_cpus_are_those_that_we_may_use_written_as_the_kernel_does(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {1, 2, 3, 5, 6})
     told = [cpu_list(Machine(memory_bytes=MIB, cpus=count)) for count in (1, 2, 4, 64)]
     assert told == ["1", "1-2", "1-3,5", "1-3,5-6"]
+
+
+def test_memory_is_limited_in_whole_pages_as_the_kernel_counts_it() -> None:
+    """Linux rounds a limit down to pages (`page_counter_memparse` in mm/page_counter.c)."""
+    assert memory_limit(Machine(memory_bytes=256 * MIB, cpus=1)) == 256 * MIB
+    assert memory_limit(Machine(memory_bytes=256 * MIB + 1024, cpus=1)) == 256 * MIB
+
+
+def test_more_cpus_than_the_machine_has_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    store = Store(tmp_path / "pvebench.db", simulated=True)
+    made = Container(OWN, journal=store.journal, clock=SystemClock(), place=tmp_path)
+    wide = Machine(memory_bytes=256 * MIB, cpus=4096)
+    with pytest.raises(SwitchFailed, match="4096 CPUs cannot be had"):
+        made.start(None, wide, "/dev/null", "/dev/null")  # type: ignore[arg-type] # never looked at
+    assert store.journal.pending() == []
+    assert not made.directory.exists()
+    store.close()
 
 
 def a_group(root: Path, *, hybrid: bool, group: str = "/lxc.payload.x") -> None:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +75,12 @@ class Container:
         Raises:
             ToolsMissing, SwitchFailed, HypervisorGone, Interrupted.
         """
+        if len(os.sched_getaffinity(0)) < machine.cpus:
+            raise SwitchFailed(
+                f"a container of {machine.cpus} CPUs cannot be had: this machine has fewer",
+                cause="a VM may have more CPUs than its host, a container may not",
+                next_step="make guest.cpus of the pack smaller",
+            )
         self._unpack(image)
         self._entry = self._journal.open(KIND, {"name": self.name, "volume": volume})
         try:
@@ -128,16 +135,23 @@ class Container:
             if self._clock.monotonic() > deadline:
                 raise self._gone(f"the container does not run after {START_SECONDS:.0f} s")
             self._clock.sleep(0.05)
-            ask = [*self._command("lxc-info"), "-s", "-p"]
-            told = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
-            if found := _RUNNING.search(told):
+            if found := _RUNNING.search(self._told()):
                 self._init = int(found[1])
+
+    def _told(self) -> str:
+        ask = [*self._command("lxc-info"), "-s", "-p"]
+        try:
+            return subprocess.run(
+                ask, capture_output=True, text=True, check=False, timeout=START_SECONDS
+            ).stdout
+        except subprocess.TimeoutExpired:
+            return ""
 
     def _check_limits(self, machine: Machine) -> None:
         """Raise SwitchFailed unless the kernel holds it to what the machine of a VM would have."""
         memory = limit_of(self._init, "memory", MEMORY[version_of("memory")])
         cpus = limit_of(self._init, "cpuset", CPUS[version_of("cpuset")])
-        wanted = str(machine.memory_bytes), cpu_list(machine)
+        wanted = str(memory_limit(machine)), cpu_list(machine)
         if (memory, cpus) != wanted:
             raise SwitchFailed(
                 f"the container has {memory or 'unknown'} bytes of memory and CPUs "
@@ -212,11 +226,16 @@ def config(directory: Path, machine: Machine, device: str, *, root_id: int) -> s
             "lxc.mount.entry = tmpfs run tmpfs nosuid,nodev 0 0",
             "lxc.mount.entry = tmpfs tmp tmpfs nosuid,nodev 0 0",
             f"lxc.mount.entry = {device} {DEVICE} none bind,create=file 0 0",
-            f"{group[memory]}.{MEMORY[memory]} = {machine.memory_bytes}",
+            f"{group[memory]}.{MEMORY[memory]} = {memory_limit(machine)}",
             f"{group[cpus]}.{CPUS[cpus]} = {cpu_list(machine)}",
             "",
         ]
     )
+
+
+def memory_limit(machine: Machine) -> int:
+    """Return the bytes of memory that a container may have; the kernel counts whole pages."""
+    return machine.memory_bytes // PAGESIZE * PAGESIZE
 
 
 def cpu_list(machine: Machine) -> str:

@@ -25,7 +25,7 @@ from pvebench.model.ports import Clock, Completed, Guest
 from pvebench.model.scenario import Machine
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
-_READ_BACK: Final = ("bus", "cache", *DEVICE_OPTIONS)
+_READ_BACK: Final = ("bus", "format", "cache", *DEVICE_OPTIONS)
 _PROGRAMS: Final = ["/bin/busybox", "env", "PATH=/usr/bin:/usr/sbin:/bin:/sbin"]
 """Before a command: where the guest's programs are, whoever starts them."""
 _START_SECONDS: Final = 10.0
@@ -120,6 +120,7 @@ class ContainerDisk:
             effective={
                 "size_bytes": str(size),
                 "bus": str(disk.bus),
+                "format": "raw",  # nothing is between the file system and the volume's bytes
                 "cache": "none" if direct else "writeback",
             },
             unverified=tuple(set(Disk.__dataclass_fields__) - set(_READ_BACK)),
