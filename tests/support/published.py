@@ -64,7 +64,7 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("raid-2017", "raid0", "guest"): _NESTED,
     ("raid-2017", "raid0", "host"): HOST_VM,
     ("raid-2017", "raid1", "guest"): _NESTED,
-    ("raid-2017", "raid1", "host"): NOT_YET + HOST_VM,
+    ("raid-2017", "raid1", "host"): HOST_VM,
     ("shared-storage-2021", "local", "guest"): LAB,
     ("shared-storage-2021", "local", "host"): LAB,
     ("shared-storage-2021", "local", "container"): LAB,
