@@ -156,7 +156,7 @@ show() {
     raid*) cat /proc/mdstat ;;
     z*) zpool status bench && zfs list -t volume ;;
     sata) hdparm -W "$(make sata)" ;;
-    *) findmnt --noheadings --output FSTYPE,SOURCE,OPTIONS /srv/bench ;;
+    *) findmnt --raw --noheadings --output FSTYPE,SOURCE,OPTIONS /srv/bench ;;
     esac
 }
 
