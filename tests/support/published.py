@@ -78,11 +78,11 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
         f"{_NEVER}there are no hard disks here; it would be `ceph-ssd` once more"
     ),
     ("zfs-mdadm-2016", "zvol", "guest"): _NESTED,
-    ("zfs-mdadm-2016", "zvol", "host"): NOT_YET + HOST_VM,
+    ("zfs-mdadm-2016", "zvol", "host"): HOST_VM,
     ("zfs-mdadm-2016", "zfs-ssd-cache", "guest"): _NESTED,
-    ("zfs-mdadm-2016", "zfs-ssd-cache", "host"): NOT_YET + HOST_VM,
+    ("zfs-mdadm-2016", "zfs-ssd-cache", "host"): HOST_VM,
     ("zfs-mdadm-2016", "md-raid10", "guest"): _NESTED,
-    ("zfs-mdadm-2016", "md-raid10", "host"): NOT_YET + HOST_VM,
+    ("zfs-mdadm-2016", "md-raid10", "host"): HOST_VM,
     ("zfs-mdadm-2016", "single-ssd", "guest"): LAB,
     ("zfs-mdadm-2016", "single-ssd", "host"): LAB,
 }
