@@ -12,22 +12,9 @@ from support.simulated_faults import PORT_FAULTS
 from support.simulated_mutants import MUTANTS
 from support.simulated_rules import RULES
 
-SEEDS = {
-    "told-before-stored": 1,
-    "told-anew": 0,
-    "not-read-back": 4,
-    "dated-by-the-wall": 5,
-    "undone-by-looks": 0,
-    "named-alike": 2,
-    "without-journal": 0,
-    "journalled-too-late": 2,
-    "not-locked": 0,
-    "without-deadline": 0,
-    "without-a-pause": 0,
-    "believing-the-clock": 5,
-    "giving-up": 0,
-}
-"""Mutant -> a seed that shows it."""
+SEEDS = 40
+"""Within so many each mutant is to show itself. In which one changes with every call of the store
+that comes or goes: faults strike by their number."""
 
 
 @pytest.mark.parametrize("start", range(0, 20, 10))
@@ -54,7 +41,7 @@ def test_a_broken_pvebench_breaks_the_rule_that_it_should(tmp_path: Path, name: 
     """The test of the test: each rule can be broken, and is seen to be."""
     mutant, rule = MUTANTS[name]
     with mutant():
-        assert rule in play(SEEDS[name], tmp_path).broken.rules
+        assert any(rule in play(seed, tmp_path).broken.rules for seed in range(SEEDS))
 
 
 def test_each_rule_has_its_mutant_and_its_row_in_the_docs() -> None:
