@@ -139,7 +139,7 @@ def a_guest(vm: HostVm) -> None:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name in (*FILES, MANIFEST):
             archive.add(known / name, name)
-    home = "/root/.cache/pvebench/guest"
+    home = "~/.cache/pvebench/guest"
     vm.run(f"mkdir -p {home}; tar -x -C {home}", stdin=packed.getvalue())
     with made(vm, "lvm") as path:
         settings = (

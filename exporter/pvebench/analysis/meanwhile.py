@@ -91,7 +91,7 @@ def meanwhile(before: Sequence[Beside], after: Sequence[Beside]) -> tuple[Meanwh
 
 
 def _fuller(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
-    was, now = _level(before, _used), _level(after, _used)
+    was, now = _state(before, "storage_used"), _state(after, "storage_used")
     if was is None or now is None:
         return None
     for full in FULL:
@@ -101,12 +101,13 @@ def _fuller(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | No
     return None
 
 
-def _used(run: Beside) -> float | None:
-    return run.get(("storage_used", ""))
+def _state(runs: Sequence[Beside], metric: str) -> float | None:
+    """Return the middle value of what has no parts; None where too few runs know it."""
+    return _level(runs, lambda run: run.get((metric, "")))
 
 
 def _hotter(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
-    was, now = (_level(runs, lambda run: run.get(("disk_margin", ""))) for runs in (before, after))
+    was, now = _state(before, "disk_margin"), _state(after, "disk_margin")
     if was is None or now is None or not now <= HOT < was:
         return None
     numbers = f"the hottest {_from_limit(now)}, before {_from_limit(was)}"
@@ -118,7 +119,7 @@ def _from_limit(margin: float) -> str:
 
 
 def _less_cache(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
-    was, now = (_level(runs, lambda run: run.get(("zfs_cache", ""))) for runs in (before, after))
+    was, now = _state(before, "zfs_cache"), _state(after, "zfs_cache")
     if was is None or now is None or TIMES * now > was:
         return None
     numbers = f"{show_bytes(int(now))}, before {show_bytes(int(was))}"
