@@ -14,6 +14,9 @@ from pvebench.analysis.figures import Figure
 from pvebench.analysis.groups import Group
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pvebench.analysis.levels.robust import Matrix
 
     Column = array[float]
@@ -79,6 +82,17 @@ class GoodRuns(Sequence[GoodRun]):
             return GoodRun(self.times[place], self.environments[place], self.values[place])
         cut = GoodRuns.of_columns(self.times[place], self.environments[place], self.values[place])
         cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001 # likewise
+        return cut
+
+    def chosen(self, places: NDArray[np.int_]) -> GoodRuns:
+        """Return the runs at these places, which are in their order."""
+        wanted = places.tolist()
+        cut = GoodRuns.of_columns(
+            array("d", [self.times[place] for place in wanted]),
+            [self.environments[place] for place in wanted],
+            array("d", [self.values[place] for place in wanted]),
+        )
+        cut._logs = self._logs and (self._logs[0], self._logs[1][places])  # noqa: SLF001 # one of us
         return cut
 
     def logs(self, figure: Figure) -> Matrix:

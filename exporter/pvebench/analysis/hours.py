@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pvebench.analysis.levels.robust import Matrix
+
+    Hours = NDArray[np.int_]
 
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
@@ -41,18 +45,26 @@ MONDAY: Final = 4
 """Days from the epoch, a Thursday, to the first Monday."""
 
 
-def hour_of_week(time: float) -> int:
-    """Return the hour of day, 0 to 23, or 24 to 47 at the weekend, of seconds since the epoch."""
-    days, rest = divmod(time, DAY)
-    weekend = (int(days) - MONDAY) % 7 >= 5
-    return int(rest // HOUR) + 24 * weekend
+def hours_of_week(times: Sequence[float] | Matrix) -> Hours:
+    """Return of each time the hour of day, 0 to 23, or 24 to 47 at the weekend.
+
+    Args:
+        times: seconds since the epoch.
+    """
+    import numpy as np
+
+    days, rest = np.divmod(np.asarray(times, dtype=float), DAY)
+    weekend = (days - MONDAY) % 7 >= 5
+    found: Hours = (rest // HOUR).astype(int) + 24 * weekend
+    return found
 
 
 def spread_out(times: Sequence[float]) -> bool:
     """Tell whether runs were made at hours so different that they may matter."""
     import numpy as np
 
-    return len(np.unique(np.asarray(times) % DAY // HOUR)) > LEAST_HOURS
+    runs = np.bincount(hours_of_week(times) % 24, minlength=24)
+    return int(np.count_nonzero(runs)) > LEAST_HOURS
 
 
 def first_days(times: Sequence[float]) -> int:
@@ -79,48 +91,55 @@ def without_hours(
     level = np.zeros(len(values))
     for index, effect in steps:
         level[:index] += effect
-    found: Matrix = values - np.array(_effects((values + level).tolist(), times))
+    found: Matrix = values - np.array(_effects(values + level, np.asarray(times)))
     return found
 
 
-def _effects(values: Sequence[float], times: Sequence[float]) -> list[float]:
+def _effects(values: Matrix, times: Matrix) -> list[float]:
+    hours = hours_of_week(times).tolist()
+    away, surprise = (one.tolist() for one in _from_the_week(values, times))
+    known = int((times - times[0] < LEAST_DAYS * DAY).sum())
+    looks_back = min(int((times - times[0] < FIRST_DAYS * DAY).sum()), len(times) - 1)
     sums, counts, found = [0.0] * 48, [0.0] * 48, list[float]()
-    total, oldest, noise, weight = 0.0, 0, 0.0, 0.0
-    first, looked = 0, False
-    for run, (value, time) in enumerate(zip(values, times, strict=True)):
-        hour, variance = hour_of_week(time), noise / weight if weight else 0.0
-        count = counts[hour]
+    noise, weight = 0.0, 0.0
+    for run, hour in enumerate(hours):
+        count, variance = counts[hour], noise / weight if weight else 0.0
         mean = sums[hour] / count if count else 0.0
-        late = time - times[0] >= LEAST_DAYS * DAY
-        first = first if late else run + 1
-        other = (hour + 24) % 48
-        near = _near(hour, sums, counts)
-        effect = _sure(*near, variance) if late else 0.0
-        if late and run >= LONG and near[1] < LIKE_RUNS:
-            # After a month of nights the first days: nobody knows.
-            effect = value - total / max(1, run - oldest)
-        elif late and count < 2 and _sure(sums[other], counts[other], variance):
-            # The first weekend, at an hour that matters on working days: nobody knows.
-            effect = value - total / max(1, run - oldest)
+        effect = 0.0
+        if run >= known:
+            other = (hour + 24) % 48
+            total, near = _near(hour, sums, counts)
+            # After a month of nights the first days, and the first weekend at an hour that
+            # matters on working days: nobody knows.
+            new = run >= LONG and near < LIKE_RUNS
+            new = new or (count < 2 and _sure(sums[other], counts[other], variance) != 0.0)
+            effect = surprise[run] if new else _sure(total, near, variance)
         found.append(effect)
-        while times[oldest] < time - WEEK:
-            total -= values[oldest]
-            oldest += 1
-        total += value
-        away = value - total / (run - oldest + 1)
         if count >= 1:
-            rest = abs(away - mean) * math.sqrt(count / (count + 1))
+            rest = abs(away[run] - mean) * math.sqrt(count / (count + 1))
             most = 3 * math.sqrt(variance) if weight > 5 else math.inf
             noise = KEPT * noise + min(rest, most) ** 2
             weight = KEPT * weight + 1
-        if late and not looked and (time - times[0] >= FIRST_DAYS * DAY or run == len(values) - 1):
-            looked = True
-            for early in range(first):
-                place = hour_of_week(times[early])
+        if run == looks_back >= known:
+            for early, place in enumerate(hours[:known]):
                 found[early] = _sure(sums[place], counts[place], noise / max(weight, 1.0))
         keep = MEMORY / (MEMORY + 1) if count >= MEMORY else 1.0
-        sums[hour], counts[hour] = keep * (sums[hour] + away), keep * (count + 1)
+        sums[hour], counts[hour] = keep * (sums[hour] + away[run]), keep * (count + 1)
     return found
+
+
+def _from_the_week(values: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
+    """Return how far each run is from the mean of the week up to it, and to the run before it."""
+    import numpy as np
+
+    centred = values - values[0]  # the sums of a long history stay small
+    sums = np.concatenate([[0.0], np.cumsum(centred)])
+    runs = np.arange(len(values))
+    oldest = np.searchsorted(times, times - WEEK)
+    until = centred - (sums[1:] - sums[oldest]) / (runs + 1 - oldest)
+    first = np.concatenate([[0], oldest[:-1]])
+    before = centred - (sums[:-1] - sums[first]) / np.maximum(1, runs - first)
+    return until, before
 
 
 def _sure(total: float, count: float, variance: float) -> float:
@@ -134,25 +153,23 @@ def _near(hour: int, sums: Sequence[float], counts: Sequence[float]) -> tuple[fl
     """Return sum and number of the runs of an hour; of one hardly known, with those beside it."""
     if counts[hour] >= LIKE_RUNS:
         return sums[hour], counts[hour]
-    places = _beside(hour)
-    return sum(sums[one] for one in places), sum(counts[one] for one in places)
+    one, _, other = _BESIDE[hour]
+    return sums[one] + sums[hour] + sums[other], counts[one] + counts[hour] + counts[other]
 
 
-def _beside(hour: int) -> tuple[int, ...]:
-    """Return an hour of the week with those before and after it, of the same kind of day."""
-    return tuple((hour + step) % 24 + hour // 24 * 24 for step in (-1, 0, 1))
+_BESIDE: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for hour in range(48)]
+"""Of each hour of the week, itself with those before and after it, of the same kind of day."""
 
 
-def like_hours(before: Sequence[float], after: Sequence[float]) -> list[int]:
+def like_hours(before: Sequence[float], after: Sequence[float]) -> Hours:
     """Return which of the runs `after` have runs before them at such an hour, by their number.
 
     An hour is like another of the same kind of day that is no more than an hour away. A few runs
     by day of a case that is measured at night tell too little of the day.
     """
-    known = Counter(hour_of_week(time) for time in before)
+    import numpy as np
+
+    known = np.bincount(hours_of_week(before), minlength=48)[np.array(_BESIDE)].sum(axis=1)
     least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
-    return [
-        number
-        for number, time in enumerate(after)
-        if sum(known[hour] for hour in _beside(hour_of_week(time))) >= least
-    ]
+    found: Hours = np.flatnonzero(known[hours_of_week(after)] >= least)
+    return found

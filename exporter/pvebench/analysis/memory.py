@@ -112,7 +112,7 @@ class Memory:
         strictness: float,
     ) -> EventShift:
         """Return what an event did; the answer of last time while no run has been added."""
-        histories = [like_with_like(history, at) for history in histories]
+        histories = [like_with_like(history, at, until) for history in histories]
         found: EventShift | None = None
         for rung in rungs_of(histories, at, until):
             shift = self._at_rung((node, at, rung), histories, until, strictness)

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
-from pvebench.analysis.hours import DAY, HOUR, spread_out
+from pvebench.analysis.hours import hours_of_week, spread_out
 from pvebench.analysis.levels.difference import size_text
 from pvebench.analysis.levels.robust import MAD_TO_SIGMA
 
@@ -50,7 +50,7 @@ def slow_hours(logs: Matrix, times: Sequence[float]) -> str:
     if len(logs) < LEAST_RUNS or not spread_out(times):
         return ""
     away, scale = _away(logs)
-    hours = np.array([int(time % DAY // HOUR) for time in times])
+    hours = hours_of_week(times) % 24
     slow = [hour for hour in range(24) if _is_slow(away[hours == hour], scale)]
     hit = np.isin(hours, slow)
     if not slow or hit.mean() > RARE:

@@ -23,6 +23,7 @@ from pvebench.analysis.slow_change import PARTS
 from pvebench.analysis.too_good import too_good
 
 if TYPE_CHECKING:
+    from pvebench.analysis.hours import Hours
     from pvebench.analysis.levels.robust import Matrix
 
 CLAIM: Final = math.log(1.1)
@@ -264,8 +265,6 @@ def apart_of(
 
     The present are the runs since the last step, else since the last event, else the newest.
     """
-    import numpy as np
-
     times = history.times()
     logs = _without_hours(history, [*accepted, *steps])
     start = bisect_left(times, accepted[-1].time) if accepted else 0
@@ -279,15 +278,17 @@ def apart_of(
         base_end = begun = len(logs) - max(LEAST_PRESENT, min(PRESENT, runs // 3))
     begin, now = max(start, base_end - SIDE), max(begun, len(logs) - SIDE)
     known = times[max(start, base_end - WEEK_OF_RUNS) : base_end]
-    after = now + np.array(alike(known, times[now:]), dtype=int)
+    after = now + alike(known, times[now:])
     if base_end - begin < LEAST_BASELINE or not len(after):
         return None
     return difference(logs[begin:base_end], logs[after])
 
 
-def alike(before: Sequence[float], after: Sequence[float]) -> list[int]:
+def alike(before: Sequence[float], after: Sequence[float]) -> Hours:
     """Return which runs `after` compare with those before, by the hours they were made at."""
-    return like_hours(before, after) if spread_out([*before, *after]) else [*range(len(after))]
+    import numpy as np
+
+    return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))
 
 
 def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:

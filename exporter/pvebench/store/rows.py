@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
@@ -48,11 +48,20 @@ def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sa
     grouped: dict[int, list[Sample]] = {}
     for start in range(0, len(numbers), 500):  # SQLite limits the number of variables
         chunk = numbers[start : start + 500]
-        for row in connection.execute(select(samples).where(samples.c.run.in_(chunk))):
-            direction = Direction(row.direction) if row.direction else None
-            sample = Sample(row.metric, direction, row.value, Unit(row.unit), row.part)
-            grouped.setdefault(row.run, []).append(sample)
+        for run, metric, way, value, unit, part in connection.execute(
+            select(*_SAMPLE).where(samples.c.run.in_(chunk))
+        ):
+            sample = Sample(metric, _DIRECTIONS[way], value, _UNITS[unit], part)
+            grouped.setdefault(run, []).append(sample)
     return grouped
+
+
+# Of a year there are a million: an enumeration's own look-up takes as long as the rest.
+_DIRECTIONS: Final = {"": None} | {str(one): one for one in Direction}
+_UNITS: Final = {str(one): one for one in Unit}
+_SAMPLE: Final = [
+    samples.c[name] for name in ("run", "metric", "direction", "value", "unit", "part")
+]
 
 
 def stored_run(

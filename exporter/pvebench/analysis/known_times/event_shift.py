@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, GoodRuns
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory
 from pvebench.analysis.groups import Group
 from pvebench.analysis.hours import like_hours, spread_out, without_hours
 from pvebench.analysis.known_times.fleet import (
@@ -113,19 +113,22 @@ def judge_event(
     return EventShift(groups=tuple(groups), cases=cases)
 
 
-def like_with_like(history: CaseHistory, at: float) -> CaseHistory:
-    """Return the history with only those runs after the time `at` whose hour it knows."""
-    split = history.split(at)
+def like_with_like(history: CaseHistory, at: float, until: float) -> CaseHistory:
+    """Return the history up to `until`, after the time `at` with only runs whose hour it knows.
+
+    Of those no more than are ever looked at.
+    """
+    import numpy as np
+
+    history, split = history.before(until), history.split(at)
     times = history.times()
     known, after = times[max(0, split - MOST_BEFORE) : split], times[split:]
     if not spread_out([*known, *after[:MOST_AFTER]]):
         return history
-    kept = like_hours(known, after)
+    kept = like_hours(known, after)[:MOST_AFTER]
     if len(kept) == len(after):
         return history
-    kept_runs = (history.points[split + number] for number in kept)
-    points = GoodRuns((*history.points[:split], *kept_runs))
-    return replace(history, points=points)
+    return replace(history, points=history.points.chosen(np.append(np.arange(split), split + kept)))
 
 
 def _compared(history: CaseHistory, split: int) -> Matrix:
