@@ -63,7 +63,7 @@ check: venv ## format, lint, types, import rules, generated files (needs Python 
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	MYPYPATH=scripts/stack $(BIN)/mypy scripts/stack/*.py
+	MYPYPATH=scripts/stack:tests $(BIN)/mypy scripts/stack/*.py
 	MYPYPATH=exporter:grafana $(BIN)/mypy grafana/builder/*.py
 	$(BIN)/lint-imports
 	scripts/generate --check

@@ -94,7 +94,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
         print(f"filled in {time.monotonic() - begun:.0f} s; every number is simulated")
         sys.stdout.flush()
         if options.check:
-            return print_empty(f"http://{HOST}:{options.prometheus_port}", REPOSITORY)
+            return print_empty(f"http://{HOST}:{options.prometheus_port}")
         return shown.wait()
 
 

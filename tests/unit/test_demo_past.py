@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pvebench.cli.demo_past import judged_moments, told_in_the_past
-from pvebench.metrics import Snapshot, catalog
+from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
-from pvebench.metrics.history import Told, Window, past_text
+from pvebench.metrics.history import Told, Window, told_text
 from pvebench.store import Store
 from unit.test_judging import CASES, START, measured
 
@@ -45,8 +45,7 @@ def told(*values: float) -> list[Told]:
 def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float, float]]:
     """Return (days, value) of the samples in a window of three days of changes."""
     window = Window(start=start * DAY, end=end * DAY, step=step)
-    present = Snapshot(now=datetime.fromtimestamp(end * DAY, UTC), records=[], intervals={})
-    text = "".join(past_text([], present, window, told=told(0.0, -0.4, -0.5), current=()))
+    text = "".join(told_text(told(0.0, -0.4, -0.5), window))
     (family,) = [
         one for one in text_string_to_metric_families(text) if one.name == catalog.CHANGE.exposed
     ]
@@ -68,12 +67,6 @@ def test_a_window_begins_with_what_had_been_said_before_it() -> None:
     assert written(1.5, 2) == [(1.5, -0.4)]
 
 
-def test_a_past_without_verdicts_has_none() -> None:
-    present = Snapshot(now=START, records=[], intervals={})
-    window = Window(start=0, end=DAY)
-    assert catalog.CHANGE.exposed not in "".join(past_text([], present, window, current=()))
-
-
 def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     store = Store(tmp_path / "pvebench.db", simulated=True)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
@@ -84,8 +77,7 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
     found = told_in_the_past(tmp_path / "pvebench.db", end.timestamp())
     assert len(found) > 2
     window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
-    present = Snapshot(now=end, records=[], intervals={})
-    text = "".join(past_text([], present, window, told=found, current=()))
+    text = "".join(told_text(found, window))
     read = {family.name: family for family in text_string_to_metric_families(text)}
     assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
     assert read[catalog.CHANGE_STATE.exposed].samples

@@ -327,6 +327,19 @@ def test_an_export_keeps_definitions_apart(store: Store) -> None:
     assert found == {(CASE.fingerprint, 1000.0), ("", 400.0)}
 
 
+def test_an_export_says_what_a_scenario_is_from_its_first_run_on(store: Store) -> None:
+    results, text = Results(store), StringIO()
+    for hour in range(30):
+        results.keep(run(CASE, hour=hour))
+    first = first_moment(results)
+    window = Window(start=first, end=(START + timedelta(hours=30)).timestamp(), step=600.0)
+    write_past(results, Settings(), window, text)
+    families = {one.name: one for one in text_string_to_metric_families(text.getvalue())}
+    moments = [one.timestamp for one in families["pvebench_scenario_info"].samples]
+    assert [float(one) for one in moments[:2]] == [first, first + 600.0]
+    assert len(moments) > 29 * 6
+
+
 def test_a_scaled_run_is_marked_and_never_meets_the_others(store: Store) -> None:
     results = Results(store)
     results.keep(run(CASE, hour=0))

@@ -6,11 +6,12 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -27,7 +28,7 @@ from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import StoreError
 from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page
-from pvebench.metrics.history import STEP_SECONDS, Window
+from pvebench.metrics.history import STEP_SECONDS, Window, told_text
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.run import Run
@@ -133,12 +134,15 @@ def export(
     until: float | None,
     begin: float,
 ) -> None:
-    """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks."""
+    """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks.
+
+    The last file has the verdicts of the last months; judging takes as long as all else.
+    """
     planned = planned_cases(demo_assignments(load_pack(pack_file(pack))))
     directory.mkdir(parents=True, exist_ok=True)
     database, now = state / "pvebench.db", until or datetime.now(UTC).timestamp()
+    labels = {"job": "pvebench", "instance": instance}
     store = Store(database, simulated=True)
-    # Judging takes as long as writing; the oldest files need nothing of it.
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
         told = pool.submit(told_in_the_past, database, now)
         try:
@@ -147,20 +151,23 @@ def export(
             for start, end in blocks(first_moment(results), now):
                 if start < begin:
                     continue
-                window = Window(
-                    start=start,
-                    end=end,
-                    step=step,
-                    labels={"job": "pvebench", "instance": instance},
-                )
-                verdicts = told.result() if end > now - TOLD_DAYS * DAY else ()
-                # A name that promtool's caller can see only when the file is complete.
-                part = directory / "part"
-                with part.open("w", encoding="utf-8") as file:
-                    write_past(results, SHOWN, window, file, cases=cases, told=verdicts)
-                part.rename(directory / f"{start:.0f}.om")
+                with whole_file(directory, start) as file:
+                    window = Window(start=start, end=end, step=step, labels=labels)
+                    write_past(results, SHOWN, window, file, cases=cases)
+            with whole_file(directory, now) as file:
+                window = Window(start=now - TOLD_DAYS * DAY, end=now, step=step, labels=labels)
+                file.writelines(told_text(told.result(), window))
         finally:
             store.close()
+
+
+@contextmanager
+def whole_file(directory: Path, begin: float) -> Iterator[TextIO]:
+    """Give a file its name, that of the moment `begin`, only when all is written."""
+    part = directory / "part"
+    with part.open("w", encoding="utf-8") as file:
+        yield file
+    part.rename(directory / f"{begin:.0f}.om")
 
 
 def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:

@@ -15,7 +15,7 @@ import click
 from pvebench.cli.looking import results_of
 from pvebench.cli.options import PATH, read_settings, scale_option, settings_options
 from pvebench.config import Settings
-from pvebench.metrics.history import STEP_SECONDS, Told, Window, past_text
+from pvebench.metrics.history import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.results import Results
 from pvebench.service.choice import assignments, wall_slots
@@ -81,13 +81,11 @@ def write_past(
     file: TextIO,
     *,
     cases: Iterable[Sequence[StoredRun]] | None = None,
-    told: Sequence[Told] = (),
 ) -> None:
     """Write a window of the past as OpenMetrics text.
 
     Args:
         cases: what `histories` gives, where it has been read already.
-        told: verdicts of the past.
     """
     view = results.now
     present = snapshot_of(
@@ -97,7 +95,7 @@ def write_past(
     snapshot = replace(present, episodes=view.episodes)
     known = histories(results) if cases is None else cases
     current = frozenset(view.current().values())
-    file.writelines(past_text(known, snapshot, window, told=told, current=current))
+    file.writelines(past_text(known, snapshot, window, current=current))
 
 
 def histories(results: Results) -> Iterator[list[StoredRun]]:

@@ -108,15 +108,13 @@ def past_text(
     snapshot: Snapshot,
     window: Window,
     *,
-    told: Sequence[Told] = (),
     current: Collection[str],
 ) -> Iterator[str]:
-    """Yield the text of everything that the page showed in a window of the past.
+    """Yield the text of what the page showed in a window of the past, all but verdicts.
 
     Args:
         cases: the runs of each case with samples, oldest first.
         snapshot: the present, for intervals, episodes, greatest age and whether it is simulated.
-        told: what was shown of verdicts since when, oldest first.
         current: keys of the cases whose definition is in force. The others carry its fingerprint
             as a label `definition`: under one name they would be read as one history.
     """
@@ -127,7 +125,24 @@ def past_text(
         if runs
     ]
     _note_summary(past, [record for present, record in records if present], snapshot, window)
-    _note_told(past, told, window)
+    return _text(past, window)
+
+
+def told_text(told: Sequence[Told], window: Window) -> Iterator[str]:
+    """Yield the text of what the page showed of verdicts in a window of the past.
+
+    Args:
+        told: what was shown since when, oldest first: each until something else was said.
+    """
+    past, shown = _Past(window.labels), set[Key]()
+    for number, (moment, families) in enumerate(told):
+        until = told[number + 1][0] if number + 1 < len(told) else math.inf
+        if moment < window.end and until > window.start:
+            shown = past.note(moment, families, shown)
+    return _text(past, window)
+
+
+def _text(past: _Past, window: Window) -> Iterator[str]:
     for name, head in past.heads.items():
         lines = list(_family_lines(past.series[name], window))
         if lines:
@@ -221,17 +236,8 @@ def _note_summary(
     )
     collect_info(present, families)
     collect_wall(present, families)
-    oldest = min((record.last.started.timestamp() for record in records), default=window.end)
+    oldest = min((record.first_started.timestamp() for record in records), default=window.end)
     past.note(max(window.start, min(oldest, window.end)), families.families(), set())
-
-
-def _note_told(past: _Past, told: Sequence[Told], window: Window) -> None:
-    """Add what was said of the cases, each time until something else was said."""
-    shown: set[Key] = set()
-    for number, (moment, families) in enumerate(told):
-        until = told[number + 1][0] if number + 1 < len(told) else math.inf
-        if moment < window.end and until > window.start:
-            shown = past.note(moment, families, shown)
 
 
 def _family_lines(series: Mapping[Key, _Series], window: Window) -> Iterator[str]:
