@@ -12,7 +12,8 @@
     ├── StoreError                   5   the results database cannot be used
     │   ├── StoreLost                    damaged, or removed while in use
     │   ├── StoreTooNew                  made by a newer pvebench
-    │   └── StoreMixed                   simulated and measured results do not mix
+    │   ├── StoreMixed                   simulated and measured results do not mix
+    │   └── StoreUnavailable         3   not now: a full file system, another's lock
     ├── DriverError                  6   the hypervisor or the guest did not do as told
     │   ├── HypervisorGone               QEMU exited, or its socket closed (retryable)
     │   ├── OutcomeUnknown               a reply was lost: query, never repeat
@@ -167,6 +168,15 @@ class StoreTooNew(StoreError):
 
 class StoreMixed(StoreError):
     """Simulated and measured results must not share a database."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be read or written now; nothing is wrong with it.
+
+    It ends as what the machine lacks does, because a service is worth starting again then.
+    """
+
+    exit_code = MachineError.exit_code
 
 
 class DriverError(PvebenchError):

@@ -71,6 +71,92 @@ rm -r /run/systemd/system/pvebench.service.d
 systemctl daemon-reload
 systemctl restart pvebench
 
+drop_in=/run/systemd/system/pvebench.service.d
+
+say "what is tried again, and what is not"
+mkdir -p $drop_in
+printf '[Service]\nRestartSec=1\n' >$drop_in/quick.conf
+cp -p $settings /test/settings
+again() { # NAME FILE-OF-SETTINGS EXIT-CODE: it fails, and is started, as long as that lasts
+    install -m 640 -g pvebench "$2" $settings
+    systemctl daemon-reload
+    systemctl restart pvebench || true
+    until_true '(( $(property NRestarts) >= 3 ))'
+    until_true "[[ \$(property ExecMainStatus) == $3 ]]"  # 0 while it runs
+    echo "ok    $1: ended with $3 and started again, three times"
+}
+systemctl stop pvebench
+echo 'no_such_key: 1' | cat /test/settings - >$settings
+if systemctl start pvebench; then fail "wrong settings were taken"; fi
+sleep 4
+is "wrong settings end it for good" "$(property ActiveState) $(property NRestarts) $(property ExecMainStatus)" "failed 0 2"
+printf 'pvebench@pve!pvebench=01234567-89ab-cdef-0123-456789abcdef\n' >/etc/pvebench/token
+chown pvebench /etc/pvebench/token
+chmod 600 /etc/pvebench/token
+{ grep -v '^driver:' /test/settings | sed 's,^state:.*,state: /var/lib/pvebench/away,' && cat; } >/test/away <<'Y'
+driver: proxmox
+proxmox:
+  host: 127.0.0.1
+  port: 9
+  nodes: [pve1]
+  token_file: token
+  tls: {fingerprint: "00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF"}
+  storages:
+    local: {type: dir, id: local}
+Y
+# Before it asks a cluster it makes the guest's image, for which this container reaches no mirror.
+again "a mirror that is away" /test/away 7
+python3 -m http.server --bind 127.0.0.1 9621 >/dev/null 2>&1 &
+other=$!
+sed 's/:9620/:9621/' /test/settings >/test/taken
+again "a port that another program has" /test/taken 3
+kill $other
+until_true '[[ $(systemctl is-active pvebench) == active ]]'
+say "the port was free, and it came by itself"
+cp -p /test/settings $settings
+rm /etc/pvebench/token
+
+say "devices"
+# What the service sees of them, with everything that the unit takes away, as its user. Without the
+# hardware what may be opened ends otherwise: ENODEV, ENXIO.
+mknod -m 660 /dev/kvm c 10 232
+chgrp kvm /dev/kvm
+mknod -m 660 /dev/loop0 b 7 0
+chgrp disk /dev/loop0
+cat >$drop_in/look.conf <<'U'
+[Service]
+ExecStartPre=/usr/bin/python3 -I /test/devices.py /var/lib/pvebench/devices
+U
+cat >/test/devices.py <<'P'
+import errno, os, sys
+def opened(path):
+    try:
+        os.close(os.open(path, os.O_RDWR))
+    except OSError as error:
+        return "opens" if error.errno in (errno.ENODEV, errno.ENXIO) else errno.errorcode[error.errno]
+    return "opens"
+with open(sys.argv[1], "w") as told:
+    print("kvm", opened("/dev/kvm"), "loop0", opened("/dev/loop0"), file=told)
+P
+seen() { # DROP-IN…: what the service can open with them
+    local name
+    for name; do ln -s /usr/share/pvebench/systemd/"$name" $drop_in/; done
+    systemctl daemon-reload
+    systemctl restart pvebench
+    cat $state/devices
+    for name; do rm $drop_in/"$name"; done
+}
+is "as it comes it sees neither" "$(seen)" "kvm ENOENT loop0 ENOENT"
+is "with kvm.conf" "$(seen kvm.conf)" "kvm opens loop0 EACCES"
+is "with block.conf" "$(seen block.conf)" "kvm EACCES loop0 opens"
+is "with both" "$(seen kvm.conf block.conf)" "kvm opens loop0 opens"
+# Groups alone do not do it: the kernel asks the unit's list of devices too.
+printf '[Service]\nPrivateDevices=no\nSupplementaryGroups=disk kvm\n' >$drop_in/groups.conf
+is "with the groups, but no device allowed" "$(seen)" "kvm EPERM loop0 EPERM"
+rm -r $drop_in
+systemctl daemon-reload
+systemctl restart pvebench
+
 say "upgrade while it runs"
 kept=$(runs)
 first=$(property MainPID)

@@ -24,7 +24,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 import pvebench
-from pvebench.errors import StoreError
+from pvebench.errors import StoreUnavailable
 from pvebench.store import Store
 from pvebench.store.engine import open_engine, reading
 from pvebench.store.tables import HEAD
@@ -169,7 +169,8 @@ def test_without_room_for_the_copy_nothing_is_migrated_and_older_copies_stay(
     older = tmp_path / "pvebench.db.before-0001"
     older.write_bytes(b"")
     (tmp_path / "pvebench.db.before-0002.part").mkdir()  # nothing can be written there
-    with pytest.raises(StoreError, match=r"cannot be copied to .*before-0002 before its layout"):
+    told = r"cannot be copied to .*before-0002 before its layout"
+    with pytest.raises(StoreUnavailable, match=told):
         Store(path)
     assert rows(path) == old
     assert older.exists()

@@ -19,6 +19,16 @@ import pytest
 
 from pvebench.cli.main import COMMANDS
 from pvebench.config import load_settings
+from pvebench.errors import (
+    AlreadyRunning,
+    ConfigError,
+    GuestImageError,
+    PortInUse,
+    ServerGone,
+    StoreLost,
+    StoreMixed,
+    StoreUnavailable,
+)
 from pvebench.store.tables import HEAD
 from support.packs import ROOT
 
@@ -59,6 +69,14 @@ def test_systemd_understands_the_unit_and_calls_it_hard(
     command = ["systemd-analyze", "security", "--no-pager", "--offline=true", "--threshold=20"]
     done = run([*command, path])
     assert done.returncode == 0, done.stdout
+
+
+def test_the_service_starts_again_unless_only_a_person_can_mend_it() -> None:
+    (words,) = re.findall(r"(?m)^RestartPreventExitStatus=(.*)$", UNIT.read_text("utf-8"))
+    ends = {int(word) for word in words.split()}
+    assert ends == {ConfigError.exit_code, StoreLost.exit_code, StoreMixed.exit_code}
+    passing = (ServerGone, PortInUse, AlreadyRunning, StoreUnavailable, GuestImageError)
+    assert [kind for kind in passing if kind.exit_code in ends] == []
 
 
 def test_the_unit_lets_fincore_do_every_call_that_it_makes(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import event
 
-from pvebench.errors import AlreadyRunning, NotWritable, StoreError, StoreMixed, StoreTooNew
+from pvebench.errors import (
+    AlreadyRunning,
+    NotWritable,
+    StoreError,
+    StoreMixed,
+    StoreTooNew,
+    StoreUnavailable,
+)
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
@@ -210,7 +217,7 @@ def test_a_database_that_cannot_be_written_is_told_and_undoing_goes_on(store: St
     event.listen(store._engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout=10"))
     locker.execute("BEGIN EXCLUSIVE")
     try:
-        with pytest.raises(StoreError, match="cannot be written: database is locked"):
+        with pytest.raises(StoreUnavailable, match="cannot be written: database is locked"):
             store.begin_cycle("c2", node="lab", pack="p", tier="core", planned=1)
         store.journal.close(number)  # says so, and goes on
     finally:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 
-from pvebench.errors import StoreError, StoreLost, StoreTooNew
+from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
 from pvebench.store.copies import copy_database
 from pvebench.store.tables import HEAD
 
@@ -37,7 +37,8 @@ def open_engine(path: Path) -> Engine:
 
     Raises:
         StoreTooNew: a newer pvebench wrote it; nothing is changed.
-        StoreError: not a database, not readable, or no room for the copy; nothing is changed.
+        StoreLost: not a database. StoreUnavailable: not readable now, or no room for the copy.
+        Nothing is changed by either.
     """
     _make_private(path)
     engine = _engine(path)
@@ -107,7 +108,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """Yield a connection in a transaction; what is written is durable afterwards.
 
     Raises:
-        StoreError: the database cannot be written now; the same may work later.
+        StoreUnavailable: the database cannot be written now; the same may work later.
     """
     # The lock is taken at once: after a read it may be refused, however long one waits.
     writer = engine.execution_options(begin="IMMEDIATE")
@@ -124,7 +125,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
     Rows become values inside: a page that is damaged, but still a page, has values that are none.
 
     Raises:
-        StoreError: the database cannot be read now, or is damaged.
+        StoreUnavailable: the database cannot be read now. StoreLost: it is damaged.
     """
     try:
         with _told(engine, "cannot be read"), engine.connect() as connection:
@@ -144,7 +145,7 @@ def _told(engine: Engine, what: str) -> Iterator[None]:
             raise damaged(engine, str(error.orig)) from error
         if not isinstance(error.orig, sqlite3.OperationalError):
             raise
-        raise StoreError(
+        raise StoreUnavailable(
             f"{engine.url.database} {what}: {error.orig}",
             cause="the file system is full or read-only, or another program locks the file",
             next_step="free space or end the other program; pvebench tries again where it can",
@@ -231,14 +232,14 @@ def _back_up(path: Path, copy: Path) -> None:
         copy: beside the database, its name followed by `.before-` and whatever tells it apart.
 
     Raises:
-        StoreError: there is no room for it, or it cannot be written; older copies are kept.
+        StoreUnavailable: there is no room for it, or it cannot be written; older ones are kept.
     """
     try:
         _remove(path, lambda name: ".part" in name)
         copy_database(path, copy)
         _remove(path, lambda name: name != copy.name)
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(
+        raise StoreUnavailable(
             f"{path} cannot be copied to {copy} before its layout changes: {error}",
             cause="the file system is full or read-only; the database is as it was",
             next_step=f"make room for {path.stat().st_size} bytes in {path.parent}",
