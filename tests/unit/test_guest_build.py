@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.errors import GuestImageError, NoSpace, NotWritable
+from pvebench.drivers.driver import image_word
+from pvebench.drivers.qemu import LabSettings
+from pvebench.errors import GuestImageError, NoSpace, NotWritable, ToolsMissing
 from pvebench.guest import build, load_image
 from pvebench.guest.build import build_image
-from pvebench.guest.image import FILES
+from pvebench.guest.image import FILES, MANIFEST
 
 
 class Builder:
@@ -156,3 +158,19 @@ def test_an_image_that_was_brought_from_elsewhere_needs_no_tools(
     monkeypatch.setattr(build, "REQUIRED_TOOLS", {"no-such-program": "nothing"})
     assert build_image(tmp_path / "brought").digest == made.digest
     assert builder.builds == 1
+
+
+def test_an_image_that_is_not_built_yet_is_no_fault_where_the_first_run_can_build_it(
+    tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = LabSettings(guest_image=tmp_path)
+    assert image_word(settings) == f"the first run builds it in {tmp_path}"
+    made = build_image(tmp_path)
+    assert image_word(settings) == f"{made.digest[:12]} in {tmp_path}"
+    (tmp_path / "initramfs").write_bytes(b"cut off")
+    with pytest.raises(GuestImageError, match="build it again"):
+        image_word(settings)
+    (tmp_path / MANIFEST).unlink()
+    monkeypatch.setattr(build, "REQUIRED_TOOLS", {"no-such-program": "nothing"})
+    with pytest.raises(ToolsMissing, match="needs nothing, not installed here"):
+        image_word(settings)

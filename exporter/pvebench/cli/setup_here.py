@@ -126,7 +126,7 @@ def settings_text(
     """Return the settings file. JSON's scalars are YAML's as well, so every text is quoted."""
     lines: Iterator[str] = iter(
         [
-            "# Made by pvebench setup; every key is explained in docs/running.md.",
+            "# Made by pvebench setup. Every key: pvebench schema settings, or docs/running.md.",
             f"driver: {driver}",
             f"node: {json.dumps(label)}  # label `node` of all results",
             f"state: {json.dumps(str(state))}  # results, lock, sockets",

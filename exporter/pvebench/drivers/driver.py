@@ -18,7 +18,7 @@ from pydantic import Field
 from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import PvebenchError
 from pvebench.fields import FilePath, Slug, Strict
-from pvebench.guest import GuestImage, build_image, default_directory, load_image
+from pvebench.guest import GuestImage, build_image, default_directory, load_image, to_be_built
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.workload import Case
@@ -200,7 +200,9 @@ def guest_image(settings: DriverSettings, place: Workplace) -> GuestImage:
 
 
 def image_word(settings: DriverSettings) -> str:
-    """Return a word about the guest's image. Raises GuestImageError."""
+    """Return a word about the guest's image. Raises GuestImageError, ToolsMissing."""
+    if to_be_built(settings.image_directory):
+        return f"the first run builds it in {settings.image_directory}"
     return f"{load_image(settings.image_directory).digest[:12]} in {settings.image_directory}"
 
 

@@ -1,7 +1,7 @@
 """The benchmark guest: what is in it, how its image is built, how it is verified."""
 
-from pvebench.guest.archives import unpack_archive
-from pvebench.guest.build import REQUIRED_TOOLS, build_image
+from pvebench.guest.archives import container_archive, unpack_archive
+from pvebench.guest.build import REQUIRED_TOOLS, build_image, to_be_built
 from pvebench.guest.image import GuestImage, default_directory, load_image
 from pvebench.guest.recipe import FILESYSTEM_TOOL, KERNEL_ARGUMENTS, MOUNT_POINT
 
@@ -12,7 +12,9 @@ __all__ = [
     "REQUIRED_TOOLS",
     "GuestImage",
     "build_image",
+    "container_archive",
     "default_directory",
     "load_image",
+    "to_be_built",
     "unpack_archive",
 ]

@@ -1,5 +1,7 @@
 """What the guest is packed into: a cpio archive for the kernel, a bootable ISO for the BIOS.
 
+A container gets the same files as a tar archive.
+
 The cpio archive has the kernel's `newc` form and is written here because nothing else makes device
 nodes without root, with no owner and no time. Format: the kernel's
 Documentation/driver-api/early-userspace/buffer-format.rst. The ISO holds the same kernel and
@@ -8,15 +10,18 @@ initramfs, for hypervisors without direct boot. Both are the same bytes for the 
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError
-from pvebench.guest.recipe import KERNEL_ARGUMENTS
+from pvebench.guest.recipe import KERNEL_ARGUMENTS, MOUNT_POINT, script
 
 _EPOCH: Final = 1_700_000_000
 """Every time in the ISO, so that the same content is the same file."""
@@ -99,6 +104,45 @@ def unpack_archive(data: bytes, directory: Path, *, but: str) -> None:
     for path, entry in _entries(data):
         if not path.startswith(but):
             _place(directory / path, entry)
+
+
+def tar_archive(data: bytes, *, but: str, extra: Mapping[str, Entry]) -> bytes:
+    """Return the same as a tar archive, compressed by gzip, with `extra` in it: path -> entry.
+
+    It is the same bytes for the same content.
+    """
+    found = {path: one for path, one in _entries(data) if not path.startswith(but)}
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for path, entry in {**found, **extra}.items():
+            if (kind := _TAR_KINDS.get(entry.mode & _KIND_BITS)) is not None:
+                tar.addfile(_tar_header(path, entry, kind), io.BytesIO(entry.content))
+    return packed.getvalue()
+
+
+def container_archive(initramfs: bytes) -> bytes:
+    """Return the guest's files as `pct create` takes them: without kernel, with a first process."""
+    extra = {
+        "sbin/init": Entry(FILE | 0o755, script("container-init.sh")),
+        MOUNT_POINT.lstrip("/"): Entry(DIRECTORY | 0o755),
+    }
+    return tar_archive(initramfs, but="lib/modules/", extra=extra)
+
+
+_TAR_KINDS: Final = {DIRECTORY: tarfile.DIRTYPE, LINK: tarfile.SYMTYPE, FILE: tarfile.REGTYPE}
+
+
+def _tar_header(path: str, entry: Entry, kind: bytes) -> tarfile.TarInfo:
+    header = tarfile.TarInfo(path)
+    header.type, header.mode, header.mtime = kind, entry.mode & ~_KIND_BITS, _EPOCH
+    if kind == tarfile.SYMTYPE:
+        header.linkname = entry.content.decode()
+    elif kind == tarfile.REGTYPE:
+        header.size = len(entry.content)
+    return header
 
 
 def _entries(data: bytes) -> Iterator[tuple[str, Entry]]:

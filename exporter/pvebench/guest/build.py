@@ -68,6 +68,14 @@ def build_image(
     return image
 
 
+def to_be_built(directory: Path) -> bool:
+    """Return whether there is no image yet and the first run makes it. Raises ToolsMissing."""
+    if (directory / MANIFEST).exists():
+        return False
+    _check_tools()
+    return True
+
+
 def _current(directory: Path) -> GuestImage | None:
     with suppress(GuestImageError):
         image = load_image(directory)
