@@ -178,6 +178,12 @@ def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
     assert doubts(judge(a_case(), samples, Circumstances())) == []
 
 
+def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> None:
+    # Nothing is counted for QEMU itself there (drivers.host.shares).
+    found = judge(a_case(), moved(READ, host=2048e3, counter="device"), Circumstances())
+    assert value(found, "device_share") == pytest.approx(0.5)
+
+
 def test_nothing_is_said_of_the_device_behind_a_server() -> None:
     found = judge(a_case(), moved(READ, host=0), Circumstances(local=False))
     assert value(found, "device_share") is None

@@ -101,6 +101,17 @@ def test_the_host_uses_the_volume_itself_and_leaves_nothing(host: HostDisk, stor
     assert store.journal.pending() == []
 
 
+def test_a_device_that_is_gone_is_told_and_not_taken_for_one_that_counts_nothing(
+    host: HostDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, _ = host.volume(SCENARIO)
+    host.attach(volume, HOST)
+    monkeypatch.setattr(ThisMachine, "counters", lambda *_: None)
+    with pytest.raises(SwitchFailed, match="the block device below"):
+        host.counters()
+    host.shutdown()
+
+
 def test_what_a_killed_process_left_of_tools_files_is_removed_but_nothing_else(
     tmp_path: Path,
 ) -> None:

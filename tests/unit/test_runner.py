@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +26,8 @@ from pvebench.model.workload import Case, Direction
 from pvebench.plan import expand
 from pvebench.runner import Runner
 from pvebench.runner.contents import SAMPLES, is_filled
-from pvebench.workloads import Target
+from pvebench.runner.runner import UNCOUNTED
+from pvebench.workloads import ROOMS, Target
 from support.packs import SMALL, STORAGES, Recorder, write_pack
 
 ONE_BUS = SMALL.replace("[virtio, scsi]", "[virtio]")
@@ -57,7 +59,7 @@ class Steps(World):
         super().__init__(node="lab", seed=1, clock=SimulatedClock(), journal=NoJournal())
         self.steps: list[str] = []
         self.read_back: Callable[[Attachment], Attachment] = lambda attachment: attachment
-        self.counts: Callable[[BlockCounters], BlockCounters] = lambda counters: counters
+        self.counts: Callable[[BlockCounters], BlockCounters | None] = lambda counters: counters
         self.held = False
         """Whether the guest keeps the disk, and lives on."""
 
@@ -77,7 +79,7 @@ class Steps(World):
         self.steps.append("power off")
         super().power_off()
 
-    def counters(self) -> BlockCounters:
+    def counters(self) -> BlockCounters | None:  # type: ignore[override] # as a host's row
         return self.counts(super().counters())
 
 
@@ -449,6 +451,42 @@ def test_a_disk_whose_counters_are_gone_is_taken_to_be_written_as_much_as_it_cou
     run = here.run(here.cases[0])
     assert run.outcome is Outcome.FAILED
     assert run.written_bytes > 0
+
+
+def test_where_nothing_counts_io_a_run_says_what_nobody_knows_and_nothing_else_changes(
+    tmp_path: Path,
+) -> None:
+    here = bench(tmp_path)
+    here.world.counts = lambda _: None
+    run = here.run(here.cases[0])
+    metrics = {sample.metric for sample in run.samples}
+    assert run.outcome is Outcome.OK
+    assert UNCOUNTED in run.evidence["notes"].splitlines()
+    assert {"iops", "window", "host_cpu"} <= metrics
+    assert not [metric for metric in metrics if metric.startswith("qemu_")]
+    assert json.loads(run.evidence["host"])["start"]["block"] is None
+
+
+def test_where_nothing_counts_io_a_fill_and_a_tool_wrote_all_that_they_could(
+    tmp_path: Path,
+) -> None:
+    here = bench(tmp_path, ONE_BUS.replace("randread", "randwrite"))
+    here.world.counts = lambda _: None
+    case = here.cases[0]
+    most = ROOMS["fio"].estimate(case.workload, case.scenario.volume_bytes).bytes_written
+    assert [here.run(case).written_bytes for _ in range(2)] == [64 * MIB + most, most]
+
+
+def test_where_nothing_counts_io_a_disk_is_used_to_its_limit_and_not_said_to_be_steady(
+    tmp_path: Path,
+) -> None:
+    steady = "  runtime: 2s\n  steady: {interval: 10s, window: 5, limit: 5m}\n"
+    here = bench(tmp_path, ONE_BUS.replace("  runtime: 2s\n", steady))
+    here.world.counts = lambda _: None
+    run = here.run(here.cases[0])
+    assert run.outcome is Outcome.NOT_STEADY
+    assert run.reason.startswith("nobody knows whether it is steady after 300 s")
+    assert "iops" in {sample.metric for sample in run.samples}
 
 
 def test_the_tool_that_brought_a_disk_to_its_steady_state_has_ended_before_it_is_measured(

@@ -114,6 +114,18 @@ def test_what_a_stopped_program_and_its_children_do_is_read_from_proc(tmp_path: 
     assert "== end of the kernel log\n\n==" in said  # this machine's is nobody's business
 
 
+def test_where_nothing_counts_io_the_tools_start_is_all_that_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = booted(tmp_path).worker._site
+    monkeypatch.setattr(site.hypervisor, "counters", lambda: None)
+    guest = SimulatedGuest(site.hypervisor)  # type: ignore[arg-type] # it is the world
+    begun = site.clock.monotonic()
+    assert wait_for_io(site, guest, 1) is None
+    assert site.clock.monotonic() == begun
+    assert "after it\nnothing counts its I/O\n" in look_at_stuck(site, guest, 1)
+
+
 def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:
     site = booted(tmp_path).worker._site
     guest = SimulatedGuest(site.hypervisor)  # type: ignore[arg-type] # it is the world

@@ -66,6 +66,13 @@ def test_a_counter_that_went_back_gives_no_number() -> None:
     )
 
 
+def test_what_nothing_counted_at_one_end_gives_no_number_and_the_rest_does() -> None:
+    for marks in ((replace(START, block=None), END), (START, replace(END, block=None))):
+        found = values(*marks)
+        assert found["host_bytes", "process_read"] == 100.0
+        assert not [key for key in found if key[0].startswith("qemu_")]
+
+
 @dataclass(frozen=True)
 class Link:
     """A network to a storage's server, of which some things may not be known."""

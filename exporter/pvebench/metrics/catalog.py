@@ -220,7 +220,8 @@ HOST_BYTES = _gauge(
     "host_io_bytes",
     (*CASE, "counter"),
     "Bytes moved on the host in the measured window: process_read and process_write by QEMU, "
-    "device_read and device_write by the backing block device.",
+    "device_read and device_write by the backing block device, or between a mounted NFS or CIFS "
+    "and its server.",
 )
 GUEST_CPU = _gauge(
     "guest_cpu_usage_ratio",
@@ -230,8 +231,8 @@ GUEST_CPU = _gauge(
 DEVICE_SHARE = _gauge(
     "device_share_ratio",
     RESULT,
-    "Bytes that reached the backing device over bytes that the guest moved: 1 from disk, 0 from "
-    "a cache; above 1 with the format's own data or read-ahead.",
+    "Bytes that reached the backing device, or a mounted NFS' or CIFS' server, over bytes that the "
+    "guest moved: 1 from there, 0 from a cache; above 1 with the format's own data or read-ahead.",
 )
 FLUSH_SHARE = _gauge(
     "flush_share_ratio", CASE, "Flushes that QEMU saw over flushes that the guest's tool issued."

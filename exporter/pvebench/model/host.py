@@ -17,7 +17,8 @@ class HostSnapshot:
             `iothread`, `other`; `container`; and `vcpu_wait`, how long the vcpu threads were
             ready to run but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
-            `device_read`, `device_write` (the backing device, if it can be known).
+            `device_read`, `device_write` (the backing device, or the server of a mounted NFS or
+            CIFS, if it can be known).
         cpus: how many the host has.
         context_switches: of the whole host so far.
         vm_exits: how often the VM left its CPU for KVM so far, all reasons together.

@@ -137,8 +137,11 @@ class Hypervisor(Protocol):
         None: it cannot be known, because the cache is another machine's or program's.
         """
 
-    def counters(self) -> BlockCounters:
-        """Return QEMU's counters of the attached disk."""
+    def counters(self) -> BlockCounters | None:
+        """Return QEMU's counters of the attached disk, or without a VM its device's.
+
+        None: nothing here counts what is read and written, as of a file on a network file system.
+        """
 
     def environment(self) -> Environment:
         """Return the running environment. Complete only after `boot`."""

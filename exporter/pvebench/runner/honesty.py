@@ -110,14 +110,14 @@ def _device_share(
     disk = case.scenario.disk
     # Past the page cache QEMU's own bytes are exact; through it only the device's say when they
     # really move, with whatever else uses that device.
-    exact = disk.cache.direct or direction is Direction.READ
-    counter = f"process_{direction}" if exact and disk.in_vm else f"device_{direction}"
-    moved = values.get(("host_bytes", None, counter))
+    exact = (disk.cache.direct or direction is Direction.READ) and disk.in_vm and around.local
+    moved = values.get(("host_bytes", None, f"process_{direction}")) if exact else None
+    if moved is None:
+        moved = values.get(("host_bytes", None, f"device_{direction}"))
     window = values.get(("window", None, ""))
     size = values.get(("bytes", direction, ""))
     seconds = values.get(("runtime", direction, ""))
-    usable = around.local or counter.startswith("device_")
-    if moved is None or not (window and size and seconds) or not usable:
+    if moved is None or not (window and size and seconds):
         return [], []
     # A timed run's window and the tool's own differ by moments: rates compare, bytes do not.
     timed = case.workload.runtime_seconds > 0

@@ -200,15 +200,19 @@ def write_files(guest: Guest, job: Job) -> None:
 def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
     """Wait for the first I/O. Return how the tool ended if it ends first, else None.
 
+    Where nothing counts I/O, the tool's start is all that can be known of it.
+
     Raises:
         ToolStuck: there is none.
     """
     before = site.hypervisor.counters()
+    if before is None:
+        return None
     deadline = site.clock.monotonic() + _START_SECONDS
     polls = 0
     while site.clock.monotonic() < deadline:
         now = site.hypervisor.counters()
-        if now.operations != before.operations:
+        if now is None or now.operations != before.operations:
             return None
         polls += 1
         # The agent costs the guest some CPU: ask it rarely, QEMU often.

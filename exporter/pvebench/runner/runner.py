@@ -35,6 +35,12 @@ log = structlog.get_logger()
 
 CACHED_LIMIT: Final = 0.01
 """Share of the volume that may stay in the host's page cache before a run."""
+UNCOUNTED: Final = (
+    "nothing here counts what reaches the storage: when the tool's I/O began is not known, nor "
+    "whether it reached the storage or was answered by a cache on the way; bytes written are the "
+    "most that they can be"
+)
+"""Note on a run whose volume lies on no device with counters."""
 
 
 def _no_host_rates(case: Case) -> HostRates:
@@ -148,18 +154,22 @@ class Runner:
         self._setup.renew()
 
     def _count_written(self, case: Case) -> int:
-        """Return the bytes that this run wrote; where QEMU cannot tell, the most it may have."""
-        cooling = self._setup.take_written()
+        """Return the bytes that this run wrote; where nobody can tell, the most it may have."""
+        cooling, filling = self._setup.take_written()
         attached = self._setup.attachment
         if attached is None:
             return cooling
         before = self._counted[1] if self._counted[0] is attached else 0
         try:
-            total = self._site.hypervisor.counters().write_bytes
+            counted = self._site.hypervisor.counters()
         except DriverError:
+            counted = None
+        if counted is not None:
+            total = counted.write_bytes
+        else:
             room = ROOMS[case.workload.tool]
             estimate = room.estimate(case.workload, case.scenario.volume_bytes)
-            total = before + estimate.bytes_written
+            total = before + filling + estimate.bytes_written
         self._counted = attached, total
         return cooling + max(0, total - before)
 
@@ -226,7 +236,8 @@ class Runner:
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
         parsed = room.parse(workload, measured.output, measured.logs)
         result.samples += disturbance.samples()
-        if notes := (*measured.notes, *parsed.notes, *disturbance.notes):
+        uncounted = (UNCOUNTED,) * (measured.end.block is None)
+        if notes := (*measured.notes, *uncounted, *parsed.notes, *disturbance.notes):
             result.evidence["notes"] = "\n".join(notes)
         result.samples += parsed.samples
         result.samples += slopes(parsed)

@@ -55,12 +55,16 @@ class Setup:
         self._mounted = False
         self._contents = Contents(site.fill_notes)
         self._suspect = False
-        self._written = 0
+        self._cooling = self._filling = 0
         self.environment: Environment | None = None
 
-    def take_written(self) -> int:
-        """Return the bytes written while caches were emptied since this was last asked."""
-        written, self._written = self._written, 0
+    def take_written(self) -> tuple[int, int]:
+        """Return the bytes written since this was last asked: to empty caches, and by fills.
+
+        The fills' are what they were to write: only where no device counts they are needed.
+        """
+        written = self._cooling, self._filling
+        self._cooling = self._filling = 0
         return written
 
     @property
@@ -132,7 +136,8 @@ class Setup:
         if wrong := mismatch(plain, ready.attachment):
             raise Invalid(f"the disk that is to be written is not what was asked for: {wrong}")
         self._prepare(ready, tell)
-        self._written += self._site.hypervisor.counters().write_bytes
+        counted = self._site.hypervisor.counters()
+        self._cooling += counted.write_bytes if counted is not None else 0
 
     def _take_out(self, scenario: Scenario, tell: Tell) -> Volume:
         """Unplug what is plugged in; return the scenario's volume, noted if it is new."""
@@ -193,6 +198,7 @@ class Setup:
         layout = ready.scenario.layout
         for number in range(layout.fill_passes):
             job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
+            self._filling += ready.target.size_bytes
             pid = start_job(ready.guest, job)
             deadline = self._site.clock.monotonic() + job.deadline_seconds
             ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)

@@ -69,12 +69,14 @@ class Settled:
     Attributes:
         rates: I/O per second of each interval.
         found: of the last window; None if there were too few values.
+        watched: whether anything counts the I/O, so that there is a rate to be seen.
     """
 
     steady: bool
     seconds: float
     rates: tuple[float, ...]
     found: Steadiness | None
+    watched: bool = True
 
     def samples(self) -> list[Sample]:
         """Return what is kept with the run."""
@@ -88,6 +90,11 @@ class Settled:
         """Return why it is not steady, in a sentence; empty if it is."""
         if self.steady:
             return ""
+        if not self.watched:
+            return (
+                f"nobody knows whether it is steady after {self.seconds:.0f} s: nothing here "
+                f"counts the volume's I/O"
+            )
         said = f"not steady after {self.seconds:.0f} s"
         if self.found is None:
             return said
@@ -102,6 +109,8 @@ def settle(
 ) -> Settled:
     """Run `workload` without measuring until `rule` is met, or its limit is reached.
 
+    Where nothing counts I/O it runs to the limit, and is not said to be steady.
+
     Raises:
         ToolFailed, GuestSilent: as a measured run.
     """
@@ -113,13 +122,10 @@ def settle(
     if ended is not None:
         raise ToolFailed(f"{job.argv[0]} ended before it could become steady")
     begun = clock.monotonic()
-    rates: list[float] = []
-    before, then = site.hypervisor.counters().operations, begun
-    while not is_steady(rates, rule) and clock.monotonic() - begun < rule.limit_seconds:
-        clock.sleep(rule.interval_seconds)
-        count, now = site.hypervisor.counters().operations, clock.monotonic()
-        rates.append((count - before) / (now - then))
-        before, then = count, now
+    watched = _watch(site, rule)
+    rates = watched or []
+    if watched is None:
+        clock.sleep(rule.limit_seconds)
     seconds = clock.monotonic() - begun
     stop_job(site, guest, pid)
     return Settled(
@@ -127,4 +133,23 @@ def settle(
         seconds=seconds,
         rates=tuple(rates),
         found=steadiness(rates[-rule.window :]),
+        watched=watched is not None,
     )
+
+
+def _watch(site: Site, rule: SteadyRule) -> list[float] | None:
+    """Return the rate of each interval until the rule is met, or its limit reached.
+
+    None: nothing counts the I/O.
+    """
+    clock = site.clock
+    begun = then = clock.monotonic()
+    rates: list[float] = []
+    before = site.hypervisor.counters()
+    while before is not None and not is_steady(rates, rule) and then - begun < rule.limit_seconds:
+        clock.sleep(rule.interval_seconds)
+        count, now = site.hypervisor.counters(), clock.monotonic()
+        if count is not None:
+            rates.append((count.operations - before.operations) / (now - then))
+        before, then = count, now
+    return rates if before is not None else None

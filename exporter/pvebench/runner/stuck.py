@@ -66,7 +66,8 @@ def look_at_stuck(site: Site, guest: Guest, pid: int) -> str:
 
 
 def _counters(site: Site) -> str:
-    return json.dumps(asdict(site.hypervisor.counters()))
+    counted = site.hypervisor.counters()
+    return json.dumps(asdict(counted)) if counted is not None else "nothing counts its I/O"
 
 
 def _ask_guest(guest: Guest, pid: int) -> str:

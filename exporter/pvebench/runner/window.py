@@ -17,7 +17,7 @@ class Mark:
     """Both sets of counters at one moment."""
 
     host: HostSnapshot
-    block: BlockCounters
+    block: BlockCounters | None
 
 
 def window_samples(start: Mark, end: Mark) -> list[Sample]:
@@ -97,7 +97,9 @@ def _pressures(start: HostSnapshot, end: HostSnapshot, seconds: float) -> list[S
     return samples
 
 
-def _block_samples(start: BlockCounters, end: BlockCounters) -> list[Sample]:
+def _block_samples(start: BlockCounters | None, end: BlockCounters | None) -> list[Sample]:
+    if start is None or end is None:
+        return []
     counts = {
         ("qemu_operations", "read", Unit.OPERATIONS): end.read_operations - start.read_operations,
         ("qemu_operations", "write", Unit.OPERATIONS): end.write_operations

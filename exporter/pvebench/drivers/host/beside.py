@@ -92,7 +92,7 @@ class Beside:
     def drop_caches(self, volume: Volume) -> int | None:
         return (self.aside or self._vm).drop_caches(volume)
 
-    def counters(self) -> BlockCounters:
+    def counters(self) -> BlockCounters | None:
         return (self.aside or self._vm).counters()
 
     def statistics(self) -> str:

@@ -33,9 +33,7 @@ class HostDisk:
         self._machine = machine
         self._volumes: dict[str, Volume] = {}
         self._attached: Volume | None = None
-        self._counted = BlockCounters(
-            read_operations=0, write_operations=0, flush_operations=0, read_bytes=0, write_bytes=0
-        )
+        self._counted: BlockCounters | None = None
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return the tools. Raises VolumeError if the volume in use is not what it was."""
@@ -108,7 +106,7 @@ class HostDisk:
     def drop_caches(self, volume: Volume) -> int | None:
         return self._storages[volume.storage].drop_caches(volume)
 
-    def counters(self) -> BlockCounters:
+    def counters(self) -> BlockCounters | None:
         """Return the counters of the device below the volume, whoever uses it.
 
         They begin at 0 with each attachment, as QEMU's do: what the device moved before is none
@@ -117,7 +115,13 @@ class HostDisk:
         path = self.volume_path
         if path is None:
             raise SwitchFailed("no volume is in use on the host")
-        return self._machine.counters(str(path)).since(self._counted)
+        now, before = self._machine.counters(str(path)), self._counted
+        if now is None and before is not None:
+            raise SwitchFailed(
+                f"the block device below {path} is gone",
+                cause="it was taken away, or what is mounted there is another file system now",
+            )
+        return now.since(before) if now is not None and before is not None else None
 
     def environment(self) -> Environment:
         facts = self._machine.facts() | {"accel": "host"}

@@ -39,10 +39,12 @@ class HostMachine(Protocol):
     def find(self, path: str) -> Found:
         """Return what is there. Raises VolumeError, OSError."""
 
-    def counters(self, path: str) -> BlockCounters:
-        """Return the counters of the block device that `path` is, or lies on. Raises SwitchFailed.
+    def counters(self, path: str) -> BlockCounters | None:
+        """Return the counters of the block device that `path` is, or lies on. Raises OSError.
 
-        They are those of the device since the machine was started.
+        Of NFS and CIFS those of what went to the server. They are whoever's, since the machine was
+        started or the file system mounted. None: nothing is counted, as of an overlay, btrfs or a
+        dataset of ZFS.
         """
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.host.conditions import of_files
+from pvebench.drivers.host.shares import FILES as SHARE_FILES
+from pvebench.drivers.host.shares import share_counters
 from pvebench.drivers.lxc.cgroups import cpu_seconds
-from pvebench.errors import SwitchFailed
 from pvebench.model.host import HostSnapshot
 from pvebench.model.volume import BlockCounters
 
@@ -88,7 +89,9 @@ def read_snapshot(
         seconds |= qemu_cpu(root, pid)
         counts |= _process_bytes(root, pid)
     if device is not None:
-        counts |= _device_bytes(root, device)
+        moved = _device_bytes(root, device)
+        # What goes to a server is counted there alone, not for the process (`shares`).
+        counts = moved if moved and not os.major(device) else counts | moved
     return HostSnapshot(
         monotonic=at,
         cpu_seconds=seconds,
@@ -199,9 +202,11 @@ def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
 
 def _device_bytes(root: Traversable, device: int) -> dict[str, int]:
     try:
-        found = device_counters(root, device)
+        found = counters_of(root, device)
     except OSError:
-        return {}  # an overlay, ZFS or network file system has no block device of its own
+        found = None
+    if found is None:
+        return {}
     return {"device_read": found.read_bytes, "device_write": found.write_bytes}
 
 
@@ -211,13 +216,22 @@ def device_number(path: Path) -> int:
     return found.st_rdev if path.is_block_device() else found.st_dev
 
 
-def no_device(path: str | Path) -> SwitchFailed:
-    """Return the complaint that a volume lies on no block device, as below ZFS or NFS."""
-    return SwitchFailed(
-        f"the host cannot measure on {path}: it lies on no block device of its own",
-        cause="an overlay, ZFS or network file system",
-        next_step="use a storage on a block device for the host's rows",
-    )
+def counters_of(root: Traversable, device: int) -> BlockCounters | None:
+    """Return the counters of a block device, or of a file system that lies on a server's.
+
+    None: nothing is counted, as of an overlay, btrfs or a dataset of ZFS.
+    """
+    try:
+        return device_counters(root, device)
+    except FileNotFoundError:
+        return share_counters(root, device)
+
+
+def files_of(device: int) -> tuple[str, ...]:
+    """Return the files that `counters_of` reads."""
+    major, minor = os.major(device), os.minor(device)
+    # What is not on a device of its own has a number without a major one.
+    return (f"/sys/dev/block/{major}:{minor}/stat",) if major else SHARE_FILES
 
 
 def device_counters(root: Traversable, device: int) -> BlockCounters:

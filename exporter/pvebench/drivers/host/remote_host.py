@@ -117,7 +117,7 @@ def _found(settings: HostSettings, rows: Rows, cases: Sequence[Case]) -> Iterato
 
 def _program(rows: Rows, name: str) -> str:
     script = f'PATH=$PATH:{_SBIN}; command -v "$1" && {{ "$1" --version 2>&1 | head -n 1; }}'
-    done = rows.ssh.ask(["sh", "-c", script, "sh", name])
+    done = rows.shell.ask(["sh", "-c", script, "sh", name])
     if done.exit_code:
         package = PROGRAMS.get(name, name)
         raise ToolsMissing(
@@ -128,19 +128,19 @@ def _program(rows: Rows, name: str) -> str:
 
 
 def _fincore(rows: Rows) -> str:
-    if rows.ssh.ask(["sh", "-c", "command -v fincore"]).exit_code:
+    if rows.shell.ask(["sh", "-c", "command -v fincore"]).exit_code:
         return "not there: that the page cache is empty cannot be seen (package util-linux-extra)"
     return "shows that the page cache of the volume is empty before each run"
 
 
 def _room(rows: Rows, path: str, need: int) -> str:
     script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
-    done = rows.ssh.ask(["sh", "-c", script, "sh", path])
+    done = rows.shell.ask(["sh", "-c", script, "sh", path])
     free = done.stdout.strip()
     if done.exit_code or not free.isdigit():
         raise VolumeError(
             f"{path} on {rows.where} is no directory that this user can write",
-            next_step=f"there: install -d -o {rows.ssh.settings.user} -m 700 {path}",
+            next_step=f"there: install -d -o {rows.where.partition('@')[0]} -m 700 {path}",
         )
     text = f"{show_bytes(int(free))} free in {path}, {show_bytes(need)} needed"
     if int(free) < need:

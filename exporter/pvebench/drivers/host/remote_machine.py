@@ -18,8 +18,8 @@ from typing import Final
 
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.host_machine import Found
-from pvebench.drivers.host.procfs import device_counters, host_facts, no_device, read_snapshot
-from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.host.procfs import counters_of, files_of, host_facts, read_snapshot
+from pvebench.drivers.host.ssh import Shell
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
     DriverError,
@@ -62,17 +62,18 @@ _FACTS: Final = (
 class Rows:
     """The verbs of `rows.sh` on one machine."""
 
-    def __init__(self, ssh: SshConnection) -> None:
-        self._ssh = ssh
-        self.where = ssh.settings.where
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        """What runs any program."""
+        self.where = shell.where
 
     def do(self, verb: str, *words: str, stdin: bytes = b"") -> bytes:
         """Do something that is not to be done twice. Raises VolumeError, and as `SshConnection`."""
-        return self._checked(self._ssh.run(_command(verb, words), stdin=stdin), verb)
+        return self._checked(self.shell.run(_command(verb, words), stdin=stdin), verb)
 
     def ask(self, verb: str, *words: str, stdin: bytes = b"") -> bytes:
         """Do something that can be done again when its answer is lost. Raises as `do`."""
-        return self._checked(self._ssh.ask(_command(verb, words), stdin=stdin), verb)
+        return self._checked(self.shell.ask(_command(verb, words), stdin=stdin), verb)
 
     def _checked(self, done: Completed, verb: str) -> bytes:
         if done.exit_code:
@@ -80,11 +81,6 @@ class Rows:
             last = said.splitlines()[-1] if said else f"status {done.exit_code}"
             raise Refused(f"{self.where} did not {verb}: {last}", code=done.exit_code, said=said)
         return done.stdout
-
-    @property
-    def ssh(self) -> SshConnection:
-        """What runs any program."""
-        return self._ssh
 
 
 class Refused(VolumeError):
@@ -117,9 +113,10 @@ class RemoteTools:
 
     Args:
         base: marked directory that everything of ours lies in; made when it is first needed.
+        journal: None: what it lies in goes as a whole, and is journalled itself.
     """
 
-    def __init__(self, rows: Rows, base: str, journal: Journal) -> None:
+    def __init__(self, rows: Rows, base: str, journal: Journal | None) -> None:
         self._rows = rows
         self._base = base
         self._journal = journal
@@ -132,7 +129,7 @@ class RemoteTools:
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         self._make_base()
         try:
-            done = self._rows.ssh.run(argv, stdin=stdin, timeout=timeout)
+            done = self._rows.shell.run(argv, stdin=stdin, timeout=timeout)
         except OutcomeUnknown as error:
             raise GuestSilent(f"{argv[0]}: {error.reason}") from error
         if done.exit_code == _NOT_FOUND:
@@ -200,7 +197,7 @@ class RemoteTools:
         return Completed(whole(code, f"how {program} ended"), rest[:cut], rest[cut:])
 
     def read_file(self, path: str) -> bytes:
-        done = self._rows.ssh.ask(["cat", "--", path], timeout=120.0)
+        done = self._rows.shell.ask(["cat", "--", path], timeout=120.0)
         if done.exit_code:
             said = done.stderr.decode("utf-8", "replace").strip()
             raise OutputUnreadable(f"{path} cannot be read on {self._rows.where}: {said}")
@@ -221,7 +218,7 @@ class RemoteTools:
             del self._done[job]
 
     def _make_base(self) -> None:
-        if self._entry is None:
+        if self._entry is None and self._journal is not None:
             self._entry = self._journal.open(KIND, left(self._rows, self._base))
         if not self._made:
             self._rows.ask("directory", self._base)
@@ -229,7 +226,7 @@ class RemoteTools:
 
     def leave(self) -> None:
         """End everything, and remove all that was made here."""
-        if self._entry is not None:
+        if self._entry is not None and self._journal is not None:
             self._rows.ask("end", self._base)
             self._journal.close(self._entry)
         self._entry, self._made = None, False
@@ -284,14 +281,12 @@ class RemoteMachine:
         found, self._devices[path] = parse_device(self._rows.ask("device", path), path)
         return found
 
-    def counters(self, path: str) -> BlockCounters:
+    def counters(self, path: str) -> BlockCounters | None:
         if path not in self._devices:
             self.find(path)
         device = self._devices[path]
         try:
-            return device_counters(self._fetch(_stat_of(device)), device)
-        except FileNotFoundError as error:
-            raise no_device(path) from error
+            return counters_of(self._fetch(*files_of(device)), device)
         except (ValueError, IndexError) as error:
             raise OutputUnreadable(f"{self._rows.where} has no counters of {path}") from error
 
@@ -300,7 +295,7 @@ class RemoteMachine:
         device = self._devices.get(path)
         asked = time.monotonic()
         try:
-            paths = ["/proc/stat", *([_stat_of(device)] if device is not None else [])]
+            paths = ["/proc/stat", *(files_of(device) if device is not None else [])]
             found = self._fetch(*paths)
             at = (asked + time.monotonic()) / 2  # they are of some moment in between
             return read_snapshot(found, pid=None, device=device, at=at)
@@ -347,13 +342,13 @@ class RemoteMachine:
 
     def version(self, program: str) -> str:
         """Return a program's version as it says it; empty if it is not there."""
-        done = self._rows.ssh.ask([program, "--version"])
+        done = self._rows.shell.ask([program, "--version"])
         said = done.stdout.decode("utf-8", "replace").strip()
         return "" if done.exit_code else said.removeprefix(f"{program}-")
 
     def close(self) -> None:
         self.tools.leave()
-        self._rows.ssh.close()
+        self._rows.shell.close()
 
 
 def parse_device(said: bytes, path: str) -> tuple[Found, int]:
@@ -382,7 +377,3 @@ _DEVICE: Final = re.compile(
     r"(?P<what>[a-z ]+)\|(?P<major>[0-9a-f]{1,3})\|(?P<minor>[0-9a-f]{1,5})"
     r"\|(?P<below>[0-9]{1,18})\|(?P<size>[0-9]{1,18})"
 )
-
-
-def _stat_of(device: int) -> str:
-    return f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat"

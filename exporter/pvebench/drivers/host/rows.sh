@@ -118,7 +118,7 @@ recall() { # DIRECTORY
 poll() { # DIRECTORY MOST
     ours "$1"
     watcher=$(cut -d ' ' -f 2 "$1/pid")
-    if [ ! -e "$1/code" ] && grep -qsaF "PVEBENCH_JOB=$1/" "/proc/$watcher/environ"; then
+    if [ ! -e "$1/code" ] && grep -qszF "PVEBENCH_JOB=$1/" "/proc/$watcher/environ"; then
         echo running
         return
     fi
@@ -139,7 +139,11 @@ end() { # DIRECTORY
         [ "$tries" -lt 200 ] || refuse "processes of $1 do not end: $found"
         sleep 0.05
     done
-    rm -rf --one-file-system -- "$1"
+    # busybox knows no such option; where there is only that, in a container of ours, nothing of
+    # others is mounted below.
+    only=--one-file-system
+    rm "$only" -f -- "" 2>/dev/null || only=-r
+    rm -rf "$only" -- "$1"
 }
 
 # As `end`; what is still on its way to be started there will not be.
@@ -149,7 +153,7 @@ void() { # DIRECTORY
 }
 
 # By their environment: their numbers may be others' by now, and parents and sessions change.
-processes() { grep -lsaF "PVEBENCH_JOB=$1/" /proc/[0-9]*/environ | cut -d / -f 3; }
+processes() { grep -lszF "PVEBENCH_JOB=$1/" /proc/[0-9]*/environ | cut -d / -f 3; }
 
 # Every line of some files of /proc and /sys, each after the file's name and a NUL.
 files() { grep -saHZ '' -- "$@" || :; }

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncssh
 
@@ -38,6 +38,23 @@ MOST_BYTES: Final = 64 * MIB
 """Of an answer: a long job's logs are the largest."""
 
 
+class Shell(Protocol):
+    """Where programs are run: as one user of a machine, or in a container. As `SshConnection`."""
+
+    @property
+    def where(self) -> str:
+        """For people."""
+
+    def ask(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        """Run something that changes nothing, or nothing more when it is run again."""
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        """Run a program to its end."""
+
+    def close(self) -> None:
+        """End the way there; the next `run` makes another."""
+
+
 class SshConnection:
     """Runs programs as one user of one machine. Owned by one worker thread."""
 
@@ -45,6 +62,10 @@ class SshConnection:
         self.settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connected: asyncssh.SSHClientConnection | None = None
+
+    @property
+    def where(self) -> str:
+        return self.settings.where
 
     def ask(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         """Run something that changes nothing, or nothing more when it is run again.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from pvebench.drivers.host.host_machine import Found
-from pvebench.drivers.host.procfs import device_counters, device_number, host_facts, no_device
+from pvebench.drivers.host.procfs import counters_of, device_number, host_facts
 from pvebench.drivers.host.tuning import KIND as SETTING_KIND
 from pvebench.drivers.host.tuning import Tuner, undo_setting
 from pvebench.drivers.lxc.container import KIND as CONTAINER_KIND
@@ -48,11 +48,8 @@ class ThisMachine:
             size = opened.seek(0, os.SEEK_END)
         return Found(size_bytes=size, is_device=Path(path).is_block_device())
 
-    def counters(self, path: str) -> BlockCounters:
-        try:
-            return device_counters(Path("/"), device_number(Path(path)))
-        except OSError as error:
-            raise no_device(path) from error
+    def counters(self, path: str) -> BlockCounters | None:
+        return counters_of(Path("/"), device_number(Path(path)))
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:
         return self._tuner.apply(Path(path), disk)

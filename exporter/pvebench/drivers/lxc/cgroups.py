@@ -52,8 +52,15 @@ def cpu_seconds(root: Traversable, pid: int) -> float | None:
         group = dict(line.rsplit(":", 1) for line in lines)["0:"].lstrip("/")
         unified = root / "sys/fs/cgroup/unified"  # where version 1 is there too
         base = unified if unified.is_dir() else root / "sys/fs/cgroup"
-        stat = (base / group / "cpu.stat").read_text("ascii")
-        used = dict(line.split() for line in stat.splitlines())
+    except (OSError, KeyError, ValueError):
+        return None
+    return group_seconds(base / group / "cpu.stat")
+
+
+def group_seconds(stat: Traversable) -> float | None:
+    """Return the CPU time that a group's cpu.stat tells; None: it cannot be read."""
+    try:
+        used = dict(line.split() for line in stat.read_text("ascii").splitlines())
         return int(used["usage_usec"]) / _MICROSECONDS
     except (OSError, KeyError, ValueError):
         return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.host.procfs import device_counters, device_number, no_device
+from pvebench.drivers.host.procfs import device_counters, device_number
 from pvebench.drivers.host.this_machine import HostTools
 from pvebench.drivers.lxc.container import DEVICE, Container
 from pvebench.drivers.storages.contract import Storage
@@ -167,7 +167,10 @@ def _counters(device: Path) -> BlockCounters:
     try:
         return device_counters(Path("/"), device_number(device))
     except OSError as error:
-        raise no_device(device) from error
+        raise SwitchFailed(
+            f"the container's block device {device} has no counters",
+            cause="it was taken away while the container had it",
+        ) from error
 
 
 class ContainerTools:

@@ -1,0 +1,100 @@
+"""Rows of the host on a file system without a block device: here, and by ssh."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pvebench.config import Settings
+from pvebench.drivers import engine_of
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.driver import Workplace
+from pvebench.model.conduct import Conduct
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.model.workload import Case
+from pvebench.runner import Runner
+from pvebench.runner.runner import UNCOUNTED
+from pvebench.store import Store
+from support.overlay import overlay
+from support.packs import Recorder, tool_workload
+from support.sshd import ssh_server
+
+SIZE = 8 * MIB
+GOOD = {Outcome.OK, Outcome.NOISY}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    with overlay(tmp_path) as where:
+        yield where
+
+
+def measured(tmp_path: Path, where: Path, **more: object) -> Run:
+    """Return a run of fio on a file in `where`, by the settings of a user."""
+    settings = Settings.model_validate(
+        {
+            "driver": "host",
+            "node": "lab",
+            "state": tmp_path / "state",
+            "storages": {"local": {"path": where}},
+            **more,
+        }
+    )
+    settings.state.mkdir()
+    row = Scenario(
+        node="lab",
+        storage="local",
+        disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
+        machine=Machine(memory_bytes=MIB, cpus=1),
+        volume_bytes=SIZE,
+    )
+    options = {"rw": "randread", "bs": "4k"}
+    workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=1.0)
+    store = Store(tmp_path / "pvebench.db", simulated=False)
+    clock = SystemClock()
+    made = Workplace(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
+    (site,) = engine_of("host").sites(settings, made)
+    runner = Runner(site, Recorder())
+    try:
+        return runner.run(Case(scenario=row, workload=workload), cycle="", conduct=Conduct())
+    finally:
+        runner.close()
+        store.close()
+
+
+def must_say_what_nobody_saw(run: Run) -> None:
+    assert run.outcome in GOOD, run.reason
+    metrics = {sample.metric for sample in run.samples}
+    assert {"iops", "host_cpu", "window"} <= metrics
+    assert not metrics & {"device_share", "host_bytes"}
+    assert UNCOUNTED in run.evidence["notes"]
+    assert run.evidence["host_cached_bytes"] == "0"
+    assert run.written_bytes == SIZE  # the fill: fio reads only
+
+
+def test_a_row_on_a_file_system_without_a_device_is_measured_and_says_what_nobody_saw(
+    tmp_path: Path, place: Path
+) -> None:
+    must_say_what_nobody_saw(measured(tmp_path, place))
+    assert list(place.iterdir()) == []
+
+
+def test_so_is_one_by_ssh(tmp_path: Path, place: Path) -> None:
+    with ssh_server(tmp_path / "sshd") as server:
+        ssh = server.settings().model_dump(exclude_unset=True)
+        must_say_what_nobody_saw(measured(tmp_path, place, ssh=ssh))
+    assert list(place.iterdir()) == []
+
+
+def test_a_file_in_memory_is_none_of_a_storage_and_its_row_is_invalid(tmp_path: Path) -> None:
+    """tmpfs has no device either, and is the page cache itself: nothing of it can be dropped."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as where:
+        run = measured(tmp_path, Path(where))
+    assert run.outcome is Outcome.INVALID
+    assert "stay in the host's page cache" in run.reason
