@@ -143,9 +143,10 @@ QUESTIONS = (
     ["drop", "x" * 5000],
     ["drop"],
     ["find", f"$(id):{NAME}"],
-    ["look", "9500; id", "0:0"],
-    ["look", "9500", "../../../etc:1"],
-    ["look", "9500", "8:0/../.."],
+    ["look", "9500; id", "0:0", "0"],
+    ["look", "9500", "../../../etc:1", "0"],
+    ["look", "9500", "0:0", "../9501"],
+    ["look", "9500", "8:0/../..", "0"],
     ["sh"],
     ["refuse"],
     [""],
@@ -155,10 +156,10 @@ QUESTIONS = (
 def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
     for words in QUESTIONS:
         with pytest.raises(VolumeError, match="pvebench-node: "):
-            asked._ask(*words)
+            asked.ask(*words)
     plain = SshConnection(node.server.settings())
     done = plain.run(["touch", str(node.folder / "gotcha")], stdin=b"hello\n")
-    assert done.stdout.startswith(b"pvebench-node 1\n")  # whatever the client wants to run
+    assert done.stdout.startswith(b"pvebench-node 2\n")  # whatever the client wants to run
     assert not (node.folder / "gotcha").exists()
     plain.close()
 
@@ -193,7 +194,7 @@ def test_a_sudo_that_wants_a_password_is_told(node: Node) -> None:
 
 
 def test_the_script_of_another_version_is_told(node: Node) -> None:
-    node.install(NODE_SCRIPT.replace("VERSION=1", "VERSION=2"))
+    node.install(NODE_SCRIPT.replace("VERSION=2", "VERSION=1"))
     asked = node.ask()
     with pytest.raises(OutputUnreadable, match="is of another pvebench"):
         asked.hello()

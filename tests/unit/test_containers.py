@@ -17,16 +17,17 @@ from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host import DRIVER as HOST_DRIVER
 from pvebench.drivers.host import HostSettings
 from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.lxc import cgroups, container
+from pvebench.drivers.lxc import cgroups, container, container_disk
 from pvebench.drivers.lxc.container import Container, config, cpu_list, memory_limit, undo_root
 from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
+from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
 from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
 from pvebench.model.definition import Definition
 from pvebench.model.plain_words import setting_words
-from pvebench.model.rules import Rows
+from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.plan import expand, make_plan
@@ -77,6 +78,44 @@ def test_without_a_vm_containers_are_left_and_by_ssh_they_are_told_not_to_be(
     assert [case.scenario.disk.bus for case in matrix.cases] == ["host"]
     reasons = {left.reason for left in matrix.left_out if ".lxc." in left.slug}
     assert reasons == {"containers on a machine reached by ssh: not yet"}
+
+
+def proxmox_kinds(**changes: object) -> dict[str, StorageKind]:
+    given = {"host": "pve1", "storages": {"local": {"type": "lvmthin"}}} | changes
+    settings = ClusterSettings.model_validate({"node": "pve1", "proxmox": given})
+    return {name: one.holds for name, one in cluster_storages(settings, "pve1").items()}
+
+
+SSH = {"ssh": {"host": "pve1", "key_file": "key"}}
+
+
+def test_on_a_node_containers_are_made_by_ssh_where_proxmox_gives_them_a_device_with_ext4(
+    tmp_path: Path,
+) -> None:
+    pack = load_pack(write_pack(tmp_path, WITH_BOTH))
+    matrix = expand(pack, node="pve1", storages=proxmox_kinds(**SSH), rows=Rows.VM)
+    slugs = [one.scenario.slug for one in matrix.cases if one.scenario.disk.in_container]
+    assert set(slugs) == {"local.lxc.raw.none.filesystem-ext4"}
+    for changes, reason in (
+        ({}, "containers on a node are made by ssh: give proxmox.ssh in the settings"),
+        ({**SSH, "storages": {"local": {"type": "dir"}}}, "through the node's page cache"),
+        ({**SSH, "storages": {"local": {"type": "zfspool"}}}, "a dataset of ZFS"),
+        ({**SSH, "storages": {"local": {"type": "zfs"}}}, "keeps no containers"),
+    ):
+        matrix = expand(pack, node="pve1", storages=proxmox_kinds(**changes), rows=Rows.VM)
+        (left,) = {one.reason for one in matrix.left_out if ".lxc." in one.slug}
+        assert reason in left
+
+
+@pytest.mark.parametrize(
+    "axis", ["filesystem: [xfs]", "filesystem: [ext4]\n  mount_options: [noatime]"]
+)
+def test_what_pct_does_not_make_on_a_mount_point_is_left_out(tmp_path: Path, axis: str) -> None:
+    text = WITH_BOTH.replace("axes:", f"axes:\n  {axis}")
+    pack = load_pack(write_pack(tmp_path, text.replace("size: 64M", "size: 1G")))
+    matrix = expand(pack, node="pve1", storages=proxmox_kinds(**SSH), rows=Rows.VM)
+    reasons = {one.reason for one in matrix.left_out if ".lxc." in one.slug}
+    assert reasons == {"Proxmox makes and mounts a container's file system: ext4, without options"}
 
 
 def test_a_container_is_compared_with_the_host_and_never_called_the_fastest_disk(
@@ -228,6 +267,11 @@ def test_a_container_is_started_with_its_volume_and_counts_nothing_without(tmp_p
     disk.shutdown()
     assert disk.volume_path is None
     store.close()
+
+
+def test_a_device_without_counters_is_none_to_measure_in_a_container() -> None:
+    with pytest.raises(SwitchFailed, match="/dev/shm has no counters"):
+        container_disk._counters(Path("/dev/shm"))
 
 
 def test_check_says_what_containers_lack(

@@ -178,11 +178,12 @@ def test_a_containers_row_takes_no_disk_options_and_what_can_be_mounted(
     assert reason in (why_not(wanted, STORAGE_KINDS[kind]) or "nothing")
 
 
-def test_a_container_has_a_file_system_and_not_yet_one_on_a_node() -> None:
+def test_a_container_has_a_file_system_and_on_a_node_a_device_below_it() -> None:
     bare = dataclasses.replace(CONTAINER, layout=Layout())
     assert "it needs a filesystem" in (why_not(bare, STORAGE_KINDS["dir"]) or "")
     for name in STORAGE_TYPES:
-        assert why_not(CONTAINER, storage_kind(name)) == "containers on a node: not yet"
+        can = name in ("lvm", "lvmthin", "rbd")
+        assert (why_not(CONTAINER, storage_kind(name)) is None) == can
 
 
 def test_a_disk_is_a_vms_the_hosts_or_a_containers() -> None:

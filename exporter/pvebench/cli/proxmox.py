@@ -11,7 +11,6 @@ from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.proxmox.access import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
-from pvebench.drivers.proxmox.cluster import server_of
 from pvebench.drivers.proxmox.connection import Api, Connection, Password, Server, read_token
 from pvebench.drivers.proxmox.granting import (
     Found,
@@ -23,6 +22,7 @@ from pvebench.drivers.proxmox.granting import (
 )
 from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT
 from pvebench.drivers.proxmox.node_versions import version_number
+from pvebench.drivers.proxmox.reach import server_of
 from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
 from pvebench.errors import AccessDenied, NotWritable
 

@@ -14,11 +14,13 @@ from pvebench.service.sites import opened_store
 
 
 @click.command()
-@click.option("--remove", "vmids", type=int, multiple=True, help="VM to remove; may be repeated.")
+@click.option(
+    "--remove", "vmids", type=int, multiple=True, help="VM or container to remove; may be repeated."
+)
 @json_option
 @settings_options
 def sweep(vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
-    """List VMs on the cluster that some pvebench made and nobody looks after; remove those named.
+    """List VMs and containers that some pvebench made and nobody looks after; remove those named.
 
     What a crash leaves is removed by the next start with the same state directory. This is for
     what is left when that directory is lost.
@@ -38,7 +40,7 @@ def sweep(vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
         for entry in [] if as_json else found:
             click.echo(entry.text)
         if not found and not as_json:
-            click.echo("nothing is left on the cluster")
+            click.echo("nothing was found that a pvebench left")
         for vmid in vmids:
             click.echo(sweeper.remove(store.journal, vmid), err=as_json)
     if found and not vmids and not as_json:

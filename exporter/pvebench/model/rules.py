@@ -43,6 +43,8 @@ class StorageKind:
             changing the device's settings concerns nobody else.
         host_cache: what is done about the host's page cache of its volumes before each run.
         no_container: why a container cannot have its volumes here; empty: it can.
+        container_filesystem: what the hypervisor makes for a container, whose volume it maps and
+            mounts itself, without options; None: we do, and make what a pack asks for.
     """
 
     name: str
@@ -53,6 +55,7 @@ class StorageKind:
     own_device: bool = False
     host_cache: HostCache = HostCache.DROPPED
     no_container: str = ""
+    container_filesystem: Filesystem | None = None
 
 
 class Rows(StrEnum):
@@ -181,13 +184,19 @@ def _in_container(scenario: Scenario, storage: StorageKind) -> str | None:
     disk = scenario.disk
     if storage.no_container:
         return storage.no_container
-    if storage.network:
+    if storage.network and storage.container_filesystem is None:
         return "QEMU itself speaks to this storage, so a container has nothing to mount"
     of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
     if disk.format is not Format.RAW or disk.cache is not Cache.NONE or of_vm:
         return "a container's row has no disk options: raw, cache none"
     if not scenario.layout.on_filesystem:
         return "a container has a file system mounted, not a disk: it needs a filesystem"
+    made = storage.container_filesystem
+    if made is not None and (scenario.layout.filesystem, scenario.layout.mount_options) != (
+        made,
+        "",
+    ):
+        return f"Proxmox makes and mounts a container's file system: {made}, without options"
     return None
 
 

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, volume_bytes
 from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
-from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.connection import TOKEN_VARIABLE, Connection, Server, read_token
+from pvebench.drivers.proxmox.connection import TOKEN_VARIABLE, Connection
+from pvebench.drivers.proxmox.container import KIND as CONTAINER
+from pvebench.drivers.proxmox.container import ROOT_BYTES, undo_containers
 from pvebench.drivers.proxmox.faults import Rejected, spoken
 from pvebench.drivers.proxmox.inspection import inspect
-from pvebench.drivers.proxmox.leftovers import (
-    KEPT,
-    Stray,
-    choose,
-    find_strays,
-    journalled,
-    remove_stray,
-    undo_pending,
-)
+from pvebench.drivers.proxmox.leftovers import KEPT, find_strays, undo_pending
 from pvebench.drivers.proxmox.load import LoadGuard, LoadLimits, NodeProbe
 from pvebench.drivers.proxmox.making import VmOptions, find_iso
 from pvebench.drivers.proxmox.neighbours import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode
+from pvebench.drivers.proxmox.node_containers import NodeContainers
 from pvebench.drivers.proxmox.node_ssh import NodeCounters, NodeSsh, check_node
+from pvebench.drivers.proxmox.reach import (
+    asked,
+    by_ssh,
+    connect,
+    exporter_url,
+    place_of,
+    storages_of,
+)
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
-from pvebench.drivers.proxmox.vm import KIND, VmPlace
+from pvebench.drivers.proxmox.sweeper import ClusterSweeper
+from pvebench.drivers.proxmox.vm import KIND
+from pvebench.drivers.proxmox.vm_and_containers import BesideVm
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
-from pvebench.guest import GuestImage, load_image
+from pvebench.guest import GuestImage, load_image, to_be_built
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, HostProbe, Journal, Site
 from pvebench.model.traffic import Traffic
@@ -56,7 +59,7 @@ class ClusterEngine(Engine):
         """Undo what is open in the journal, on whatever node; only those nodes are asked."""
         nodes = {details["node"] for _, kind, details in journal.pending() if kind == KIND}
         given, clock = section(settings), SystemClock()
-        lines: list[str] = []
+        lines = _undo_containers(given, journal)
         for node in sorted(nodes):
             api = connect(given, node, clock)
             lines += undo_pending(journal, api, clock, node=node, keep=given.keep_volumes)
@@ -75,8 +78,8 @@ class ClusterEngine(Engine):
         """Yield what is found on each node of the cluster, and at its node_exporter."""
         nodes = nodes_of(settings)
         for node in nodes:
-            needs = volume_bytes([case for case in cases if case.scenario.node == node])
-            for name, good, text in _check_node(settings, node, needs):
+            own = [case for case in cases if case.scenario.node == node]
+            for name, good, text in _check_node(settings, node, own):
                 yield (f"{node}: {name}" if len(nodes) > 1 else name), good, spoken(text)
 
     def clocks(self, settings: ClusterSettings) -> Iterator[tuple[str, float | None]]:
@@ -92,69 +95,12 @@ class ClusterEngine(Engine):
         return ClusterSweeper(settings)
 
 
-class ClusterSweeper:
-    """`drivers.driver.Sweeper` of the pool in which VMs are made."""
-
-    def __init__(self, settings: ClusterSettings) -> None:
-        self._settings = settings
-        self._pool = section(settings).pool
-        self._found: list[Stray] = []
-
-    def find(self, journal: Journal) -> list[Stray]:
-        """Return the VMs in our pool that some pvebench made, none of them in use by this one."""
-        self._found = find_strays(self._connect(), pool=self._pool, known=journalled(journal))
-        return self._found
-
-    def remove(self, journal: Journal, number: int) -> str:
-        stray = choose(self._found, number)
-        return remove_stray(
-            self._connect(), stray, pool=self._pool, clock=SystemClock(), journal=journal
-        )
-
-    def _connect(self) -> Connection:
-        return connect(section(self._settings), nodes_of(self._settings)[0], SystemClock())
-
-
-def server_of(given: ProxmoxSettings, node: str) -> Server:
-    """Return where the API is and how it is trusted, for the worker of `node`."""
-    return Server(
-        host=given.host.replace("{node}", node),
-        port=given.port,
-        ca_file=given.tls.ca_file,
-        fingerprint=given.tls.fingerprint,
-    )
-
-
-def connect(
-    given: ProxmoxSettings, node: str, clock: Clock, traffic: Traffic | None = None
-) -> Connection:
-    """Return a connection with the configured token; nothing is sent yet."""
-    return Connection(server_of(given, node), read_token(given.token_file), clock, traffic)
-
-
-def storages_of(given: ProxmoxSettings, node: str) -> dict[str, ClusterStorage]:
-    """Return name in packs -> storage of the cluster, for those that `node` has."""
-    return {
-        name: ClusterStorage(id=entry.id or name, type=entry.type)
-        for name, entry in given.storages.items()
-        if entry.is_on(node)
-    }
-
-
-def _place(given: ProxmoxSettings, node: str) -> VmPlace:
-    return VmPlace(node=node, pool=given.pool, vmids=given.vmids)
-
-
-def _exporter_url(given: ProxmoxSettings, node: str) -> str:
-    return given.node_exporter.replace("{node}", node)
-
-
 def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace) -> Site:
     traffic = Traffic()
-    on_node = _by_ssh(given, node)
-    hypervisor = ProxmoxNode(
+    on_node = by_ssh(given, node)
+    vm = ProxmoxNode(
         connect(given, node, place.clock, traffic),
-        place=_place(given, node),
+        place=place_of(given, node),
         options=VmOptions(
             iso_storage=given.iso_storage,
             cpu=given.cpu,
@@ -167,9 +113,24 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         clock=place.clock,
         storages=storages_of(given, node),
     )
+    hypervisor: ProxmoxNode | BesideVm = vm
     if on_node is not None:
-        hypervisor.use_ssh(on_node)
-    probe = NodeProbe(hypervisor, _counters(given, node, hypervisor, on_node))
+        vm.use_ssh(on_node)
+        containers = NodeContainers(
+            on_node,
+            connect(given, node, place.clock, traffic),
+            place=place_of(given, node),
+            image=image,
+            journal=place.journal,
+            storages=storages_of(given, node),
+            root=given.container_storage,
+        )
+        hypervisor = BesideVm(vm, containers)
+        counters: HostProbe | None = _by_ssh_counters(on_node, hypervisor)
+    else:
+        url = exporter_url(given, node)
+        counters = NodeExporterProbe(url) if url else None
+    probe = NodeProbe(vm, counters)
     # Round trips go from the node, where pvebench is not: only what is declared is known.
     networks = {
         name: ServerLink(link_bits_per_second=entry.link_bits_per_second)
@@ -177,7 +138,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         if entry.link_bits_per_second
     }
     api = connect(given, node, place.clock, traffic)
-    guard = _guard(given, hypervisor, node, api, place.clock)
+    guard = _guard(given, vm, node, api, place.clock)
     guard.look_for_room(hypervisor.needs_bytes)
     return Site(
         node=node,
@@ -186,7 +147,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         clock=place.clock,
         poll_seconds=_POLL_SECONDS,
         networks=networks,
-        upkeep=hypervisor.upkeep,
+        upkeep=vm.upkeep,
         guards=(guard, *_load_guards(given, probe, place.clock)),
         free=guard.free,
         used=guard.used,
@@ -195,18 +156,23 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
     )
 
 
-def _by_ssh(given: ProxmoxSettings, node: str) -> NodeSsh | None:
-    return NodeSsh(SshConnection(given.ssh.of_node(node))) if given.ssh is not None else None
+def _by_ssh_counters(on_node: NodeSsh, measures: BesideVm) -> NodeCounters:
+    """Return what counts on the node by ssh: all that node_exporter tells, and more."""
+    return NodeCounters(
+        on_node,
+        vmid=lambda: measures.vmid,
+        device=lambda: measures.device,
+        container=lambda: measures.containers.vmid,
+    )
 
 
-def _counters(
-    given: ProxmoxSettings, node: str, hypervisor: ProxmoxNode, on_node: NodeSsh | None
-) -> HostProbe | None:
-    """Return what counts on the node: ssh tells all that node_exporter does, and more."""
-    if on_node is not None:
-        return NodeCounters(on_node, lambda: hypervisor.vmid, lambda: hypervisor.device)
-    url = _exporter_url(given, node)
-    return NodeExporterProbe(url) if url else None
+def _undo_containers(given: ProxmoxSettings, journal: Journal) -> list[str]:
+    nodes = {details["node"] for _, kind, details in journal.pending() if kind == CONTAINER}
+    lines: list[str] = []
+    for node in sorted(nodes):
+        with asked(given, node) as on_node:
+            lines += undo_containers(journal, on_node, node=node)
+    return lines
 
 
 def _guard(
@@ -227,9 +193,25 @@ def _load_guards(given: ProxmoxSettings, probe: HostProbe, clock: Clock) -> list
     return [] if limits == LoadLimits() else [LoadGuard(probe, clock, limits)]
 
 
-def _check_node(
-    settings: ClusterSettings, node: str, needs: Mapping[str, int]
-) -> Iterator[Finding]:
+def _needs(given: ProxmoxSettings, cases: Sequence[Case]) -> dict[str, int]:
+    """Return storage -> bytes of all volumes there; a container's is its own, not the VM's."""
+    inside = [case for case in cases if case.scenario.disk.in_container]
+    found = volume_bytes([case for case in cases if not case.scenario.disk.in_container])
+    root = 0 if given.container_storage else ROOT_BYTES
+    for name, size in volume_bytes(inside).items():
+        found[name] = found.get(name, 0) + size + root
+    return found
+
+
+def _container_storages(given: ProxmoxSettings, node: str, cases: Sequence[Case]) -> set[str]:
+    """Return the storages of the cluster on which the cases' containers have volumes."""
+    known = storages_of(given, node)
+    names = {case.scenario.storage for case in cases if case.scenario.disk.in_container}
+    roots = {given.container_storage} if names and given.container_storage else set()
+    return {known[name].id for name in names} | roots
+
+
+def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> Iterator[Finding]:
     given = section(settings)
     try:
         api = connect(given, node, SystemClock())
@@ -240,21 +222,22 @@ def _check_node(
     found = list(
         inspect(
             api,
-            place=_place(given, node),
+            place=place_of(given, node),
             storages=storages_of(given, node),
             iso_storage=given.iso_storage,
             major=given.version,
-            needs=needs,
+            needs=_needs(given, cases),
+            containers=_container_storages(given, node, cases),
         )
     )
     yield from found
     if len(found) > 1:  # else the server does not even tell its version
         yield _image(settings, node, api, given.iso_storage)
         yield attempt("benchmark VMs", lambda: _made_here(api, given.pool, node))
-    if (on_node := _by_ssh(given, node)) is not None:
+    if (on_node := by_ssh(given, node)) is not None:
         yield from check_node(on_node)
     else:
-        yield _exporter(_exporter_url(given, node))
+        yield _exporter(exporter_url(given, node))
 
 
 def _token_word(given: ProxmoxSettings) -> str:
@@ -265,6 +248,8 @@ def _token_word(given: ProxmoxSettings) -> str:
 
 def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) -> Finding:
     try:
+        if to_be_built(settings.image_directory):
+            return "guest image", True, f"the first run builds it, and uploads it to {storage}"
         image = load_image(settings.image_directory)
         found = find_iso(api, node, storage, image)
     except PvebenchError as error:

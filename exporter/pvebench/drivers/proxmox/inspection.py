@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from pvebench.drivers.driver import Finding
@@ -33,12 +33,14 @@ def inspect(
     iso_storage: str,
     major: int,
     needs: Mapping[str, int],
+    containers: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Yield a finding for each thing that must be so. Never raises DriverError.
 
     Args:
         major: the version that plans are made for.
         needs: storage's name -> bytes that the packs' volumes take there.
+        containers: storages of the cluster on which containers' volumes are to be.
     """
     try:
         version = version_number(api)
@@ -50,6 +52,8 @@ def inspect(
     yield from _guarded("node", lambda: _node(api, place.node))
     yield from _guarded("pool", lambda: _pool(api, place.pool))
     yield from _guarded("storages", lambda: _storages(api, place, storages, needs))
+    if containers:
+        yield from _guarded("containers", lambda: _containers(api, place, containers))
     yield from _guarded("image storage", lambda: _image_storage(api, place, iso_storage))
     yield from _guarded("VM numbers", lambda: _numbers(api, place))
 
@@ -199,6 +203,17 @@ def _image_storage(api: Api, place: VmPlace, iso_storage: str) -> Iterator[Findi
     else:
         found = ""
     yield "image storage", not found, found or iso_storage
+
+
+def _containers(api: Api, place: VmPlace, wanted: Collection[str]) -> Iterator[Finding]:
+    """Yield whether storages let containers be. The node's root makes them: no right is needed."""
+    rows = _rows(api, place)
+    for name in sorted(wanted):
+        row = rows.get(name, {})
+        allowed = "rootdir" in str(row.get("content", "rootdir")).split(",")
+        seen = "holds containers" if row else "the token does not see it; the node's root may"
+        found = seen if allowed else f"holds no containers: {_allow(row, 'rootdir')}"
+        yield f"containers on {name}", allowed, found
 
 
 def _allow(row: Mapping[str, Any], kind: str) -> str:

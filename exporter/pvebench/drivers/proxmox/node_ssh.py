@@ -1,6 +1,7 @@
 """What a node tells by ssh that its API does not: `node.sh`, which an administrator put there.
 
-Nothing on the node is changed but its page cache of our volumes, so there is nothing to undo.
+What is here changes nothing on the node but its page cache of our volumes, so there is nothing to
+undo; what is done about containers is in `container.py`.
 """
 
 from __future__ import annotations
@@ -15,16 +16,27 @@ from typing import Final
 
 from pvebench.drivers.driver import Finding
 from pvebench.drivers.host.fetched import Fetched
-from pvebench.drivers.host.procfs import pressures, read_snapshot
+from pvebench.drivers.host.procfs import device_counters, pressures, read_snapshot
 from pvebench.drivers.host.remote_machine import parse_device, whole
 from pvebench.drivers.host.ssh import SshConnection
-from pvebench.errors import AccessDenied, DriverError, OutputUnreadable, PvebenchError, VolumeError
+from pvebench.drivers.lxc.cgroups import group_seconds
+from pvebench.errors import (
+    AccessDenied,
+    DriverError,
+    OutputUnreadable,
+    PvebenchError,
+    SwitchFailed,
+    VolumeError,
+)
 from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import Completed
+from pvebench.model.volume import BlockCounters
 
 PROGRAM: Final = "pvebench-node"
 NODE_SCRIPT: Final = files("pvebench.drivers.proxmox").joinpath("node.sh").read_text("utf-8")
-_GREETING: Final = f"{PROGRAM} 1"
-_REFUSED: Final = 96
+_GREETING: Final = f"{PROGRAM} 2"
+REFUSED: Final = 96
+"""Exit code of what `node.sh` does not do; a program that it runs may end so as well."""
 _STATE_CHARACTERS: Final = 32_000
 
 
@@ -34,20 +46,44 @@ class NodeSsh:
     def __init__(self, ssh: SshConnection) -> None:
         self._ssh = ssh
 
-    def _ask(self, *words: str) -> bytes:
-        """Return the answer.
+    @property
+    def where(self) -> str:
+        """For people."""
+        return self._ssh.where
+
+    def ask(self, *words: str, seconds: float = 60.0) -> bytes:
+        """Return the answer to something that can be asked again when that is lost.
 
         Raises:
             AccessDenied: the key runs something else, or sudo wants a password.
             VolumeError: the node refuses the question; others as `SshConnection.run`.
         """
-        question = "".join(f"{word}\n" for word in words).encode()
-        done = self._ssh.ask([PROGRAM], stdin=question)
+        return self._checked(self._ssh.ask([PROGRAM], stdin=_question(words), timeout=seconds))
+
+    def do(self, *words: str, content: bytes = b"", seconds: float = 60.0) -> bytes:
+        """As `ask`, of something that is not to be done twice.
+
+        Args:
+            content: follows the words.
+        """
+        question = _question(words) + content
+        return self._checked(self._ssh.run([PROGRAM], stdin=question, timeout=seconds))
+
+    def run(self, *words: str, content: bytes, seconds: float, again: bool) -> Completed:
+        """Return how a program ended that the node runs for us.
+
+        Args:
+            again: it can be run again when the answer is lost.
+        """
+        run = self._ssh.ask if again else self._ssh.run
+        return run([PROGRAM], stdin=_question(words) + content, timeout=seconds)
+
+    def _checked(self, done: Completed) -> bytes:
         if not done.exit_code:
             return done.stdout
         said = done.stderr.decode("utf-8", "replace").strip()
         last = said.splitlines()[-1] if said else f"status {done.exit_code}"
-        if done.exit_code == _REFUSED:
+        if done.exit_code == REFUSED:
             raise VolumeError(
                 f"{self._ssh.settings.where}: {last[:300]}",
                 cause="the volume went away, or a program of the node is missing",
@@ -64,7 +100,7 @@ class NodeSsh:
 
     def hello(self) -> frozenset[str]:
         """Return what the node has. Raises as `_ask`, and OutputUnreadable."""
-        first, *others = self._ask("hello").decode("utf-8", "replace").splitlines() or [""]
+        first, *others = self.ask("hello").decode("utf-8", "replace").splitlines() or [""]
         if first != _GREETING:
             raise OutputUnreadable(
                 f"{self._ssh.settings.where} answers {first[:60]!r}, not {_GREETING!r}",
@@ -75,34 +111,60 @@ class NodeSsh:
 
     def device(self, volid: str) -> int:
         """Return the number of the block device that a volume is, or lies on. Raises as `_ask`."""
-        return parse_device(self._ask("find", volid), volid)[1]
+        return parse_device(self.ask("find", volid), volid)[1]
 
     def drop(self, volid: str) -> int:
         """Write back and drop the node's page cache of a volume; return the bytes still cached."""
-        return whole(self._ask("drop", volid), f"bytes of {volid} in the page cache")
+        return whole(self.ask("drop", volid), f"bytes of {volid} in the page cache")
 
     def state(self) -> str:
         """Return the state of md, ZFS, dm and the disks, for people; or why it is not known."""
         try:
-            return self._ask("state").decode("utf-8", "replace")[:_STATE_CHARACTERS]
+            return self.ask("state").decode("utf-8", "replace")[:_STATE_CHARACTERS]
         except (DriverError, OutputUnreadable) as error:
             return f"not available: {error.reason}"
 
-    def snapshot(self, vmid: int, device: int | None) -> HostSnapshot:
-        """Return the counters of node, VM and device now; what cannot be read is absent."""
-        number = f"{os.major(device)}:{os.minor(device)}" if device is not None else "0:0"
+    def snapshot(self, vmid: int, device: int | None, container: int = 0) -> HostSnapshot:
+        """Return the counters of node, VM, container and device now.
+
+        What cannot be read is absent.
+        """
         asked = time.monotonic()
         try:
-            found = Fetched.read(self._ask("look", str(vmid), number))
+            found = self._look(vmid, container, device)
             at = (asked + time.monotonic()) / 2  # they are of some moment in between
             shot = read_snapshot(found, pid=_pid(found, vmid), device=device, at=at)
-            return replace(shot, pressure_seconds=pressures(found))
+            used = group_seconds(found / f"sys/fs/cgroup/lxc/{container}/cpu.stat")
+            inside = {"container": used} if used is not None else {}
+            return replace(
+                shot, cpu_seconds={**shot.cpu_seconds, **inside}, pressure_seconds=pressures(found)
+            )
         except (PvebenchError, OSError, ValueError, IndexError):
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={})
+
+    def counters(self, device: int) -> BlockCounters:
+        """Return a block device's counters since the node was started.
+
+        Raises:
+            SwitchFailed: the node has no such device. Others as `ask`.
+        """
+        number = f"{os.major(device)}:{os.minor(device)}"
+        try:
+            return device_counters(self._look(0, 0, device), device)
+        except (OSError, ValueError, IndexError) as error:
+            raise SwitchFailed(f"{self.where} has no counters of device {number}") from error
+
+    def _look(self, vmid: int, container: int, device: int | None) -> Fetched:
+        number = f"{os.major(device)}:{os.minor(device)}" if device is not None else "0:0"
+        return Fetched.read(self.ask("look", str(vmid), number, str(container)))
 
     def close(self) -> None:
         """End the connection."""
         self._ssh.close()
+
+
+def _question(words: tuple[str, ...]) -> bytes:
+    return "".join(f"{word}\n" for word in words).encode()
 
 
 def _pid(found: Fetched, vmid: int) -> int | None:
@@ -118,15 +180,17 @@ class NodeCounters:
     Attributes:
         vmid: returns the VM's number; 0: there is none.
         device: returns the device's number; None: it is not known.
+        container: returns the container's number; 0: none runs.
     """
 
     node: NodeSsh
     vmid: Callable[[], int]
     device: Callable[[], int | None]
+    container: Callable[[], int] = lambda: 0
 
     def snapshot(self) -> HostSnapshot:
         """Return the counters now; what cannot be read is absent."""
-        return self.node.snapshot(self.vmid(), self.device())
+        return self.node.snapshot(self.vmid(), self.device(), self.container())
 
 
 _GIVES: Final = {
@@ -136,6 +200,7 @@ _GIVES: Final = {
     "zpool": "ZFS pools, scrub and cache in the evidence",
     "dmsetup": "device mapper in the evidence",
     "smartctl": "health of the disks in the evidence",
+    "pct": "containers (`lxc: true` in a pack)",
 }
 _NEEDED: Final = frozenset({"pvesm", "fincore"})
 

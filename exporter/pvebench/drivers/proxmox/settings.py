@@ -80,6 +80,9 @@ class TlsSettings(Strict):
     fingerprint: Annotated[StrictStr, AfterValidator(_fingerprint)] = ""
 
 
+_NO_SSH = "containers on a node are made by ssh: give proxmox.ssh in the settings"
+
+
 class ClusterStorageSettings(Strict):
     """One storage of the cluster.
 
@@ -114,9 +117,11 @@ class ClusterStorageSettings(Strict):
         """Return what it can hold on that version, and what is done about caches.
 
         Args:
-            ssh: whether the node's page cache can be dropped there.
+            ssh: whether the node can be asked by it: to drop its page cache, to make containers.
         """
         found = storage_kind(self.type, major=major)
+        if not ssh:
+            found = replace(found, no_container=_NO_SSH)
         if not self.cold:
             return replace(found, host_cache=HostCache.WARM)
         # What QEMU itself speaks to is not in the page cache, and ZFS has a cache of its own.
@@ -154,6 +159,8 @@ class ProxmoxSettings(Strict):
         version: major version; a storage of type lvm holds qcow2 from 9 on.
         storages: name in packs and labels -> storage of the cluster.
         iso_storage: where the guest's image is uploaded to.
+        container_storage: where the root file systems of containers are made, 1 GiB each; empty:
+            on the storage that is measured.
         cpu, machine: CPU and machine type of the VM; an empty machine: the node's newest.
         kvm: false only where the node has no hardware virtualisation.
         keep_volumes: filled volumes stay, with the VM that owns them, from one start to the next.
@@ -173,6 +180,7 @@ class ProxmoxSettings(Strict):
     version: Literal[8, 9] = 9
     storages: dict[Slug, ClusterStorageSettings] = Field(min_length=1)
     iso_storage: StrictStr = "local"
+    container_storage: StrictStr = ""
     cpu: StrictStr = "host"
     machine: StrictStr = ""
     kvm: StrictBool = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvebench.model.disk import Format, HostCache
+from pvebench.model.layout import Filesystem
 from pvebench.model.rules import StorageKind
 
 _FILES: Final = frozenset({Format.RAW, Format.QCOW2, Format.VMDK})
@@ -25,6 +26,7 @@ class StorageType:
         of_server: several nodes write to the same disks, unless the settings say otherwise.
         extension: volumes are files, whose names end with their format.
         cache: how the node's page cache of a volume is emptied before a run over the API alone.
+        no_container: why a container's row cannot be there; empty: it can.
     """
 
     formats: frozenset[Format]
@@ -33,6 +35,7 @@ class StorageType:
     of_server: bool = False
     extension: bool = False
     cache: HostCache = HostCache.REOPENED
+    no_container: str = ""
 
 
 # A direct write puts the written pages of a file out of the page cache
@@ -41,21 +44,42 @@ class StorageType:
 # in block/bdev.c), and librbd's cache is part of the image that QEMU opens.
 _BY_WRITING: Final = HostCache.REWRITTEN
 
+# As `alloc_disk` and `run_with_loopdev` in PVE/LXC.pm of pve-container do it. Which types have
+# content `rootdir` at all is in `plugindata` of each plugin of pve-storage.
+_LOOP: Final = (
+    "Proxmox gives a container a loop device there, through the node's page cache; a container's "
+    "row has cache none"
+)
+_DATASET: Final = "Proxmox gives a container a dataset of ZFS there, not a volume with ext4"
+_NONE: Final = "Proxmox keeps no containers on a storage of this type"
+
 STORAGE_TYPES: Final[dict[str, StorageType]] = {
-    "dir": StorageType(_FILES, _FILES, extension=True, cache=_BY_WRITING),
-    "nfs": StorageType(_FILES, _FILES, of_server=True, extension=True, cache=_BY_WRITING),
-    "cifs": StorageType(_FILES, _FILES, of_server=True, extension=True, cache=_BY_WRITING),
-    "btrfs": StorageType(_RAW, _RAW, extension=True, cache=_BY_WRITING),
+    "dir": StorageType(_FILES, _FILES, extension=True, cache=_BY_WRITING, no_container=_LOOP),
+    "nfs": StorageType(
+        _FILES, _FILES, of_server=True, extension=True, cache=_BY_WRITING, no_container=_LOOP
+    ),
+    "cifs": StorageType(
+        _FILES, _FILES, of_server=True, extension=True, cache=_BY_WRITING, no_container=_LOOP
+    ),
+    "btrfs": StorageType(_RAW, _RAW, extension=True, cache=_BY_WRITING, no_container=_LOOP),
     "glusterfs": StorageType(
-        _FILES, frozenset(), network=True, of_server=True, extension=True, cache=HostCache.WARM
+        _FILES,
+        frozenset(),
+        network=True,
+        of_server=True,
+        extension=True,
+        cache=HostCache.WARM,
+        no_container=_NONE,
     ),
     # qcow2 only where the storage was made with snapshot-as-volume-chain; `check` looks.
     "lvm": StorageType(_RAW, _CHAIN),
     "lvmthin": StorageType(_RAW, _RAW),
     # ZFS keeps a cache of its own, the ARC, that neither way empties.
-    "zfspool": StorageType(_RAW, _RAW, cache=HostCache.WARM),
+    "zfspool": StorageType(_RAW, _RAW, cache=HostCache.WARM, no_container=_DATASET),
     # QEMU itself speaks iSCSI: no cache of the node in between.
-    "zfs": StorageType(_RAW, _RAW, network=True, of_server=True, cache=HostCache.DROPPED),
+    "zfs": StorageType(
+        _RAW, _RAW, network=True, of_server=True, cache=HostCache.DROPPED, no_container=_NONE
+    ),
     "rbd": StorageType(_RAW, _RAW, network=True, of_server=True),
 }
 """Types that can hold a test volume. iscsi, iscsidirect, pbs, cephfs and esxi cannot."""
@@ -85,7 +109,8 @@ def storage_kind(name: str, *, major: int = 9) -> StorageKind:
         network=kind.network,
         tuned=False,
         host_cache=kind.cache,
-        no_container="containers on a node: not yet",
+        no_container=kind.no_container,
+        container_filesystem=Filesystem.EXT4,
     )
 
 

@@ -145,7 +145,7 @@ def names_of(storages: Sequence[StorageFound]) -> dict[str, StorageFound]:
 def settings_text(choice: ClusterChoice) -> str:
     """Return the settings file. JSON's scalars are YAML's as well, so every text is quoted."""
     lines = [
-        "# Made by pvebench setup; every key is explained in docs/proxmox.md.",
+        "# Made by pvebench setup. Every key: pvebench schema settings, or docs/proxmox.md.",
         "driver: proxmox",
         "# What is measured: `pvebench packs` lists them, `packs --copy NAME` changes one.",
         f"packs: {json.dumps(list(choice.packs))}",

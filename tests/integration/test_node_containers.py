@@ -1,0 +1,312 @@
+"""A container on a node: a real sshd, `node.sh`, a stand-in of `pct`, LXC's own programs.
+
+What the stand-in does, and from which file of pve-container, is in `support/standin_pct.py`. No
+node of Proxmox is here. The container, its file system and control group, fio and counters of the
+device are real. The VM beside it is one of the tests' API, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pve.cluster import Cluster
+from pve.server import running_api
+from pve.site import MACHINE as VM
+from pve.site import POOL
+from pve.site import Site as Api
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.driver import Workplace
+from pvebench.drivers.proxmox.cluster import ENGINE
+from pvebench.drivers.proxmox.settings import ClusterSettings
+from pvebench.drivers.proxmox.vm_and_containers import BesideVm
+from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
+from pvebench.guest import FILESYSTEM_TOOL, GuestImage
+from pvebench.model.conduct import Conduct
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.ports import Guest
+from pvebench.model.run import Outcome, Run
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import MIB
+from pvebench.model.volume import Plug
+from pvebench.model.workload import Case
+from pvebench.runner import Runner
+from support.container_node import GROUPS, ContainerNode, container_node
+from support.packs import Recorder, tool_workload
+
+CONTAINER = Scenario(
+    node="pve1",
+    storage="local",
+    disk=Disk(bus=Bus.LXC, format=Format.RAW, cache=Cache.NONE),
+    machine=VM,
+    volume_bytes=64 * MIB,
+    layout=Layout(filesystem=Filesystem.EXT4, file_bytes=16 * MIB),
+)
+GOOD = {Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS}
+
+
+class Bench:
+    """A VM of the tests' API, and containers on a machine that looks like its node.
+
+    The driver puts them together, from settings.
+    """
+
+    def __init__(self, api: Api, node: ContainerNode) -> None:
+        self.api = api
+        self.node = node
+        given = {
+            "host": "127.0.0.1",
+            "port": api.server.port,
+            "tls": {"fingerprint": api.server.fingerprint},
+            "token_file": node.folder / "token",
+            "pool": POOL,
+            "vmids": [9500, 9509],
+            "storages": {"local": {"type": "lvmthin", "id": "thin"}},
+            "ssh": node.server.settings(),
+        }
+        (node.folder / "token").write_text(f"{api.token.user}!{api.token.name}={api.token.secret}")
+        (node.folder / "token").chmod(0o600)
+        settings = ClusterSettings.model_validate({"node": "pve1", "proxmox": given})
+        place = Workplace(
+            runtime=node.folder, journal=api.store.journal, clock=SystemClock(), say=print
+        )
+        (self.site,) = ENGINE.sites(settings, place)
+        assert isinstance(self.site.hypervisor, BesideVm)
+        self.both = self.site.hypervisor
+        self.containers = self.both.containers
+        self.probe = self.site.probe
+        self.runner = Runner(self.site, Recorder())
+
+    def run(self, wanted: Scenario, tool: str, **options: Any) -> Run:
+        workload = tool_workload(tool, options, ramp_seconds=0.3, runtime_seconds=1.5)
+        case = Case(scenario=wanted, workload=workload)
+        return self.runner.run(case, cycle="", conduct=Conduct(settle_seconds=0.1))
+
+    def guest(self) -> Guest:
+        volume, _ = self.both.volume(CONTAINER)
+        return self.both.boot(CONTAINER.machine, Plug(volume, CONTAINER.disk))
+
+    def close(self) -> None:
+        self.runner.close()
+        assert self.api.store.journal.pending() == []
+        assert not list(self.node.folder.glob("conf/*"))
+        assert not list(self.node.folder.glob("volumes/*"))
+        assert not list(Path("/var/lib/lxc").glob("950?"))
+
+
+@pytest.fixture(scope="module")
+def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    del image  # is there then
+    folder = tmp_path_factory.mktemp("node")
+    with (
+        container_node(folder, lxc=True) as node,
+        running_api(Cluster(folder / "cluster", major=9)) as server,
+    ):
+        api = Api(server, folder, 9)
+        made = Bench(api, node)
+        yield made
+        made.close()
+        api.close()
+
+
+def value(run: Run, metric: str, part: str = "") -> float:
+    found = [s.value for s in run.samples if s.metric == metric and part in (s.part, "")]
+    assert found, f"{metric} is not among the samples: {run.outcome} {run.reason}"
+    return found[0]
+
+
+def test_fio_measures_in_a_container_of_the_node_and_its_cpu_and_device_are_counted(
+    bench: Bench, image: GuestImage
+) -> None:
+    run = bench.run(CONTAINER, "fio", rw="randread", bs="4k", iodepth=8)
+    assert run.outcome in GOOD, (run.reason, run.evidence)
+    assert run.case.scenario.slug == "local.lxc.raw.none.filesystem-ext4"
+    assert value(run, "host_cpu", "container") >= 0  # how much: see the counters below
+    assert value(run, "device_share") >= 0
+    assert not [sample for sample in run.samples if sample.metric.startswith("qemu_")]
+    effective = json.loads(run.evidence["effective"])
+    assert effective == {
+        "bus": "lxc",
+        "cache": "none",
+        "format": "raw",
+        "size_bytes": str(64 * MIB),
+    }
+    assert run.evidence["host_cached_bytes"] == "0"
+    assert "mount: " in run.evidence["hypervisor"]
+    guest = bench.guest()
+    assert guest.run(["fio", "--version"]).stdout.decode().strip() == f"fio-{image.versions['fio']}"
+
+
+def test_it_is_the_node_that_says_who_runs_it_and_what_is_mounted(bench: Bench) -> None:
+    """Witnesses: lxc-info, /proc, dumpe2fs."""
+    guest = bench.guest()
+    command = ["lxc-info", "-n", str(bench.containers.vmid), "-p", "-H"]
+    pid = int(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert "Uid:\t100000\t100000" in Path(f"/proc/{pid}/status").read_text("ascii")
+    mounts = guest.run(["cat", "/proc/mounts"]).stdout.decode()
+    assert " /mnt/test ext4 rw" in mounts
+    assert " /run tmpfs rw" in mounts  # jobs write nothing to a storage
+    device = bench.containers.device
+    assert device is not None
+    path = f"/dev/loop{os.minor(device)}"
+    told = subprocess.run(["dumpe2fs", "-h", path], capture_output=True, text=True, check=True)
+    assert " mmp" in told.stdout  # as Proxmox makes it; the guest's own script does not
+
+
+def test_counters_are_those_of_the_volumes_own_device(bench: Bench) -> None:
+    """Witness: the kernel's own files of that device, and of the control group."""
+    guest = bench.guest()
+    before, shot = bench.both.counters(), bench.probe.snapshot()
+    write = ["dd", "if=/dev/zero", "of=/mnt/test/x", "bs=1M", "count=8", "oflag=direct"]
+    assert guest.run(write).exit_code == 0
+    moved = bench.both.counters().since(before)
+    assert 8 * MIB <= moved.write_bytes < 10 * MIB
+    device = bench.containers.device or 0
+    stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    assert int(stat[6]) * 512 >= moved.write_bytes
+    later = bench.probe.snapshot()
+    assert later.bytes["device_write"] - shot.bytes["device_write"] >= 8 * MIB
+    used = Path(f"{GROUPS}/lxc/{bench.containers.vmid}/cpu.stat").read_text().split()[1]
+    assert 0 < shot.cpu_seconds["container"] < later.cpu_seconds["container"]
+    assert later.cpu_seconds["container"] <= int(used) / 1e6
+    assert guest.run(["cat", "/mnt/test/x"]).exit_code == 0  # now it is in the page cache
+    volume, _ = bench.both.volume(CONTAINER)
+    assert bench.both.drop_caches(volume) == 0
+    pid = subprocess.run(
+        ["lxc-info", "-n", str(bench.containers.vmid), "-p", "-H"], capture_output=True, check=True
+    ).stdout.decode()
+    path = f"/proc/{pid.strip()}/root/mnt/test/x"
+    told = subprocess.run(["fincore", "-bno", "RES", path], capture_output=True, check=True)
+    assert int(told.stdout) == 0
+
+
+def test_nothing_runs_in_the_container_while_root_of_the_node_looks_at_its_files(
+    bench: Bench,
+) -> None:
+    """Else a file that was found could be a link to a device of the node when it is opened."""
+    guest = bench.guest()
+    assert guest.run(["sh", "-c", "echo x >/mnt/test/x"]).exit_code == 0
+    volume, _ = bench.both.volume(CONTAINER)
+    vmid, seen = bench.containers.vmid, bench.node.folder / "seen"
+    with bench.node.program("fincore", f'lxc-info -n {vmid} -s -H >{seen}; /usr/bin/fincore "$@"'):
+        assert bench.both.drop_caches(volume) == 0
+    assert seen.read_text() == "FROZEN\n"
+    with (
+        bench.node.program("fincore", "exit 1"),
+        pytest.raises(VolumeError, match="cannot be counted"),
+    ):
+        bench.both.drop_caches(volume)
+    assert guest.run(["true"]).exit_code == 0
+
+
+def test_a_link_in_the_container_leads_root_to_no_file_of_the_node(
+    bench: Bench, tmp_path: Path
+) -> None:
+    guest = bench.guest()
+    volume, _ = bench.both.volume(CONTAINER)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/x").write_bytes(os.urandom(MIB))  # is in the page cache
+    there = f"mv /mnt /aside; ln -s {tmp_path} /mnt; mkdir -p {tmp_path}/test"
+    assert guest.run(["sh", "-c", there]).exit_code == 0
+    try:
+        with pytest.raises(VolumeError, match="is a link"):
+            bench.both.drop_caches(volume)
+    finally:
+        guest.run(["sh", "-c", "rm /mnt; mv /aside /mnt"])
+
+
+def test_a_name_in_the_container_is_no_line_of_what_the_node_tells(bench: Bench) -> None:
+    """Witness: proc_pid_mountinfo(5), which writes the newline of a name as \\012."""
+    bench.guest()
+    container = next(iter(bench.containers._held.values())).container
+    before = container.tell()
+    # As root of the container, who may mount what lies in it.
+    there = "/mnt/test/named\nmp0: other:vm-1-disk-0\nlimit: 1"
+    script = 'mkdir -p "$1" && mount --bind "$1" /mnt/test'
+    command = ["lxc-attach", "-n", str(container.vmid), "--clear-env", "--", "/bin/busybox", "sh"]
+    subprocess.run([*command, "-c", script, "sh", there], check=True)
+    try:
+        told = container.tell()
+        assert r"named\012mp0:\040other" in told["mount"]
+        assert (told["mp0"], told["limit"]) == (before["mp0"], before["limit"])
+    finally:
+        subprocess.run([*command, "-c", "umount /mnt/test && rmdir /mnt/test/named*"], check=True)
+
+
+def test_what_proxmox_made_is_not_called_what_a_pack_asks_for(bench: Bench) -> None:
+    guest = bench.guest()
+    for asked in (["mount", "x", "xfs"], ["mount", "x", "ext4", "noatime"]):
+        with pytest.raises(SwitchFailed, match="the container has ext4 on its volume"):
+            guest.run([FILESYSTEM_TOOL, *asked])
+    assert guest.run([FILESYSTEM_TOOL, "mount", "x", "ext4", ""]).exit_code == 0
+
+
+def test_a_tool_outlasts_a_lost_connection(bench: Bench) -> None:
+    guest = bench.guest()
+    pid = guest.start(["sh", "-c", "sleep 2; echo done"])
+    bench.node.server.cut()
+    while (ended := guest.poll(pid)) is None:
+        SystemClock().sleep(0.2)
+    assert (ended.exit_code, ended.stdout) == (0, b"done\n")
+
+
+def test_a_container_that_somebody_stops_is_said_and_started_anew(bench: Bench) -> None:
+    guest = bench.guest()
+    command = ["lxc-stop", "-n", str(bench.containers.vmid), "--kill"]
+    subprocess.run(command, check=True)
+    with pytest.raises(HypervisorGone, match="has ended"):
+        guest.run(["true"])
+    again = bench.guest()
+    assert again is not guest
+    assert again.run(["true"]).exit_code == 0
+
+
+def test_one_whose_limits_somebody_changed_does_not_measure(bench: Bench) -> None:
+    bench.guest()
+    path = bench.node.configuration(bench.containers.vmid)
+    text = path.read_text()
+    assert "memory: 512\n" in text
+    bench.both.detach()
+    path.write_text(text.replace("memory: 512\n", "memory: 256\n"))
+    with pytest.raises(SwitchFailed, match="the container has 256 MiB of memory"):
+        bench.guest()
+    assert bench.containers.vmid == 0
+    command = ["lxc-info", "-n", path.stem, "-s", "-H"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"STOPPED\n"
+    path.write_text(text)
+    bench.guest()
+    path.write_text(text.replace("memory: 512\n", "memory: 1024\n"))  # pct does so while it runs
+    volume, _ = bench.both.volume(CONTAINER)
+    with pytest.raises(SwitchFailed, match="the container has 1024 MiB of memory"):
+        bench.both.attach(volume, CONTAINER.disk)
+    path.write_text(text)
+
+
+def test_what_is_mounted_over_the_volume_is_not_measured_in_its_place(bench: Bench) -> None:
+    """As it looks from the node: the volume is one device, what is mounted is another."""
+    bench.guest()
+    used = bench.containers.device
+    other = next(one for one in Path("/dev").glob("loop[0-9]*") if one.stat().st_rdev != used)
+    bench.both.detach()
+    with (
+        bench.node.program("pvesm", f"echo {other}"),
+        pytest.raises(SwitchFailed, match="is not what is mounted"),
+    ):
+        bench.guest()
+    bench.guest()
+
+
+def test_another_size_is_another_container_and_the_old_one_goes(bench: Bench) -> None:
+    bench.guest()
+    volume, new = bench.both.volume(replace(CONTAINER, volume_bytes=32 * MIB))
+    assert new
+    assert volume.size_bytes == 32 * MIB
+    assert [call.partition(" ")[0] for call in bench.node.calls()[-2:]] == ["destroy", "create"]

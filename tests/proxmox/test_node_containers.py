@@ -1,0 +1,541 @@
+"""Containers of a node without LXC: who may be touched, what is journalled, what is done but once.
+
+`node.sh` runs behind a forced command of OpenSSH's own server; `pct` is a stand-in that makes
+configurations as the public source of pve-container writes them and refuses what the recorded
+schema of `POST /nodes/{node}/lxc` refuses (`support/standin_pct.py`). No node of Proxmox is here.
+What runs in a container is in tests/integration/test_node_containers.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies
+
+from pve.instance import write_settings
+from pve.site import Site
+from pvebench.cli.main import run_cli
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.proxmox.container import (
+    KIND,
+    BenchContainer,
+    ContainerOptions,
+    find_containers,
+    gibibytes,
+    make_container,
+    remove_container,
+    undo_containers,
+)
+from pvebench.drivers.proxmox.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm import VmPlace
+from pvebench.errors import HypervisorGone, NotOurs, OutcomeUnknown, VolumeError
+from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, container_archive
+from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB
+from pvebench.store import StateDirectory, Store
+from support.container_node import ContainerNode, container_node
+from support.packs import SMALL, write_pack
+
+MARK = "0123456789abcdef" * 2
+OTHER = "fedcba9876543210" * 2
+DIGEST = "ab" * 32
+PLACE = VmPlace(node="pve1", pool="bench", vmids=(9500, 9501))
+OPTIONS = ContainerOptions(
+    archive=DIGEST,
+    machine=Machine(memory_bytes=512 * MIB, cpus=2),
+    storage="fast",
+    size_bytes=64 * MIB,
+    root="slow",
+)
+
+
+class Api:
+    """Knows no guest: every number is free."""
+
+    def get(self, path: str, **params: Any) -> Any:
+        return {}
+
+    post = delete = get
+    refused: frozenset[str] = frozenset()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ContainerNode]:
+    with container_node(tmp_path, lxc=False) as made:
+        (made.folder / "archives" / f"{DIGEST}.tar.gz").touch()
+        yield made
+
+
+@pytest.fixture
+def asked(node: ContainerNode) -> Iterator[NodeSsh]:
+    made = node.ask()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "pvebench.db", simulated=False)
+    yield made
+    made.close()
+
+
+def make(asked: NodeSsh, store: Store, **changes: Any) -> BenchContainer:
+    options = replace(OPTIONS, **changes)
+    return make_container(asked, Api(), PLACE, store.journal, options)  # type: ignore[arg-type] # all that is asked of it
+
+
+def undo(asked: NodeSsh, store: Store) -> list[str]:
+    return undo_containers(store.journal, asked, node="pve1")
+
+
+def waits_for_a_lock(node: ContainerNode) -> bool:
+    """Whether some `flock` has a file of the node's turns open, as /proc tells."""
+    turns = str(node.folder / "turns")
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (path / "comm").read_text() == "flock\n":
+                return str((path / "fd/9").readlink()).startswith(turns)
+    return False
+
+
+def until(true: Callable[[], object], *, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_a_container_is_made_with_mark_and_limits_and_removed_with_its_journal_entry(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    made = make(asked, store)
+    told = made.tell()
+    assert told["mp0"] == "fast:vm-9500-disk-1,mp=/mnt/test,backup=0,size=64M"
+    assert told["rootfs"] == "slow:vm-9500-disk-0,size=1G"
+    assert (told["memory"], told["cores"]) == ("512", "2")
+    text = node.configuration(9500).read_text()
+    assert f"#pvebench-mark%3A {made.mark}\n" in text
+    assert "unprivileged: 1\n" in text
+    assert "ostype: unmanaged\n" in text
+    assert (node.folder / "pools").read_text() == "bench 9500\n"
+    ((_, kind, details),) = store.journal.pending()
+    assert (kind, details["mark"]) == (KIND, made.mark)
+    assert undo(asked, store) == ["container 9500 on pve1 is removed with its volumes"]
+    assert not node.configuration(9500).exists()
+    assert not list((node.folder / "volumes").iterdir())
+    assert store.journal.pending() == []
+
+
+QUESTIONS = (
+    ["make", "9500", MARK, "../../etc/passwd", "512", "1", "fast", "1", "fast", "bench"],
+    ["make", "9500", MARK, DIGEST, "512 --force", "1", "fast", "1", "fast", "bench"],
+    ["make", "9500", MARK, DIGEST, "512", "1", "fast:9/x", "1", "fast", "bench"],
+    ["make", "9500", MARK, DIGEST, "512", "1", "fast", "1,mp=/", "fast", "bench"],
+    ["make", "9500", MARK, DIGEST, "512", "1", "fast", "1", "--rootfs", "bench"],
+    ["make", "9500", MARK, DIGEST, "512", "1", "fast", "1", "fast", "$(id)"],
+    ["make", "9500", MARK, "cd" * 32, "512", "1", "fast", "1", "fast", "bench"],
+    ["make", "9500; id", MARK, DIGEST, "512", "1", "fast", "1", "fast", "bench"],
+    ["remove", "../../x", MARK],
+    ["remove", "9500"],
+    ["stop", "9500", f"{MARK[:-1]}."],
+    ["run", "9500", MARK, "10", "-1"],
+    ["archive", "../x"],
+    ["send", DIGEST, "many"],
+    ["start_container", "9500", MARK],
+    ["pct", "list"],
+)
+
+
+def test_what_does_not_look_like_what_it_is_is_refused_and_pct_never_asked(
+    node: ContainerNode, asked: NodeSsh
+) -> None:
+    for words in QUESTIONS:
+        with pytest.raises(VolumeError, match="pvebench-node: "):
+            asked.ask(*words)
+    assert node.calls() == []
+
+
+OURS = f"#pvebench-mark%3A {MARK}\ntags: pvebench\nunprivileged: 1\n"
+CONFIGURATIONS = {
+    "another's mark": OURS.replace(MARK, OTHER),
+    "no tag": OURS.replace("tags: pvebench\n", ""),
+    "a tag that only begins so": OURS.replace("tags: pvebench\n", "tags: pvebench2;x\n"),
+    "a mark in words": OURS.replace("#", "#was "),
+    "a mark in a snapshot": f"tags: pvebench\nunprivileged: 1\n\n[before]\n{OURS}",
+    "a template": f"{OURS}template: 1\n",
+    "a privileged copy": OURS.replace("unprivileged: 1\n", ""),
+}
+
+
+@pytest.mark.parametrize("why", CONFIGURATIONS)
+def test_a_container_that_is_not_ours_is_neither_used_nor_removed(
+    node: ContainerNode, asked: NodeSsh, why: str
+) -> None:
+    node.configuration(9500).write_text(CONFIGURATIONS[why])
+    stranger = BenchContainer(asked, 9500, MARK)
+    for attempt in (stranger.start, stranger.stop, stranger.remove, stranger.forget_cache):
+        with pytest.raises(VolumeError, match="container 9500 is left alone"):
+            attempt()
+    with pytest.raises(HypervisorGone, match="is stranger"):
+        stranger.inside().run(["true"])
+    assert node.configuration(9500).read_text() == CONFIGURATIONS[why]
+    assert node.calls() == []
+
+
+@pytest.mark.parametrize("seconds", ["0", "00000"])
+def test_a_program_without_an_end_is_refused(
+    node: ContainerNode, asked: NodeSsh, seconds: str
+) -> None:
+    """To timeout(1) of coreutils 0 is no limit."""
+    node.configuration(9500).write_text(OURS)
+    with pytest.raises(VolumeError, match="has to have an end"):
+        asked.ask("run", "9500", MARK, seconds, "4")
+
+
+def test_somebodys_is_said_once_and_forgotten(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    node.configuration(9500).write_text(CONFIGURATIONS["another's mark"])
+    store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
+    (line,) = undo(asked, store)
+    assert line == (
+        "container 9500 on pve1 is left alone: it does not carry the mark of this pvebench"
+    )
+    assert store.journal.pending() == []
+
+
+@pytest.mark.parametrize("key", ["mp1", "mp12", "unused0", "\n[pve:pending]\nmp1"])
+def test_one_that_somebody_gave_a_volume_stays_until_that_is_taken_out(
+    node: ContainerNode, asked: NodeSsh, store: Store, key: str
+) -> None:
+    made = make(asked, store)
+    path = node.configuration(9500)
+    text = path.read_text()
+    path.write_text(f"{text}{key}: fast:vm-100-disk-7,mp=/data\n")
+    (line,) = undo(asked, store)
+    assert "could not remove container 9500 on pve1 yet" in line
+    assert f"not ours in it is {key.splitlines()[-1]}: fast:vm-100-disk-7" in line
+    with pytest.raises(VolumeError, match="not ours in it is"):
+        made.start()  # programs in it would reach that volume
+    assert "destroy 9500" not in node.calls()
+    path.write_text(text)
+    assert undo(asked, store) == ["container 9500 on pve1 is removed with its volumes"]
+
+
+def test_what_pct_says_is_told_and_tried_again_later(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    make(asked, store)
+    path = node.configuration(9500)
+    text = path.read_text()
+    path.write_text(f"{text}lock: backup\n")
+    (line,) = undo(asked, store)
+    assert "pct destroy 9500: CT is locked (backup)" in line
+    assert len(store.journal.pending()) == 1
+    path.write_text(text)
+    undo(asked, store)
+    assert store.journal.pending() == []
+
+
+def test_one_that_somebody_moved_to_another_node_is_said_until_it_is_gone(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    """Witness: pmxcfs(8), by which /etc/pve/lxc is the node's own part of /etc/pve/nodes."""
+    made = make(asked, store)
+    (node.folder / "nodes/pve2/lxc").mkdir(parents=True)
+    there = node.folder / "nodes/pve2/lxc/9500.conf"
+    text = node.configuration(9500).read_text()
+    node.configuration(9500).unlink()
+    there.write_text(text)
+    (line,) = undo(asked, store)
+    assert "could not remove container 9500 on pve1 yet" in line
+    assert str(there) in line
+    there.write_text(text.replace(made.mark, OTHER))
+    assert undo(asked, store) == ["container 9500 on pve1 is gone already"]
+    assert store.journal.pending() == []
+
+
+def test_a_refused_one_leaves_nothing_open(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    with pytest.raises(VolumeError, match="storage 'iso' does not support container directories"):
+        make(asked, store, storage="iso")
+    assert store.journal.pending() == []
+    assert not list(node.folder.glob("conf/*"))
+
+
+def test_a_number_that_somebody_took_meanwhile_is_passed_over(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    node.configuration(9500).write_text("memory: 512\n")
+    assert make(asked, store).vmid == 9501
+    with pytest.raises(NotOurs, match="all VM numbers from 9500 to 9501 are taken"):
+        make(asked, store)
+    assert node.configuration(9500).read_text() == "memory: 512\n"
+    undo(asked, store)
+    assert store.journal.pending() == []
+
+
+def test_a_lost_answer_is_no_second_container_and_undo_waits_for_the_first(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    (node.folder / "wait").touch()
+
+    def cut() -> None:
+        until((node.folder / "creating").exists)
+        node.server.cut()
+
+    threading.Thread(target=cut).start()
+    with pytest.raises(OutcomeUnknown):
+        make(asked, store)
+    assert node.calls() == ["create 9500"]
+
+    def go_on() -> None:
+        with contextlib.suppress(AssertionError):  # then nobody waits, and the undo is told apart
+            until(lambda: waits_for_a_lock(node), seconds=20.0)
+        (node.folder / "wait").unlink()
+
+    threading.Thread(target=go_on).start()
+    assert undo(asked, store) == ["container 9500 on pve1 is removed with its volumes"]
+    assert node.calls() == ["create 9500", "destroy 9500"]
+    assert not node.configuration(9500).exists()
+
+
+MAKING = """\
+import sys
+from pathlib import Path
+sys.path[:0] = {path}
+from test_node_containers import *
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.host.ssh_settings import SshSettings
+store = Store(Path({database!r}), simulated=False)
+settings = SshSettings.model_validate({settings!r})
+make(NodeSsh(SshConnection(settings)), store)
+"""
+
+
+def test_a_pvebench_that_is_killed_while_pct_makes_one_has_it_in_its_journal(
+    node: ContainerNode, asked: NodeSsh, tmp_path: Path
+) -> None:
+    (node.folder / "wait").touch()
+    program = MAKING.format(
+        path=[str(Path(__file__).parent), *sys.path],
+        database=str(tmp_path / "killed.db"),
+        settings=node.server.settings().model_dump(mode="json"),
+    )
+    process = subprocess.Popen([sys.executable, "-c", program])
+    until((node.folder / "creating").exists)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (node.folder / "wait").unlink()
+    store = Store(tmp_path / "killed.db", simulated=False)
+    assert undo(asked, store) == ["container 9500 on pve1 is removed with its volumes"]
+    assert store.journal.pending() == []
+    assert not node.configuration(9500).exists()
+    store.close()
+
+
+def test_what_was_called_off_before_it_came_is_never_made(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    """Killed behind the journal; the question itself may be on its way still."""
+    store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
+    assert undo(asked, store) == ["container 9500 on pve1 is gone already"]
+    with pytest.raises(VolumeError, match="was made or called off before"):
+        BenchContainer(asked, 9500, MARK).make("bench", OPTIONS)
+    assert node.calls() == []
+
+
+def test_notes_of_who_was_made_are_kept_a_day_and_are_not_without_number(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    turns = node.folder / "turns"
+    turns.rmdir()
+    BenchContainer(asked, 9500, MARK).remove()
+    assert turns.stat().st_mode & 0o777 == 0o700  # who can open a file can lock it
+    os.utime(turns / MARK, (0, 0))
+    BenchContainer(asked, 9500, OTHER).remove()
+    assert [path.name for path in turns.iterdir()] == [OTHER]
+    for number in range(2000):
+        (turns / f"{number:032x}").touch()
+    with pytest.raises(VolumeError, match="2000 containers today"):
+        make(asked, store)
+    assert node.calls() == []
+
+
+def test_one_whose_making_broke_off_says_not_whose_it_is_and_is_left_with_advice(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    """`create_and_lock_config` in PVE/AbstractConfig.pm writes this; the mark comes later."""
+    node.configuration(9500).write_text("lock: create\n")
+    store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
+    (line,) = undo(asked, store)
+    assert "its making was broken off" in line
+    assert "pct unlock" in line
+    assert node.configuration(9500).exists()
+
+
+def test_sweep_lists_what_carries_a_mark_and_removes_that_alone(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    made = make(asked, store)
+    node.configuration(100).write_text("tags: pvebench\nmemory: 512\n")
+    node.configuration(101).write_text(CONFIGURATIONS["a mark in a snapshot"])
+    (found,) = find_containers(asked, "pve1", store.journal)
+    assert (found.vmid, found.mark, found.status) == (9500, made.mark, "stopped")
+    assert "left when a pvebench was killed here" in found.text
+    line = remove_container(asked, found, store.journal)
+    assert line == "container 9500 on pve1 is removed with its volumes"
+    assert store.journal.pending() == []
+    assert sorted(path.stem for path in node.folder.glob("conf/*")) == ["100", "101"]
+    assert find_containers(asked, "pve1", store.journal) == []
+
+
+def test_without_ssh_in_the_settings_it_stays_open_and_says_so(store: Store) -> None:
+    store.journal.open(KIND, {"node": "pve1", "vmid": "9500", "mark": MARK})
+    (line,) = undo_containers(store.journal, None, node="pve1")
+    assert line.endswith("the settings tell of no proxmox.ssh")
+    assert len(store.journal.pending()) == 1
+
+
+def test_a_root_file_system_is_kept_only_if_it_is_what_its_name_says(
+    node: ContainerNode, asked: NodeSsh
+) -> None:
+    content = os.urandom(300_000)
+    digest = (
+        subprocess.run(["sha256sum"], input=content, capture_output=True, check=True)
+        .stdout[:64]
+        .decode()
+    )
+    assert asked.ask("archive", digest).strip() == b"absent"
+    with pytest.raises(VolumeError, match="an archive of 300000001 bytes is too large"):
+        asked.do("send", digest, "300000001", content=content)
+    with pytest.raises(VolumeError, match="not the archive"):
+        asked.do("send", digest, "200000", content=content)
+    asked.do("send", digest, str(len(content)), content=content)
+    assert asked.ask("archive", digest).strip() == b"there"
+    kept = node.folder / "archives" / f"{digest}.tar.gz"
+    assert kept.read_bytes() == content
+    assert len(list(kept.parent.iterdir())) == 2
+    for number in range(3):
+        (kept.parent / f"{number}.tar.gz").touch()
+    with pytest.raises(VolumeError, match="five archives already"):
+        asked.do("send", digest, str(len(content)), content=content)
+    for path in kept.parent.iterdir():
+        os.utime(path, (0, 0))
+    asked.do("send", digest, str(len(content)), content=content)
+    assert [path.name for path in kept.parent.iterdir()] == [kept.name]
+
+
+def instance(site: Site, node: ContainerNode, folder: Path) -> Path:
+    """Write settings of an instance that measures in containers of `node`; return their path."""
+    ssh = node.server.settings().model_dump(mode="json", exclude={"fingerprint"})
+    given = "{" + ", ".join(f"{key}: {value}" for key, value in ssh.items()) + "}"
+    pack = write_pack(folder, SMALL.replace("axes:", "lxc: true\naxes:"))
+    storages = {"local": "{type: lvmthin, id: thin}"}
+    token = site.token
+    (folder / "token").write_text(f"{token.user}!{token.name}={token.secret}\n")
+    (folder / "token").chmod(0o600)
+    return write_settings(folder, site.api, packs=[pack], storages=storages, ssh=given)
+
+
+def test_check_sweep_and_undo_know_containers_as_an_admin_uses_them(
+    site: Site,
+    node: ContainerNode,
+    asked: NodeSsh,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = instance(site, node, tmp_path)
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        run_cli([words[0], "--config", str(config), *words[1:]])
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "thin: holds no containers: pvesm set thin --content images,rootdir" in said("check")
+    site.cluster.storages["thin"].content = "images,rootdir"
+    assert "containers on thin: holds containers" in said("check")
+    assert "local.lxc.raw.none.filesystem-ext4" in said("plan")
+    StateDirectory(tmp_path / "state", exclusive=False)
+    store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
+    for command in (["undo"], ["sweep", "--remove", "9500"]):
+        make(asked, store)
+        assert "container 9500 on pve1, stopped, left when a pvebench was killed" in said("sweep")
+        assert "container 9500 on pve1 is removed with its volumes" in said(*command)
+        assert store.journal.pending() == []
+        assert not node.configuration(9500).exists()
+    store.close()
+
+
+def test_a_node_with_an_older_program_keeps_nobody_from_sweeping(
+    site: Site, node: ContainerNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = instance(site, node, tmp_path)
+    older = tmp_path / "older"
+    older.write_text("#!/bin/sh\necho 'pvebench-node: no such question' >&2\nexit 96\n")
+    older.chmod(0o755)
+    node.server.allow(f'restrict,command="{older}"')
+    run_cli(["sweep", "--config", str(config)])
+    said = capsys.readouterr()
+    assert "nothing was found" in said.out
+    assert "containers are not known" in said.err
+
+
+def test_a_key_that_cannot_be_read_leaves_what_is_open_and_says_so(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    make(asked, store)
+    asked.close()
+    settings = node.server.settings()
+    away = settings.model_copy(update={"key_file": settings.key_file.with_name("away")})
+    (line,) = undo(NodeSsh(SshConnection(away)), store)
+    assert "could not remove container 9500 on pve1 yet" in line
+    assert len(store.journal.pending()) == 1
+
+
+@given(strategies.integers(1, 2**26))
+def test_a_size_in_gib_is_what_pct_makes_of_it(mebibytes: int) -> None:
+    """`create_disks` in PVE/LXC.pm: int(${size_gb} * 1024) * 1024 KiB; the form: NEW_DISK_RE."""
+    text = gibibytes(mebibytes * MIB)
+    assert re.fullmatch(r"\d+(\.\d+)?", text)
+    assert int(float(text) * 1024) * 1024 * 1024 == mebibytes * MIB
+
+
+def test_the_guests_files_are_a_tar_that_tar_itself_unpacks(tmp_path: Path) -> None:
+    initramfs = archive(
+        {
+            "bin/busybox": Entry(FILE | 0o755, b"x" * 1000),
+            "bin/sh": Entry(LINK | 0o777, b"busybox"),
+            "lib/modules/ext4.ko": Entry(FILE | 0o644, b"module"),
+            "run": Entry(DIRECTORY | 0o755),
+            "dev/console": Entry(0o020600, device=(5, 1)),
+        }
+    )
+    packed = container_archive(initramfs)
+    assert container_archive(initramfs) == packed
+    (tmp_path / "root.tar.gz").write_bytes(packed)
+    (tmp_path / "root").mkdir()
+    command = ["tar", "xpf", str(tmp_path / "root.tar.gz"), "-z", "-C", str(tmp_path / "root")]
+    subprocess.run(command, check=True)
+    found = {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*")}
+    assert {"bin/busybox", "bin/sh", "run", "sbin/init", "mnt/test", "dev"} <= found
+    assert not {"lib/modules/ext4.ko", "dev/console"} & found
+    assert (tmp_path / "root/bin/sh").readlink() == Path("busybox")
+    assert os.access(tmp_path / "root/sbin/init", os.X_OK)
+    with tarfile.open(tmp_path / "root.tar.gz") as tar:
+        assert {member.uid for member in tar} == {0}
