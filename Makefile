@@ -148,7 +148,7 @@ deb: venv ## build the packages of Debian 12 and 13 of the wheel in DIST; ARGS=-
 	@for release in 12 13; do \
 		$(BIN)/python packaging/deb/build.py --wheel "$$(ls '$(DIST)'/pvebench-*.whl)" \
 			--release $$release --output '$(DIST)' $(ARGS); done
-	@cd '$(DIST)' && sha256sum -- $$(ls | grep -vx SHA256SUMS) >SHA256SUMS
+	@cd '$(DIST)' && sha256sum -- $$(ls | grep -vx SHA256SUMS) | tee SHA256SUMS
 
 deb-test: venv ## install, upgrade, remove and purge the packages in DIST in booted Debians (needs root, mmdebstrap, systemd-container)
 	@$(BIN)/python tests/deb --packages '$(DIST)' $(ARGS)

@@ -14,8 +14,16 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGETS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
 SHELL_SCRIPTS = [
     path
-    for path in [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
-    if path.is_file() and path.read_bytes().startswith(b"#!/usr/bin/env bash")
+    for directory in (
+        "scripts",
+        ".ci",
+        "packaging/ansible",
+        "tests/deb",
+        "tests/e2e",
+        "tests/hostvm",
+    )
+    for path in sorted((ROOT / directory).iterdir())
+    if path.is_file() and path.read_bytes().startswith((b"#!/usr/bin/env bash", b"#!/bin/bash"))
 ]
 
 
