@@ -1,8 +1,9 @@
 """The host's own rows of the published packs on storages that this machine's kernel may lack.
 
 A Debian in a VM plays the host (`hostvm.machine`). What lies on a file system is measured from here
-by ssh, as docs/ssh.md says; what needs a bare device by a pvebench in the VM. That each storage is
-what its name says is asked of that Debian's own dmsetup, mdstat, zpool, findmnt and hdparm.
+by ssh, as docs/ssh.md says; what needs a bare device, or a container, by a pvebench in the VM. That
+each storage is what its name says is asked of that Debian's own dmsetup, mdstat, zpool, findmnt and
+hdparm.
 """
 
 from __future__ import annotations
@@ -112,10 +113,18 @@ def on_storage(vm: HostVm, name: str, pack: str, words: Sequence[str]) -> list[A
         return inside(vm, settings, pack, words)
 
 
+def in_containers(vm: HostVm, name: str, pack: str, words: Sequence[str]) -> list[Any]:
+    """Return the runs of a pack in containers in the VM, on volumes in a directory."""
+    send_guest(vm)
+    with made(vm, name) as path:
+        settings = f"driver: host\nstorages:\n  {name}: {{kind: dir, path: {path}}}\n"
+        return inside(vm, settings, pack, words)
+
+
 def published_row(row: Row) -> Callable[[HostVm], None]:
     def run(vm: HostVm) -> None:
-        runs = on_storage(vm, row.storage, f"scenarios/{row.pack}.yaml", small(row))
-        must_have_run(row, runs)
+        where = in_containers if row.side == "container" else on_storage
+        must_have_run(row, where(vm, row.storage, f"scenarios/{row.pack}.yaml", small(row)))
 
     return run
 
@@ -131,8 +140,8 @@ def settings_of_a_drive(vm: HostVm) -> None:
     assert "1 (on)" in shown, shown
 
 
-def a_guest(vm: HostVm) -> None:
-    """One case of the lab in the VM: QEMU in QEMU, on LVM. Tells how long all of it took."""
+def send_guest(vm: HostVm) -> None:
+    """Bring the guest's image there, whose files a container's are too."""
     subprocess.run(pvebench("guest", "build"), check=True)
     known = default_directory()
     packed = io.BytesIO()
@@ -141,6 +150,11 @@ def a_guest(vm: HostVm) -> None:
             archive.add(known / name, name)
     home = "~/.cache/pvebench/guest"
     vm.run(f"mkdir -p {home}; tar -x -C {home}", stdin=packed.getvalue())
+
+
+def a_guest(vm: HostVm) -> None:
+    """One case of the lab in the VM: QEMU in QEMU, on LVM. Tells how long all of it took."""
+    send_guest(vm)
     with made(vm, "lvm") as path:
         settings = (
             f"driver: qemu\naccelerator: tcg\nstorages:\n  lvm: {{kind: dir, path: {path}}}\n"

@@ -39,13 +39,14 @@ _STORAGES: Final = (
     "mdadm lvm2 thin-provisioning-tools xfsprogs btrfs-progs dosfstools cifs-utils samba "
     "nfs-kernel-server nfs-common open-iscsi tgt bcache-tools zfsutils-linux"
 )
-_LAB: Final = "qemu-system-x86 qemu-utils"
+_LAB: Final = "qemu-system-x86 qemu-utils lxc apparmor"
 PACKAGES: Final = (*_SYSTEM.split(), *_TOOLS.split(), *_STORAGES.split(), *_LAB.split())
 _ZFS: Final = ("linux-image-amd64", "linux-headers-amd64", "zfs-dkms")
 _MASKED: Final = (
     "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer "
     "e2scrub_reap.service fstrim.timer man-db.timer mdcheck_continue.timer mdcheck_start.timer "
     "mdmonitor.service mdmonitor-oneshot.timer nfs-blkmap.service smartmontools.service "
+    "lxc.service lxc-net.service lxc-monitord.service "
     "zfs-zed.service zfs-mount.service zfs-share.service zfs-import-cache.service "
     "zfs-import-scan.service zfs-load-module.service zfs-volume-wait.service "
     "systemd-udev-settle.service systemd-networkd-wait-online.service "

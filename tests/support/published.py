@@ -45,7 +45,7 @@ _NESTED: Final = (
 WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("bus-format-2012", "local", "guest"): LAB,
     ("bus-format-2012", "local", "host"): LAB,
-    ("cache-bus-format-2017", "local", "guest"): NOT_YET + LAB,
+    ("cache-bus-format-2017", "local", "guest"): LAB,
     ("cache-bus-format-2017", "local", "host"): LAB,
     ("lvmcache-2019", "lvm-off", "guest"): _NESTED,
     ("lvmcache-2019", "lvm-off", "host"): HOST_VM,
@@ -68,11 +68,9 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("shared-storage-2021", "local", "guest"): LAB,
     ("shared-storage-2021", "local", "host"): LAB,
     ("shared-storage-2021", "local", "container"): LAB,
-    ("shared-storage-2021", "cifs", "container"): (
-        f"{NOT_YET}CIFS is only in the VM that plays the host, where no container was tried"
-    ),
+    ("shared-storage-2021", "cifs", "container"): HOST_VM,
     ("shared-storage-2021", "cifs", "guest"): _NESTED,
-    ("shared-storage-2021", "cifs", "host"): NOT_YET + HOST_VM,
+    ("shared-storage-2021", "cifs", "host"): HOST_VM,
     ("shared-storage-2021", "ceph-ssd", "guest"): CEPH,
     ("shared-storage-2021", "ceph-hdd", "guest"): (
         f"{_NEVER}there are no hard disks here; it would be `ceph-ssd` once more"
