@@ -23,12 +23,12 @@ from typing import Any, Final
 from ceph.cluster import POOL, USER, CephCluster, CephMissing, running_ceph
 from pvebench.drivers.storages.contract import MARK
 from support.nfs import nfs_server
+from support.outcomes import MEASURED
 from support.packs import ROOT
 
 SECONDS: Final = 5
 """Of each fault."""
 SCALE: Final = "0.5"
-MEASURED: Final = ("ok", "noisy", "suspicious")
 """What a loaded machine may make of a run that came about."""
 EXPORT: Final = f"{MARK}fault"
 

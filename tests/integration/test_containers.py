@@ -34,7 +34,7 @@ from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.layout import Filesystem, Layout
 from pvebench.model.ports import Site
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
@@ -42,6 +42,7 @@ from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.containers import left_of, losetup, processes, text
+from support.outcomes import MEASURED
 from support.packs import Recorder, tool_workload
 
 OWNER = "0123456789abcdef"
@@ -56,7 +57,6 @@ CONTAINER = Scenario(
     layout=Layout(filesystem=Filesystem.EXT4, file_bytes=16 * MIB),
 )
 HOST = replace(CONTAINER, disk=replace(CONTAINER.disk, bus=Bus.HOST), layout=Layout())
-GOOD = {Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS}
 
 
 class Bench:
@@ -114,7 +114,7 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_fio_measures_in_a_container_and_its_cpu_is_counted(bench: Bench) -> None:
     run = bench.run(CONTAINER, "fio", rw="randread", bs="4k", iodepth=8)
-    assert run.outcome in GOOD, (run.reason, run.evidence)
+    assert run.outcome in MEASURED, (run.reason, run.evidence)
     assert run.case.scenario.slug == "local.lxc.raw.none.filesystem-ext4"
     assert 0 < value(run, "host_cpu", "container") <= MACHINE.cpus * 1.1
     # Past the page cache of the loop device's file too: it came from the disk below.
@@ -162,7 +162,7 @@ def test_every_tool_that_needs_no_vm_runs_in_it(bench: Bench) -> None:
         ("bonnie++", {"size": "16M"}),
     ):
         run = bench.run(CONTAINER, tool, **options)
-        assert run.outcome in GOOD, (tool, run.reason, run.evidence.get("error"))
+        assert run.outcome in MEASURED, (tool, run.reason, run.evidence.get("error"))
 
 
 def test_host_and_container_take_turns_on_one_volume(bench: Bench) -> None:
@@ -170,12 +170,12 @@ def test_host_and_container_take_turns_on_one_volume(bench: Bench) -> None:
         bench.run(wanted, "fio", rw="randwrite", bs="4k", iodepth=1, fsync=1).outcome
         for wanted in (HOST, CONTAINER)
     ]
-    assert set(outcomes) <= GOOD
+    assert set(outcomes) <= MEASURED
 
 
 def test_a_container_writes_to_the_file_that_a_vm_has_filled(bench: Bench) -> None:
     """What a VM writes belongs to its root, user 0, who is nobody in the container."""
-    assert bench.run(CONTAINER, "fio", rw="randread", bs="4k", iodepth=1).outcome in GOOD
+    assert bench.run(CONTAINER, "fio", rw="randread", bs="4k", iodepth=1).outcome in MEASURED
     volume, _ = bench.both.volume(CONTAINER)
     guest = bench.both.boot(MACHINE, Plug(volume, CONTAINER.disk))
     as_a_vm = ["nsenter", f"--mount=/proc/{bench.container.pid}/ns/mnt", "--", "/bin/chown"]
@@ -183,7 +183,7 @@ def test_a_container_writes_to_the_file_that_a_vm_has_filled(bench: Bench) -> No
     assert guest.run(["/bin/sh", "-c", "echo >>/mnt/test/fio.dat"]).exit_code
     bench.runner.renew()
     run = bench.run(CONTAINER, "fio", rw="randwrite", bs="4k", iodepth=4)
-    assert run.outcome in GOOD, (run.reason, run.evidence)
+    assert run.outcome in MEASURED, (run.reason, run.evidence)
 
 
 def until(true: Callable[[], object], *, seconds: float = 60.0) -> None:
@@ -201,7 +201,7 @@ def test_a_container_that_is_killed_is_said_and_the_next_run_is_good(bench: Benc
     with pytest.raises(HypervisorGone, match="the container has ended"):
         guest.run(["true"])
     run = bench.run(CONTAINER, "fio", rw="randread", bs="4k", iodepth=8)
-    assert run.outcome in GOOD, (run.reason, run.evidence)
+    assert run.outcome in MEASURED, (run.reason, run.evidence)
 
 
 def test_a_device_of_the_storage_is_mounted_without_a_second_loop_over_it(
@@ -209,7 +209,7 @@ def test_a_device_of_the_storage_is_mounted_without_a_second_loop_over_it(
 ) -> None:
     made = Bench(tmp_path, image, LoopStorage, owner="fedcba9876543210")
     run = made.run(CONTAINER, "fio", rw="randread", bs="4k", iodepth=8)
-    assert run.outcome in GOOD, (run.reason, run.evidence)
+    assert run.outcome in MEASURED, (run.reason, run.evidence)
     loops = subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True)
     assert sum(str(tmp_path) in line for line in loops.stdout.splitlines()) == 1
     made.close()

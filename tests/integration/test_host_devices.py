@@ -33,10 +33,10 @@ from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.devices import block_device
+from support.outcomes import MEASURED
 from support.packs import Recorder, tool_workload
 
 # A doubt about the numbers of a busy machine is none about the tool.
-GOOD = {Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS}
 ROW = Scenario(
     node="lab",
     storage="disk",
@@ -113,7 +113,7 @@ def test_fio_writes_and_reads_a_claimed_device_and_leaves_the_mark(
     claimed = device.read_bytes()[:HEAD_BYTES]
     for pattern in ("randwrite", "randread"):
         run = host.run(ROW, rw=pattern)
-        assert run.outcome in GOOD, run.reason
+        assert run.outcome in MEASURED, run.reason
         assert next(one.value for one in run.samples if one.metric == "iops") > 10
     job = run.evidence["job.fio"]
     assert f"filename={device}" in job
@@ -127,7 +127,7 @@ def test_fio_writes_and_reads_a_claimed_device_and_leaves_the_mark(
 def test_hdparm_times_the_claimed_device_itself(host: Host, device: Path) -> None:
     claim(device, destroy=False)
     run = host.run(ROW, "hdparm")
-    assert run.outcome in {*GOOD, Outcome.SUSPICIOUS}, run.reason
+    assert run.outcome in MEASURED, run.reason
     assert next(one.value for one in run.samples if one.metric == "bandwidth") > MIB
 
 
@@ -147,21 +147,21 @@ def test_a_device_with_data_gets_the_mark_only_with_the_destructive_flag(
     assert host.run(ROW).outcome is Outcome.FAILED
     assert run_cli(["storage", "claim", str(device), "--destroy-data"]) == 0
     run = host.run(ROW)
-    assert run.outcome in GOOD, run.reason
+    assert run.outcome in MEASURED, run.reason
 
 
 def test_settings_of_the_device_are_made_read_back_and_put_back(host: Host, device: Path) -> None:
     claim(device, destroy=False)
     before, scheduler, size = in_force(device), another(device), other_size(device)
     run = host.run(tuned(read_ahead=size, scheduler=scheduler))
-    assert run.outcome in GOOD, run.reason
+    assert run.outcome in MEASURED, run.reason
     effective = json.loads(run.evidence["effective"])
     assert (effective["read_ahead"], effective["scheduler"]) == (str(size), scheduler)
     options = f"read_ahead-{size // MIB}M.scheduler-{scheduler}"
     assert run.case.scenario.slug == f"disk.host.raw.none.{options}"
     assert in_force(device) == {"read_ahead": str(size), "scheduler": scheduler}
     plain = host.run(ROW)  # the next case does not want them
-    assert plain.outcome in GOOD, plain.reason
+    assert plain.outcome in MEASURED, plain.reason
     assert in_force(device) == before
     assert host.store.journal.pending() == []
 
@@ -246,7 +246,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
         "fio", {"rw": "read", "bs": "64k"}, ramp_seconds=0.2, runtime_seconds=1.0
     )
     run = runner.run(Case(scenario=wanted, workload=workload), cycle="", conduct=Conduct())
-    assert run.outcome in GOOD, run.reason
+    assert run.outcome in MEASURED, run.reason
     assert json.loads(run.evidence["effective"])["read_ahead"] == str(size)
     assert in_force(device)["read_ahead"] == str(size)
     runner.close()
@@ -288,7 +288,7 @@ def test_the_drives_cache_is_switched_off_for_the_run_and_on_again(
 ) -> None:
     claim(device, destroy=False)
     run = host.run(tuned(drive_cache=False))
-    assert run.outcome in GOOD, run.reason
+    assert run.outcome in MEASURED, run.reason
     assert json.loads(run.evidence["effective"])["drive_cache"] == "0"
     assert drive.read_text("ascii") == "0\n"
     host.runner.close()
@@ -310,7 +310,7 @@ def test_a_cache_that_does_not_go_back_stays_in_the_journal(
     host: Host, device: Path, drive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim(device, destroy=False)
-    assert host.run(tuned(drive_cache=False)).outcome in GOOD
+    assert host.run(tuned(drive_cache=False)).outcome in MEASURED
     monkeypatch.setenv("STUBBORN", "1")
     host.runner.close()
     (line,) = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")

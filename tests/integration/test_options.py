@@ -35,6 +35,7 @@ from pvebench.runner import Runner
 from pvebench.store import Store
 from support.devices import block_device, need_loop_devices
 from support.nfs import nfs_server
+from support.outcomes import MEASURED
 from support.packs import tool_workload
 
 HOT = [
@@ -56,7 +57,6 @@ COLD = [
 ]
 
 # A doubt about the numbers of a busy machine is none about what was switched.
-MEASURED = {Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS}
 
 
 class Quiet:

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from support.outcomes import MEASURED
 from support.packs import SMALL, write_pack
 from support.prometheus import free_port, prometheus
 
@@ -66,7 +67,7 @@ def test_one_cycle_is_measured_stored_served_and_scraped(tmp_path: Path) -> None
         assert moved
         assert len(storages) == 1
     assert exporter.returncode == 130
-    assert "local.virtio.raw.none/randread-4k-qd8  ok" in out
+    assert any(f"local.virtio.raw.none/randread-4k-qd8  {one}" in out for one in MEASURED)
     assert processes_of(tmp_path) == []
     assert list((state / "storage").iterdir()) == []
     assert list((state / "run").iterdir()) == []
@@ -112,7 +113,7 @@ def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the
     )
     runs = json.loads(listed.stdout)
     assert len(runs) == 3
-    assert {run["outcome"] for run in runs} == {"ok"}
+    assert {run["outcome"] for run in runs} <= MEASURED
     assert len({run["uid"] for run in runs}) == 3
     assert processes_of(tmp_path) == []
     assert list((state / "storage").iterdir()) == []
