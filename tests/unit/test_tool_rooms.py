@@ -498,6 +498,24 @@ def test_numbers_that_cannot_be_true_are_unreadable(
         ROOMS[tool].parse(workload, text.replace(old, new), {})
 
 
+@pytest.mark.parametrize(
+    ("workload", "file"),
+    [
+        (resolve("ioping", count=101), "read.json"),
+        (resolve("dd", rw="read"), "read.txt"),
+        (resolve("hdparm"), "buffered.txt"),
+        (resolve("bonnie++", size="64M"), "guest.csv"),
+        (resolve("sysbench", mode="rndrw", size="256M"), "rndrw.txt"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.tool,
+)
+def test_of_two_results_in_one_output_none_is_taken(workload: Workload, file: str) -> None:
+    golden(workload, file)
+    text = (GOLDEN / workload.tool.rstrip("+") / file).read_text("utf-8")
+    with pytest.raises(OutputUnreadable, match=r"2 results|there twice|breaks off or is damaged"):
+        ROOMS[workload.tool].parse(workload, text + text, {})
+
+
 def test_sysbench_counts_its_percentile_in_bins_of_equal_ratio() -> None:
     # sb_logger.c: 1024 bins from 0.001 to 100,000 ms, so that it may be 1 % above the maximum.
     workload = resolve("sysbench", mode="rndrw", size="256M")

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field, StrictInt
 
@@ -22,6 +22,8 @@ from pvebench.fields import Strict, Text
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import plain_number
 from pvebench.model.workload import Workload
+
+T = TypeVar("T")
 
 WORK_DIR = "/run/pvebench"
 """Directory in the guest for jobs and their output; it is in RAM."""
@@ -148,6 +150,17 @@ def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         numbers = [name for name in twice if not isinstance(found[name], str)]
         refuse([f"{name[:50]} is there twice" for name in numbers])
     return found
+
+
+def only_one(results: Iterable[T], *, evidence: str) -> T | None:
+    """Return a tool's result; None: it printed none.
+
+    Raises:
+        OutputUnreadable: there are several; which one counts?
+    """
+    found = list(results)
+    refuse([f"there are {len(found)} results"] * (len(found) > 1), evidence=evidence)
+    return found[0] if found else None
 
 
 def number_in(text: str) -> float:

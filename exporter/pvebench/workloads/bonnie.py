@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, StrictBool
@@ -30,6 +30,7 @@ from pvebench.workloads.base import (
     Target,
     ToolOptions,
     number_in,
+    only_one,
     own_bytes,
     refuse,
     written_to,
@@ -160,15 +161,21 @@ class Bonnie(Room):
 
 
 def _row(output: str) -> list[str]:
+    row = only_one(_rows(output), evidence=output[-500:])
+    if row is None:
+        raise OutputUnreadable(
+            "bonnie++ printed no result line",
+            cause="it was stopped, or is another version than 2.00a",
+            evidence=output[-500:],
+        )
+    return row
+
+
+def _rows(output: str) -> Iterator[list[str]]:
     with contextlib.suppress(csv.Error):  # a field without end
         for row in csv.reader(output.splitlines(keepends=True)):
             if row and row[0] == _VERSION and len(row) > max(_COLUMNS.values()):
-                return row
-    raise OutputUnreadable(
-        "bonnie++ printed no result line",
-        cause="it was stopped, or is another version than 2.00a",
-        evidence=output[-500:],
-    )
+                yield row
 
 
 def _value(row: list[str], name: str, notes: list[str]) -> float | None:

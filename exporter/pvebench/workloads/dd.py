@@ -30,6 +30,7 @@ from pvebench.workloads.base import (
     Target,
     ToolOptions,
     number_in,
+    only_one,
     program,
     refuse,
     written_to,
@@ -146,7 +147,7 @@ class Dd(Room):
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in what dd says at its end. Raises as `Room.parse`."""
-        match = _TOTAL.search(output)
+        match = only_one(_TOTAL.finditer(output), evidence=output[-500:])
         if match is None:
             raise OutputUnreadable(
                 "dd did not say how much it copied",

@@ -26,6 +26,7 @@ from pvebench.workloads.base import (
     Target,
     ToolOptions,
     number_in,
+    only_one,
     program,
     refuse,
     written_to,
@@ -97,7 +98,7 @@ class Hdparm(Room):
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in hdparm's line. Raises as `Room.parse`."""
-        match = _RESULT.search(output)
+        match = only_one(_RESULT.finditer(output), evidence=output[-500:])
         if match is None:
             said = [
                 line.strip() for line in output.splitlines() if "failed" in line or "EOF" in line

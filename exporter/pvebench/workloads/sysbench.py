@@ -32,6 +32,7 @@ from pvebench.workloads.base import (
     Room,
     Target,
     ToolOptions,
+    each_once,
     number_in,
     own_bytes,
     refuse,
@@ -235,7 +236,8 @@ def _parse(workload: Workload, output: str) -> Parsed:
             cause=complaints[-1] if complaints else "",
             evidence=output[-1000:],
         )
-    values = {found["name"].strip(): number_in(found["value"]) for found in _LINE.finditer(output)}
+    lines = _LINE.finditer(output)
+    values = each_once([(one["name"].strip(), number_in(one["value"])) for one in lines])
     seconds = _need(values, "total time", output)
     refuse(_faults(workload, values, seconds), evidence=output[-500:])
     samples: list[Sample] = []
