@@ -74,6 +74,15 @@ def test_a_shell_script_is_strict_and_clean(script: Path) -> None:
     assert output("shellcheck", script) == ""
 
 
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "exporter").rglob("*.sh")), ids=lambda path: path.name
+)
+def test_a_script_that_goes_to_a_guest_or_a_node_is_clean_for_a_small_shell(script: Path) -> None:
+    # Debian's /bin/sh is dash, and busybox' shell its relative.
+    assert script.read_text("utf-8").startswith(("#!/bin/sh\n", "#!/bin/busybox sh\n"))
+    assert output("shellcheck", "--shell=dash", script) == ""
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A tree to clean, with results of pvebench in state/ and something else beside them."""
