@@ -477,7 +477,7 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
     )
     (tmp_path / "other").mkdir()
     simulation = simulate(tmp_path / "other")
-    simulation.worker.set_status(
+    simulation.worker._present.change(
         lambda status: replace(
             status, node=EVIL, case=case, phase=Phase.BOOT, fault=EVIL, upcoming=(case,)
         )

@@ -94,10 +94,6 @@ class Worker:
         """What it does now; may be read from any thread."""
         return self._present.status
 
-    def set_status(self, change: Callable[[WorkerStatus], WorkerStatus]) -> None:
-        """Replace the status by what `change` makes of it."""
-        self._present.change(change)
-
     def assign(self, assignments: Sequence[Assignment]) -> None:
         """Use other packs from now on; what is queued and not in them is dropped.
 
