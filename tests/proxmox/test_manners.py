@@ -47,7 +47,7 @@ def test_a_quiet_node_holds_nothing_and_disturbed_nothing(both: Site) -> None:
     assert one.enter(case()) is None
     assert one.leave(case()) == ""
     assert one.free["local"] == 100 * GIB
-    assert one.used["local"] == 0.5  # the test's storages are twice as large
+    assert one.seen["local"]["storage_used"] == 0.5  # the test's storages are twice as large
 
 
 @pytest.mark.parametrize(

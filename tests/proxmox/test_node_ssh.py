@@ -64,10 +64,12 @@ class Node:
 
     def install(self, script: str) -> None:
         back = (
-            f"s|^{self.folder}/pids|/run/qemu-server|;s|^{self.folder}/kvm|/sys/kernel/debug/kvm|"
+            f"s|^{self.folder}/pids|/run/qemu-server|;s|^{self.folder}/kvm|/sys/kernel/debug/kvm|;"
+            f"s|^{self.folder}/mdstat|/proc/mdstat|"
         )
         places = {
             "grep -saHZ '' -- \"$@\" || :": f"grep -saHZ '' -- \"$@\" | sed '{back}'",
+            '/proc/mdstat "/sys': f'"{self.folder}/mdstat" "/sys',
             "PIDS=/run/qemu-server": f"PIDS={self.folder}/pids",
             "PATH=/usr/sbin": f"PATH={self.folder}/bin:/usr/sbin",
             '"/sys/kernel/debug/kvm/$pid-"*/exits': f'"{self.folder}/kvm/$pid-"*/exits',
@@ -127,6 +129,17 @@ def test_counters_are_those_of_the_vm_and_of_the_volumes_own_device(
     assert ("device_read" in shot.bytes) is stat.exists()
     assert shot.cpus == os.cpu_count()
     assert asked.snapshot(9501, None).cpu_seconds.keys() == {"total"}
+
+
+def test_a_raid_that_is_checked_is_seen_while_it_lasts(node: Node, asked: NodeSsh) -> None:
+    """As md.c of Linux writes it; node_exporter is held against it in test_host_conditions.py."""
+    assert "md_sync" not in asked.snapshot(9500, None).conditions
+    arrays = "md0 : active raid1 sda3[0] sdb3[1]\n      1993728 blocks [2/2] [UU]\n"
+    (node.folder / "mdstat").write_text(arrays)
+    assert asked.snapshot(9500, None).conditions["md_sync"] == 0.0
+    progress = "      [=>....]  check =  5.7% (114176/1993728) finish=0.2min speed=114176K/sec\n"
+    (node.folder / "mdstat").write_text(arrays + progress)
+    assert asked.snapshot(9500, None).conditions["md_sync"] == 1.0
 
 
 def test_a_number_that_is_another_process_by_now_is_no_vm(node: Node, asked: NodeSsh) -> None:

@@ -66,6 +66,10 @@ class Node:
     replicating: list[int] = field(default_factory=list)
     pools: dict[str, str] = field(default_factory=dict)
     """ZFS pool -> what `zpool status` says of its scan."""
+    fragmentation: dict[str, int] = field(default_factory=dict)
+    """ZFS pool -> per cent, 0 where nothing is said."""
+    wearout: tuple[object, ...] = ("N/A",)
+    """Of the drives; the recordings `read.token.disks` have one that is virtual."""
 
     @property
     def qemu(self) -> str:
@@ -258,7 +262,26 @@ class Cluster:
             raise failure("zfsutils-linux not installed")
         if not self.zfs_loaded:  # `run_command` of pve-common, of a zpool that ends with 1
             raise failure("command '/sbin/zpool list -HpPLo name,size,health' failed: exit code 1")
-        return [{"name": name, "health": "ONLINE"} for name in self.all_nodes[node].pools]
+        one = self.all_nodes[node]
+        return [
+            {"name": name, "health": "ONLINE", "frag": one.fragmentation.get(name, 0)}
+            for name in one.pools
+        ]
+
+    def get_nodes_disks_list(self, who: str, node: str) -> list[dict[str, Any]]:
+        return [
+            {"devpath": f"/dev/sd{letter}", "wearout": rest, "type": "unknown"}
+            for letter, rest in zip("abcdefgh", self.all_nodes[node].wearout, strict=False)
+        ]
+
+    def get_storage(self, who: str, type: str = "") -> list[dict[str, Any]]:
+        return [
+            {"storage": one.name, "type": one.type, "content": one.content}
+            | ({"pool": one.pool} if one.pool else {})
+            for one in self.storages.values()
+            if type in {"", one.type}
+            and _STORAGE_SEEN & self.access.rights(who, f"/storage/{one.name}")
+        ]
 
     def get_nodes_disks_zfs_name(self, who: str, node: str, name: str) -> dict[str, Any]:
         return {"name": name, "state": "ONLINE", "scan": self.all_nodes[node].pools[name]}

@@ -31,6 +31,7 @@ GET /cluster/resources
 GET /cluster/status
 GET /nodes
 GET /nodes/{node}/apt/versions
+GET /nodes/{node}/disks/list
 GET /nodes/{node}/disks/zfs
 GET /nodes/{node}/disks/zfs/{name}
 GET /nodes/{node}/qemu
@@ -51,6 +52,7 @@ GET /nodes/{node}/tasks/{upid}/status
 GET /nodes/{node}/version
 GET /pools
 GET /pools/{poolid}
+GET /storage
 GET /version
 POST /access/roles
 POST /access/ticket

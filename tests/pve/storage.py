@@ -29,6 +29,7 @@ class Storage:
         nodes: those that have it; empty: all.
         avail: free bytes that it claims to have.
         preallocates: its option `preallocation: full`: else a volume takes no space until written.
+        pool: of ZFS, or a dataset of one.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Storage:
     avail: int = 100 << 30
     shared: bool = False
     preallocates: bool = False
+    pool: str = ""
 
     @property
     def formats(self) -> tuple[str, ...]:

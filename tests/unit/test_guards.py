@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -85,6 +86,19 @@ def test_a_skipped_case_comes_back_by_its_back_off(tmp_path: Path) -> None:
     waits = [simulation.worker.step() for _ in range(4)]
     assert waits[:3] == [0.0, 0.0, 0.0]
     assert waits[3] == pytest.approx(60.0, abs=1.0)
+
+
+@pytest.mark.parametrize("known", [{}, {"disturbed": 0.0}, {"disturbed": 1.0}])
+def test_whether_a_run_was_disturbed_is_kept_with_it_where_it_is_known(
+    tmp_path: Path, known: dict[str, float]
+) -> None:
+    simulation = guarded(tmp_path, Scripted())
+    worker = simulation.worker
+    worker._site = replace(worker._site, seen={"local": known})
+    worker.run()
+    for run in simulation.recorder.runs:
+        found = {one.metric: one.value for one in run.samples if one.metric == "disturbed"}
+        assert found == known
 
 
 def test_a_run_that_was_disturbed_is_noisy_with_the_reason_and_keeps_its_numbers(

@@ -1,8 +1,9 @@
-"""Heat of the drives and ZFS' cache: what node_exporter tells of a machine is what we read there.
+"""Heat of the drives, ZFS' cache, a RAID's check: node_exporter tells the same as we read there.
 
 The witness is Debian's prometheus-node-exporter: it is shown the same files as we are, a tree of
 /proc and /sys as Linux documents them (Documentation/hwmon/sysfs-interface.rst, nvme's and
-drivetemp's drivers; OpenZFS' arcstats), since few machines that run these tests have either.
+drivetemp's drivers; OpenZFS' arcstats; lines of /proc/mdstat in the forms of its own tests,
+collector/fixtures/proc/mdstat), since few machines that run these tests have any of them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +22,11 @@ from pvebench.drivers.host.conditions import of_files
 from pvebench.drivers.host.exporter import fetch, read_counters
 from pvebench.drivers.host.procfs import read_snapshot
 from pvebench.errors import MachineError
-from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache
-from pvebench.model.host import HostSnapshot
-from pvebench.model.run import Sample, Unit
-from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import MIB
+from pvebench.model.disk import HostCache
+from pvebench.model.run import Unit
+from pvebench.model.workload import Case, Direction
 from pvebench.runner.window import condition_samples
+from support.changes import CASES
 
 NVME = {
     "name": "nvme\n",
@@ -51,6 +53,31 @@ TREE = {
         "size                            4    1603939792\n"
     },
 }
+IDLE_ARRAY = """\
+md127 : active raid1 sdi2[0] sdj2[1]
+      312319552 blocks [2/2] [UU]
+
+md10 : active raid0 sda1[0] sdb1[1]
+      314159265 blocks 64k chunks
+
+"""
+BUSY_ARRAY = """\
+md201 : active raid1 sda3[0] sdb3[1]
+      1993728 blocks super 1.2 [2/2] [UU]
+      [=>...................]  {what} =  5.7% (114176/1993728) finish=0.2min speed=114176K/sec
+
+"""
+WAITING_ARRAY = """\
+md11 : active (auto-read-only) raid1 sdb2[0] sdc2[1]
+      4190208 blocks super 1.2 [2/2] [UU]
+      resync=PENDING
+
+"""
+
+
+def mdstat(*arrays: str) -> str:
+    personalities = "Personalities : [raid0] [raid1] [raid6] [raid5] [raid4] [raid10]"
+    return f"{personalities}\n{''.join(arrays)}unused devices: <none>\n"
 
 
 @pytest.fixture
@@ -70,6 +97,12 @@ def machine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def page(machine: Path) -> Iterator[str]:
+    with served(machine) as found:
+        yield found
+
+
+@contextmanager
+def served(machine: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = "{}:{}".format(*free.getsockname())
     command = [
@@ -78,7 +111,7 @@ def page(machine: Path) -> Iterator[str]:
         f"--path.procfs={machine}/proc",
         f"--path.sysfs={machine}/sys",
         "--collector.disable-defaults",
-        *(f"--collector.{name}" for name in ("cpu", "hwmon", "zfs", "stat")),
+        *(f"--collector.{name}" for name in ("cpu", "hwmon", "zfs", "stat", "mdadm")),
     ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         yield _page(f"http://{address}/metrics")
@@ -102,28 +135,65 @@ def test_the_hottest_drive_and_zfs_cache_are_told_alike_by_node_exporter_and_the
     assert read_snapshot(machine, pid=None, device=None, at=0.0).conditions == told
 
 
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ([IDLE_ARRAY], {"md_sync": 0.0}),
+        ([IDLE_ARRAY, BUSY_ARRAY.format(what="check")], {"md_sync": 1.0}),
+        ([BUSY_ARRAY.format(what="resync"), IDLE_ARRAY], {"md_sync": 1.0}),
+        ([BUSY_ARRAY.format(what="recovery")], {"md_sync": 1.0}),
+        ([WAITING_ARRAY], {"md_sync": 0.0}),  # of an array that nobody writes to: for ever
+        ([], {}),
+    ],
+)
+def test_a_raid_that_is_gone_through_is_told_alike_by_node_exporter_and_the_file(
+    machine: Path, arrays: list[str], told: dict[str, float]
+) -> None:
+    (machine / "proc/mdstat").write_text(mdstat(*arrays))
+    with served(machine) as page:
+        found = read_counters(page).conditions
+    assert {name: value for name, value in found.items() if name == "md_sync"} == told
+    found = read_snapshot(machine, pid=None, device=None, at=0.0).conditions
+    assert {name: value for name, value in found.items() if name == "md_sync"} == told
+
+
 def test_a_machine_without_sensors_and_zfs_tells_neither(tmp_path: Path) -> None:
     assert of_files(tmp_path) == {}
     assert read_counters("node_hwmon_temp_celsius{chip='x'} 1\n".replace("'", '"')).conditions == {}
 
 
+ALL = {
+    "disk_margin": 20.0,
+    "disk_wear": 1.0,
+    "md_sync": 1.0,
+    "storage_used": 0.9,
+    "zfs_cache": 5e9,
+    "zfs_fragmentation": 0.8,
+    "zfs_scan": 1.0,
+}
+READ, WRITE = Direction.READ, Direction.WRITE
+
+
 @pytest.mark.parametrize(
-    ("treated", "told"),
-    [(HostCache.DROPPED, []), (HostCache.WARM, [Sample("zfs_cache", None, 5e9, Unit.BYTES)])],
+    ("treated", "directions", "local", "left_out"),
+    [
+        (HostCache.WARM, (READ, WRITE), True, set()),
+        # Nobody's reads go through it where it is emptied before.
+        (HostCache.DROPPED, (WRITE,), True, {"zfs_cache"}),
+        (HostCache.WARM, (READ,), True, {"zfs_fragmentation"}),
+        (HostCache.WARM, (WRITE,), False, {"md_sync", "disk_wear"}),
+        # An idle VM, or one that boots, does no I/O to speak of.
+        (HostCache.WARM, (), True, {"md_sync", "disk_wear", "zfs_fragmentation", "zfs_scan"}),
+    ],
 )
-def test_zfs_cache_is_kept_only_with_runs_that_are_read_through_what_nobody_empties(
-    treated: HostCache, told: list[Sample]
+def test_only_what_can_concern_a_case_is_kept_with_its_runs(
+    treated: HostCache, directions: tuple[Direction, ...], local: bool, left_out: set[str]
 ) -> None:
-    scenario = Scenario(
-        node="lab",
-        storage="tank",
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=MIB,
-        disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE),
-        host_cache=treated,
-    )
-    host = HostSnapshot(
-        monotonic=0.0, cpu_seconds={}, conditions={"disk_margin": 20.0, "zfs_cache": 5e9}
-    )
-    margin = Sample("disk_margin", None, 20.0, Unit.CELSIUS)
-    assert condition_samples(scenario, host) == [margin, *told]
+    scenario = replace(CASES[0].scenario, host_cache=treated)
+    workload = replace(CASES[0].workload, directions=directions)
+    found = condition_samples(Case(scenario=scenario, workload=workload), ALL, local=local)
+    assert {one.metric for one in found} == ALL.keys() - left_out
+    units = {one.metric: one.unit for one in found}
+    assert units["disk_margin"] is Unit.CELSIUS
+    assert units.get("zfs_cache", Unit.BYTES) is Unit.BYTES
+    assert units["storage_used"] is Unit.RATIO

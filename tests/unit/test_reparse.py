@@ -24,7 +24,7 @@ from pvebench.model.disk import HostCache
 from pvebench.model.host import HostSnapshot
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
-from pvebench.model.workload import Workload
+from pvebench.model.workload import Direction, Workload
 from pvebench.runner.rereading import MEASURED
 from pvebench.runner.steady import Settled, Steadiness
 from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
@@ -342,7 +342,7 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
         vm_exits=1,
         pressure_seconds={"io": 0.0},
         averages={"vm_io": 0.1},
-        conditions={"disk_margin": 20.0, "zfs_cache": 1e9},
+        conditions={"disk_margin": 20.0, "zfs_cache": 1e9, "md_sync": 0.0},
     )
     block = BlockCounters(
         read_operations=0, write_operations=0, flush_operations=0, read_bytes=0, write_bytes=0
@@ -350,8 +350,11 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
     found = window_samples(Mark(host, block), Mark(replace(host, monotonic=1.0), block))
     settled = Settled(steady=True, seconds=1.0, rates=(), found=Steadiness(0.1, 0.1))
     found += [*network_samples(Link()), *settled.samples()]
-    found += condition_samples(replace(CASES[0].scenario, host_cache=HostCache.WARM), host)
-    assert {one.metric for one in found} == MEASURED - {"boot_time", "storage_used"}
+    warm = replace(CASES[0], scenario=replace(CASES[0].scenario, host_cache=HostCache.WARM))
+    seen = dict.fromkeys(("storage_used", "disk_wear", "zfs_fragmentation", "zfs_scan"), 0.5)
+    writes = replace(warm, workload=replace(warm.workload, directions=(Direction.WRITE,)))
+    found += condition_samples(writes, {**seen, **host.conditions}, local=True)
+    assert {one.metric for one in found} == MEASURED - {"boot_time", "disturbed"}
 
 
 @pytest.mark.parametrize("tool", ROOMS)

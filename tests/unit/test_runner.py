@@ -280,12 +280,24 @@ def test_a_second_run_of_a_scenario_finds_everything_in_place(tmp_path: Path, bu
     assert boots == [True, False]
 
 
-def test_a_run_keeps_how_full_its_storage_was(tmp_path: Path) -> None:
+def test_a_run_keeps_what_was_seen_of_its_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = bench(tmp_path)
     case = here.cases[0]
-    site = replace(simulated_site(here.world), used={case.scenario.storage: 0.83, "other": 0.1})
+    site = replace(
+        simulated_site(here.world),
+        seen={case.scenario.storage: {"storage_used": 0.83}, "other": {"storage_used": 0.1}},
+    )
+    attach = site.hypervisor.attach
+    monkeypatch.setattr(
+        site.hypervisor,
+        "attach",
+        lambda volume, disk: replace(attach(volume, disk), conditions={"zfs_scan": 1.0}),
+    )
     run = Runner(site, here.recorder).run(case, cycle="c", conduct=Conduct())
     assert [one.value for one in run.samples if one.metric == "storage_used"] == [0.83]
+    assert [one.value for one in run.samples if one.metric == "zfs_scan"] == [1.0]
 
 
 def test_another_scenario_takes_the_disk_out_before_it_plugs_it_in_its_own_way(

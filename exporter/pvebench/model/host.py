@@ -27,7 +27,8 @@ class HostSnapshot:
         averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
             of the host; `vm_io_some` …, pressure of the VM alone.
         conditions: what is so now: `disk_margin`, by how many degrees Celsius the hottest drive is
-            below the most that its maker allows; `zfs_cache`, bytes that ZFS' cache (ARC) has.
+            below the most that its maker allows; `zfs_cache`, bytes that ZFS' cache (ARC) has;
+            `md_sync`, 1 while a software RAID is checked or rebuilt, 0 while none of them is.
     """
 
     monotonic: float

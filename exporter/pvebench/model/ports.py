@@ -230,7 +230,8 @@ class Site:
     Attributes:
         guards: what looks after the node itself, the cheapest first.
         free: storage id -> bytes that were free when last looked at; kept up to date.
-        used: storage id -> share that was not free then; those that cannot be known are absent.
+        seen: storage id -> metric -> share, what else was seen of it then; what cannot be known is
+            absent.
         fill_notes: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
         traffic: how much the node's API was asked; None: it has none.
@@ -252,6 +253,6 @@ class Site:
     upkeep: Callable[[], Upkeep] = Upkeep
     guards: Sequence[Guard] = ()
     free: Mapping[str, int] = field(default_factory=dict)
-    used: Mapping[str, float] = field(default_factory=dict)
+    seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fill_notes: FillNotes | None = None
     traffic: Traffic | None = None

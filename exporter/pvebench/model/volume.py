@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from pvebench.model.disk import Disk
 
@@ -49,6 +49,7 @@ class Attachment:
         offset_bytes: where on the device the volume begins.
         scratch: directory on the storage for tools that make files of their own; empty: none.
         work: directory for jobs and their output; empty: the guest's usual one.
+        conditions: what was so of the storage then: metric -> share.
     """
 
     device: str
@@ -58,6 +59,7 @@ class Attachment:
     offset_bytes: int = 0
     scratch: str = ""
     work: str = ""
+    conditions: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

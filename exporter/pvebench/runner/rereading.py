@@ -29,12 +29,15 @@ MEASURED: Final = frozenset(
     {
         "boot_time",
         "disk_margin",
+        "disk_wear",
+        "disturbed",
         "guest_cpu_wait",
         "host_bytes",
         "host_context_switches",
         "vm_exits",
         "host_cpu",
         "host_pressure",
+        "md_sync",
         "network_limit",
         "network_round_trip",
         "qemu_bytes",
@@ -45,6 +48,8 @@ MEASURED: Final = frozenset(
         "storage_used",
         "window",
         "zfs_cache",
+        "zfs_fragmentation",
+        "zfs_scan",
     }
 )
 """Metrics that were measured beside the tool: its output says nothing of them."""

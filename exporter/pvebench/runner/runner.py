@@ -181,9 +181,6 @@ class Runner:
         def tell(phase: Phase, seconds: float = 0.0) -> None:
             self._observer.phase(case, phase, seconds)
 
-        used = self._site.used.get(case.scenario.storage)
-        if used is not None:
-            result.samples.append(Sample("storage_used", None, used, Unit.RATIO))
         room = ROOMS[case.workload.tool]
         ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
         tell(Phase.SETTLE, conduct.settle_seconds)
@@ -245,7 +242,12 @@ class Runner:
             found = window_samples(measured.start, measured.end)
             in_vm = case.scenario.disk.in_vm  # elsewhere there is no QEMU that could count
             result.samples += [s for s in found if in_vm or not s.metric.startswith("qemu_")]
-            result.samples += condition_samples(case.scenario, measured.end.host)
+        seen = self._site.seen.get(case.scenario.storage, {})
+        result.samples += condition_samples(
+            case,
+            {**seen, **ready.attachment.conditions, **measured.end.host.conditions},
+            local=ready.volume.local,
+        )
         self._judge_honesty(case, ready, measured, result)
         return parsed
 

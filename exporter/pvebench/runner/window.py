@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pvebench.model.disk import HostCache
 from pvebench.model.host import HostSnapshot
 from pvebench.model.ports import StorageNetwork
 from pvebench.model.run import Sample, Unit
-from pvebench.model.scenario import Scenario
 from pvebench.model.volume import BlockCounters
+from pvebench.model.workload import Case, Direction
+
+_CONDITIONS: Final = {"disk_margin": Unit.CELSIUS, "zfs_cache": Unit.BYTES}
+"""Units of conditions that are no shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +55,28 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     return samples + _block_samples(start.block, end.block)
 
 
-def condition_samples(scenario: Scenario, host: HostSnapshot) -> list[Sample]:
-    """Return what was so on the host while a scenario was measured.
+def condition_samples(case: Case, found: Mapping[str, float], *, local: bool) -> list[Sample]:
+    """Return what was so while a case was measured, as far as it can concern it.
 
-    The memory of ZFS' cache concerns those whose storage is read through it: where nobody can empty
-    the host's memory. Of others a change of it would be no cause.
+    Of what cannot, a change would be no cause.
+
+    Args:
+        found: metric -> value, of the host and of the storage.
+        local: the volume lies on devices of the host.
     """
-    told = {"disk_margin": Unit.CELSIUS}
-    if scenario.host_cache is HostCache.WARM:
-        told["zfs_cache"] = Unit.BYTES
+    concerned = {
+        # Those that are read through it: where nobody can empty the host's memory.
+        "zfs_cache": case.scenario.host_cache is HostCache.WARM,
+        # Free space in small pieces is harder to find (`fragmentation` in zpoolprops(7)).
+        "zfs_fragmentation": Direction.WRITE in case.workload.directions,
+        "zfs_scan": bool(case.workload.directions),
+        "md_sync": local and bool(case.workload.directions),
+        "disk_wear": local and bool(case.workload.directions),
+    }
     return [
-        Sample(name, None, host.conditions[name], unit)
-        for name, unit in told.items()
-        if name in host.conditions
+        Sample(name, None, value, _CONDITIONS.get(name, Unit.RATIO))
+        for name, value in found.items()
+        if concerned.get(name, True)
     ]
 
 

@@ -15,7 +15,7 @@ from pvebench.errors import DriverError, StoreError, StoreLost
 from pvebench.model.conduct import Conduct
 from pvebench.model.guard import Guard, Hold, HoldKind
 from pvebench.model.ports import Site
-from pvebench.model.run import Outcome, Run
+from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import CycleStatus, WorkerStatus
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment, Plan
@@ -204,10 +204,18 @@ class Worker:
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
         finally:
             disturbed = self._gate.leave(case)
-        if disturbed and run.outcome is Outcome.OK:
-            run = replace(run, outcome=Outcome.NOISY, reason=disturbed)
-        self._finish(self._passes.counted(run))
+        self._finish(self._passes.counted(self._disturbed(run, disturbed)))
         return 0.0
+
+    def _disturbed(self, run: Run, by: str) -> Run:
+        """Return the run with what is known of its disturbance; noisy, where there was one."""
+        known = self._site.seen.get(run.case.scenario.storage, {}).get("disturbed")
+        if known is not None and run.outcome.good:
+            told = Sample("disturbed", None, known, Unit.RATIO)
+            run = replace(run, samples=(*run.samples, told))
+        if by and run.outcome is Outcome.OK:
+            run = replace(run, outcome=Outcome.NOISY, reason=by)
+        return run
 
     def _look_after(self) -> None:
         """Have the VM started anew if software was installed that it does not run yet."""

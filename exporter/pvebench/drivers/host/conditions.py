@@ -1,4 +1,4 @@
-"""What slows a host's disks down without any load: heat, and less memory for ZFS' cache.
+"""What slows a host's disks beside its load: heat, less memory for ZFS' cache, a RAID's check.
 
 Told from node_exporter's page or from /proc and /sys, under the same names.
 """
@@ -18,6 +18,11 @@ _SENSOR: Final = "temp1"
 _MILLI: Final = 1000.0
 """In a degree Celsius; Linux' Documentation/hwmon/sysfs-interface.rst."""
 _ARC: Final = re.compile(r"^size\s+4\s+(\d{1,18})$", re.MULTILINE)
+_ARRAY: Final = re.compile(r"^md\w* : ", re.MULTILINE)
+_SYNCS: Final = re.compile(r" (?:check|resync|recovery|reshape) = *\d+\.\d%")
+"""What `status_resync` in drivers/md/md.c of Linux writes; one that is to begin has no share."""
+_SYNCING: Final = frozenset({"check", "resync", "recovering"})
+"""States of node_exporter's collector mdadm; it tells of no reshape."""
 
 Sample = tuple[str, Mapping[str, str], float]
 
@@ -25,9 +30,10 @@ Sample = tuple[str, Mapping[str, str], float]
 def of_page(samples: Iterable[Sample]) -> dict[str, float]:
     """Return what a page of node_exporter says, as `HostSnapshot.conditions` names it.
 
-    Its collectors hwmon and zfs are on by default.
+    Its collectors hwmon, zfs and mdadm are on by default.
     """
     drives: set[str] = set()
+    arrays: dict[str, dict[str, float]] = {}
     values: dict[str, dict[str, float]] = {"temp": {}, "max": {}}
     found: dict[str, float] = {}
     names = {"node_hwmon_temp_celsius": "temp", "node_hwmon_temp_max_celsius": "max"}
@@ -38,8 +44,17 @@ def of_page(samples: Iterable[Sample]) -> dict[str, float]:
             values[names[name]][labels.get("chip", "")] = value
         elif name == "node_zfs_arc_size":
             found["zfs_cache"] = value
+        elif name in {"node_md_state", "node_md_blocks_synced"}:
+            arrays.setdefault(labels.get("device", ""), {})[labels.get("state", "")] = value
+    if arrays:
+        found["md_sync"] = float(any(map(_syncs, arrays.values())))
     known = drives & values["temp"].keys() & values["max"].keys()
     return found | _margin(values["max"][chip] - values["temp"][chip] for chip in known)
+
+
+def _syncs(array: Mapping[str, float]) -> bool:
+    """Tell whether an array is gone through; of one that is to begin nothing is synced yet."""
+    return bool(array.get("")) and any(array.get(state) for state in _SYNCING)
 
 
 def of_files(root: Traversable) -> dict[str, float]:
@@ -48,6 +63,10 @@ def of_files(root: Traversable) -> dict[str, float]:
     with suppress(OSError):
         if size := _ARC.search((root / "proc/spl/kstat/zfs/arcstats").read_text("ascii")):
             found["zfs_cache"] = float(size[1])
+    with suppress(OSError):
+        arrays = (root / "proc/mdstat").read_text("ascii")
+        if _ARRAY.search(arrays):
+            found["md_sync"] = float(bool(_SYNCS.search(arrays)))
     return found
 
 

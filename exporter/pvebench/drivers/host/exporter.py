@@ -41,6 +41,8 @@ _FAMILIES: Final = (
     "node_pressure",
     "node_hwmon",
     "node_zfs_arc_size",
+    "node_md_state",
+    "node_md_blocks_synced",
 )
 
 Sample = tuple[str, dict[str, str], float]

@@ -150,7 +150,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         upkeep=vm.upkeep,
         guards=(guard, *_load_guards(given, probe, place.clock)),
         free=guard.free,
-        used=guard.used,
+        seen=guard.seen,
         fill_notes=hypervisor if given.keep_volumes else None,
         traffic=traffic,
     )

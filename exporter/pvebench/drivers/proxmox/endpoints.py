@@ -148,9 +148,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _told("GET", "/nodes/{node}/tasks/{upid}/status", fields(status=text, exitstatus_=text)),
     _told("GET", "/nodes/{node}/tasks/{upid}/log", rows(fields(t=text)), "start limit"),
     _told("GET", "/nodes/{node}/replication", rows(fields(guest_=anything, pid_=anything))),
-    _told("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text))),
+    _told("GET", "/nodes/{node}/disks/zfs", rows(fields(name=text, frag_=number))),
     _told("GET", "/nodes/{node}/disks/zfs/{name}", fields(scan_=text)),
+    _told("GET", "/nodes/{node}/disks/list", rows(fields(wearout_=anything))),
     _told("GET", "/nodes/{node}/ceph/status", ceph.STATUS),
+    _told("GET", "/storage", rows(fields(storage=text, pool_=text)), "type"),
     _told("GET", "/cluster/nextid", number, "vmid"),
     _told(
         "GET",

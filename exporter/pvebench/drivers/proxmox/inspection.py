@@ -12,10 +12,11 @@ from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import RESERVE_BYTES
 from pvebench.drivers.proxmox.leftovers import find_strays
 from pvebench.drivers.proxmox.making import is_free
-from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE, zfs_scans
+from pvebench.drivers.proxmox.neighbours import HASTATE_SINCE
 from pvebench.drivers.proxmox.node_versions import version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage, belongs
 from pvebench.drivers.proxmox.vm import VmPlace
+from pvebench.drivers.proxmox.zfs_pools import zfs_pools
 from pvebench.errors import AccessDenied, DriverError, PvebenchError
 from pvebench.model.units import show_bytes
 
@@ -93,7 +94,7 @@ def _rights(api: Api, place: VmPlace, major: int) -> Iterator[Finding]:
 
 def _scrubs(api: Api, node: str) -> str:
     try:
-        pools = ", ".join(name for name, _ in zfs_scans(api, node))
+        pools = ", ".join(pool.name for pool in zfs_pools(api, node))
     except Rejected as error:
         return f"off: the pools of {node} cannot be looked at: {error.text}"
     return f"runs wait for scrubs of {pools}" if pools else f"no ZFS pool is seen on {node}"

@@ -5,9 +5,9 @@ Asked before and after each run.
 
 from __future__ import annotations
 
-import contextlib
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -17,7 +17,8 @@ from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import Rejected
 from pvebench.drivers.proxmox.holding import lacks_space
 from pvebench.drivers.proxmox.load import AGAIN_SECONDS
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
+from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.zfs_pools import RUNS, PoolNames, zfs_pools
 from pvebench.drivers.storages.ceph import Trouble, trouble
 from pvebench.errors import AccessDenied, DriverError
 from pvebench.model.guard import Hold, HoldKind
@@ -83,10 +84,11 @@ _NOT_MANAGED: Final = ("", "ignored")
 LOCKED_SECONDS: Final = 6 * 3600.0
 """How long a lock of the benchmark VM is waited for; its cases are skipped from then on."""
 _STILL_SECONDS: Final = 2.0
+_NUMBER: Final = re.compile(r"-?\d{1,4}(\.\d{1,4})?")
 Rows = list[Mapping[str, Any]]
 """An answer of /cluster/resources."""
-_NO_ZFS: Final = "not installed"
-"""In the answer to disks/zfs of a node without zfsutils-linux."""
+_WEAR_SECONDS: Final = 24 * 3600.0
+"""How often a node is asked for its drives' wear: it asks each of them then, and wear is slow."""
 
 
 class NodeGuard:
@@ -125,17 +127,20 @@ class NodeGuard:
         self._sees_ceph = True
         self.free: dict[str, int] = {}
         """Storage -> bytes that were free when it was last looked at."""
-        self.used: dict[str, float] = {}
-        """Storage -> share that was not."""
+        self._pool_names = PoolNames(api)
+        self._worn_at: float | None = None
+        self.seen: dict[str, dict[str, float]] = {name: {} for name in storages}
+        """Storage -> what else was seen of it when it was last looked at, by metric."""
 
     def look_for_room(self, needs: Callable[[Scenario], int]) -> None:
         """Look whether a case's volume fits, too: `needs` tells what it takes, 0 if it is there."""
         self._needs = needs
 
     def enter(self, case: Case) -> Hold | None:
+        self.seen[case.scenario.storage].pop("disturbed", None)  # the run before was
         try:
             rows = self._api.get("/cluster/resources")
-            return (
+            hold = (
                 self._absent(rows)
                 or self._too_full(case)
                 or self._locked(rows)
@@ -145,6 +150,9 @@ class NodeGuard:
             )
         except DriverError as error:
             return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
+        if hold is None:
+            self._look_at_wear()
+        return hold
 
     def leave(self, case: Case) -> str:
         """Return what has begun on the node during the run."""
@@ -155,6 +163,7 @@ class NodeGuard:
             unwell = None if busy else self._ceph(case)
             busy = unwell.text if unwell else busy
             self._free = None if busy else (self._now(), case.scenario.storage)
+            self.seen[case.scenario.storage]["disturbed"] = float(bool(busy))
         except DriverError:
             return ""  # the next run says what is wrong
         return busy
@@ -182,7 +191,7 @@ class NodeGuard:
         free, total = int(status.get("avail", 0)), int(status.get("total", 0))
         self.free[name] = free
         if total > 0:
-            self.used[name] = 1 - free / total
+            self.seen[name]["storage_used"] = 1 - free / total
         floor, needs = self._floors.get(name, 0), self._needs(case.scenario)
         reason = lacks_space(name, self._node, free, needs) if needs else ""
         if free < floor:
@@ -259,10 +268,12 @@ class NodeGuard:
         if not self._sees_pools:
             return ""
         try:
-            for pool, scan in zfs_scans(self._api, self._node):
-                what, running, _ = scan.partition(" in progress")
+            for pool in zfs_pools(self._api, self._node):
+                if pool.fragmentation is not None:
+                    self._note_fragmentation(pool.name, pool.fragmentation)
+                what, running, _ = pool.scan.partition(RUNS)
                 if running:
-                    return f"a {what} of pool {pool} runs on {self._node}"
+                    return f"a {what} of pool {pool.name} runs on {self._node}"
         except AccessDenied:
             self._sees_pools = False
         except Rejected as error:
@@ -270,26 +281,34 @@ class NodeGuard:
             log.warning("scrubs of this node are not seen", node=self._node, reason=error.reason)
         return ""
 
+    def _note_fragmentation(self, pool: str, share: float) -> None:
+        for name, storage in self._storages.items():
+            if self._pool_names.below(storage) == pool:
+                self.seen[name]["zfs_fragmentation"] = share
 
-def zfs_scans(api: Api, node: str) -> Iterator[tuple[str, str]]:
-    """Yield the node's ZFS pools, each with what `zpool status` says of its scan.
-
-    A pool that the server cannot be asked about, such as one whose name has one letter
-    (`pve-storage-id`), is left out.
-
-    Raises:
-        AccessDenied: the token may not look. Rejected: `zpool list` fails there.
-    """
-    path = f"/nodes/{node}/disks/zfs"
-    try:
-        pools = api.get(path)
-    except Rejected as error:
-        if _NO_ZFS in error.text:
+    def _look_at_wear(self) -> None:
+        """Note how worn the most worn drive of the node is, for the storages on its own drives."""
+        if self._worn_at is not None and self._now() - self._worn_at < _WEAR_SECONDS:
             return
-        raise
-    for pool in pools:
-        with contextlib.suppress(Rejected):
-            yield pool["name"], str(api.get(f"{path}/{pool['name']}").get("scan", ""))
+        self._worn_at = self._now()
+        try:
+            worst = wear(self._api.get(f"/nodes/{self._node}/disks/list"))
+        except DriverError:
+            worst = None  # no reason not to measure
+        for name, storage in self._storages.items():
+            self.seen[name].pop("disk_wear", None)
+            if worst is not None and not STORAGE_TYPES[storage.type].of_server:
+                self.seen[name]["disk_wear"] = worst
+
+
+def wear(disks: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return what share of its life the most worn drive has behind it; None where none tells.
+
+    `wearout` is the rest in per cent, as a number or as text, or `N/A` (PVE/Diskmanage.pm).
+    """
+    rests = [str(disk.get("wearout", "")) for disk in disks]
+    known = [1 - float(rest) / 100 for rest in rests if _NUMBER.fullmatch(rest)]
+    return max(known, default=None)
 
 
 def _nodes(rows: Rows) -> list[Mapping[str, Any]]:

@@ -24,6 +24,7 @@ from pvebench.drivers.proxmox.node_versions import Versions, version_number
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, ClusterStorage
 from pvebench.drivers.proxmox.switching import Plugged, block_counters, look, stopped_by_storage
 from pvebench.drivers.proxmox.vm import BenchVm, VmPlace
+from pvebench.drivers.proxmox.zfs_pools import PoolNames, read_state
 from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
 from pvebench.guest import GuestImage
 from pvebench.model.disk import Bus, Disk, ScsiHw
@@ -63,6 +64,7 @@ class ProxmoxNode:
         self._clock = clock
         self._options = options
         self._storages = dict(storages)
+        self._pool_names = PoolNames(api)
         self._version: tuple[int, ...] = ()
         self._held = Holding(
             api,
@@ -266,7 +268,13 @@ class ProxmoxNode:
             return found
         with contextlib.suppress(DriverError, OutputUnreadable):
             self._device = self._on_node.device(volume.volid)
-        return replace(found, raw=f"{found.raw}\n\nthe node by ssh\n{self._on_node.state()}")
+        state = self._on_node.state()
+        pool = self._pool_names.below(self._storages[volume.storage])
+        return replace(
+            found,
+            raw=f"{found.raw}\n\nthe node by ssh\n{state}",
+            conditions=read_state(state, pool) if pool else {},
+        )
 
     def detach(self) -> None:
         if self._plugged is None:

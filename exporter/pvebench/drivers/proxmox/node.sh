@@ -80,7 +80,7 @@ look() {
     next_word
     number "$word" 10
     set -- /proc/stat /proc/pressure/cpu /proc/pressure/io /proc/pressure/memory \
-        "/sys/dev/block/$device/stat" "$GROUPS_OF/$word/cpu.stat"
+        /proc/mdstat "/sys/dev/block/$device/stat" "$GROUPS_OF/$word/cpu.stat"
     pid=$(cat "$PIDS/$vmid.pid" 2>/dev/null) || pid=
     if is_vm "$pid" "$vmid"; then
         set -- "$@" "$PIDS/$vmid.pid" "/proc/$pid/stat" "/proc/$pid/io" \
