@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,37 +14,48 @@ from pvebench.analysis.meanwhile import Beside, Meanwhile, meanwhile
 from pvebench.analysis.words import sentence
 from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
 from pvebench.judging.data import verdicts_data
+from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.units import GIB
 from pvebench.results import Results
 from pvebench.store import Store
-from support.changes import CASES, FINDING, START, measured
+from support.changes import CASES, FINDING, NEW, OLD, START, measured
 
 DAYS, AFTER = 30, 8
 UsedOn = Callable[[int], float]
 
 
-def history(used_on: UsedOn, *, upgraded: bool) -> list[Run]:
-    """All cases get a quarter slower on day 30; `used_on`: day -> share of the storage."""
+def history(
+    used_on: UsedOn, *, upgraded: bool, metric: str = "storage_used", new: Environment = NEW
+) -> list[Run]:
+    """All cases get a quarter slower on day 30; `used_on`: day -> `metric`, a share."""
     runs = []
     for day in range(DAYS + AFTER):
         for case in CASES:
             later = day >= DAYS
             run = measured(case, day, slower=1.25 if later else 1.0, upgraded=later and upgraded)
-            used = Sample("storage_used", None, used_on(day), Unit.RATIO)
-            runs.append(replace(run, samples=(*run.samples, used)))
+            used = Sample(metric, None, used_on(day), Unit.RATIO)
+            environment = new if later and upgraded else run.environment
+            runs.append(replace(run, environment=environment, samples=(*run.samples, used)))
     return runs
 
 
-def stored(path: Path, used_on: UsedOn, *, upgraded: bool = True) -> Store:
+def stored(
+    path: Path,
+    used_on: UsedOn,
+    *,
+    upgraded: bool = True,
+    metric: str = "storage_used",
+    new: Environment = NEW,
+) -> Store:
     store = Store(path / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
-    store.add_history(history(used_on, upgraded=upgraded))
+    store.add_history(history(used_on, upgraded=upgraded, metric=metric, new=new))
     return store
 
 
-def judged(path: Path, used_on: UsedOn, *, upgraded: bool) -> Verdicts:
-    return Keeper(Feed(Results(stored(path, used_on, upgraded=upgraded))), ()).judge()
+def judged(path: Path, used_on: UsedOn, **given: Any) -> Verdicts:
+    return Keeper(Feed(Results(stored(path, used_on, **given))), ()).judge()
 
 
 def filling(day: int) -> float:
@@ -67,6 +79,90 @@ def test_without_an_upgrade_the_full_storage_is_the_cause_that_is_told(tmp_path:
     day = START + timedelta(days=DAYS)
     assert f"now that the storage is more than 90 % full, since {day:%Y-%m-%d}" in sentence(finding)
     assert "nothing known happened near it" not in sentence(finding)
+
+
+@pytest.mark.parametrize(
+    ("metric", "used_on", "text", "numbers"),
+    [
+        (
+            "zfs_fragmentation",
+            lambda day: 0.8 if day >= DAYS else 0.6,
+            "the free space of its ZFS pool is in small pieces",
+            "fragmentation 80 %, before 60 %",
+        ),
+        (
+            "disk_wear",
+            lambda day: 1.01 if day >= DAYS else 0.98,
+            "a drive of the node is worn out by its maker's count",
+            "the most worn 101 %, before 98 %",
+        ),
+        (
+            "md_sync",  # a check in the month before, too
+            lambda day: float(day >= DAYS or day == DAYS - 5),
+            "a software RAID of the node is checked or rebuilt",
+            "in 100 % of the runs, before 5 %",
+        ),
+        (
+            "zfs_scan",
+            lambda day: float(day >= DAYS and day % 4 != 0),
+            "its ZFS pool is scrubbed or resilvered",
+            "in 75 % of the runs, before 0 %",
+        ),
+        (
+            "disturbed",
+            lambda day: float(day >= DAYS),
+            "backups, replication or the like begin during most runs",
+            "in 100 % of the runs, before 0 %",
+        ),
+    ],
+)
+def test_what_else_happened_to_the_storage_is_named_before_the_upgrade_of_the_same_day(
+    tmp_path: Path, metric: str, used_on: UsedOn, text: str, numbers: str
+) -> None:
+    (finding,) = judged(tmp_path, used_on, upgraded=True, metric=metric).regressions
+    said = sentence(finding)
+    assert said.startswith(
+        f"Everything got 20 % slower now that {text}, or with pve-qemu-kvm 9.2.0-2 ("
+    )
+    assert numbers in said
+
+
+@pytest.mark.parametrize(
+    ("metric", "used_on"),
+    [
+        ("zfs_fragmentation", lambda day: 0.76 if day >= DAYS else 0.1),
+        ("zfs_fragmentation", lambda day: 0.9 if day >= DAYS else 0.78),
+        ("disk_wear", lambda day: 0.99 if day >= DAYS else 0.2),
+        ("disk_wear", lambda _: 1.2),
+        ("md_sync", lambda _: 1.0),  # it was before
+        ("md_sync", lambda day: float(day == DAYS)),  # in few of the runs after
+        ("zfs_scan", lambda day: float(day >= DAYS or day % 4 == 0)),  # nor in few before
+        ("disturbed", lambda day: float(day < DAYS)),
+    ],
+)
+def test_what_was_so_before_or_crossed_no_border_is_not_blamed(
+    tmp_path: Path, metric: str, used_on: UsedOn
+) -> None:
+    (finding,) = judged(tmp_path, used_on, upgraded=True, metric=metric).regressions
+    assert "got 20 % slower with pve-qemu-kvm 9.2.0-2 (" in sentence(finding)
+
+
+@pytest.mark.parametrize(
+    ("fact", "compares"), [("zfs", False), ("kernel", False), ("qemu_server", True)]
+)
+def test_fragmentation_is_not_compared_across_versions_that_may_count_it_otherwise(
+    tmp_path: Path, fact: str, compares: bool
+) -> None:
+    """OpenZFS 2.3.1: what was 70 % is 77 % since (`zfs_frag_table` in module/zfs/metaslab.c)."""
+    new = replace(OLD, facts={**OLD.facts, fact: "another"})
+    (finding,) = judged(
+        tmp_path,
+        lambda day: 0.8 if day >= DAYS else 0.72,
+        upgraded=True,
+        metric="zfs_fragmentation",
+        new=new,
+    ).regressions
+    assert ("in small pieces" in sentence(finding)) is compares
 
 
 @pytest.mark.parametrize("used_on", [lambda _: 0.93, lambda day: 0.5 + 0.005 * day])

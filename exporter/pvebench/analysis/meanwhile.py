@@ -1,4 +1,4 @@
-"""What else changed with a level: the storage, the node's other work, its drives' heat, ZFS' cache.
+"""What else changed with a level: the storage, its drives, the node's other work, ZFS' cache.
 
 It is named before software is: an upgrade often comes when something else changes too.
 """
@@ -15,13 +15,37 @@ from pvebench.model.units import show_bytes
 Beside = Mapping[tuple[str, str], float]
 """(metric, part) -> value of one run, of what belongs to no direction."""
 
-METRICS: Final = ("storage_used", "host_cpu", "host_pressure", "disk_margin", "zfs_cache")
+METRICS: Final = (
+    "storage_used",
+    "zfs_fragmentation",
+    "disk_wear",
+    "disk_margin",
+    "zfs_cache",
+    "md_sync",
+    "zfs_scan",
+    "disturbed",
+    "host_cpu",
+    "host_pressure",
+)
 """Metrics of the store that are looked at."""
+OF_VERSION: Final[Mapping[str, frozenset[str]]] = {
+    "zfs_fragmentation": frozenset({"zfs", "kernel"})
+}
+"""Metric -> facts across a change of which it does not compare: OpenZFS 2.3.1 counts fragmentation
+otherwise than 2.3.0 (`zfs_frag_table` in module/zfs/metaslab.c), and comes with a kernel."""
 LEAST: Final = 5
 """Runs on each side that must know a number, of all cases that are looked at."""
 FULL: Final = (0.9, 0.8)
 """Shares of a storage above which it may get slower; of ZFS, Oracle's "Storage Pool Practices for
 Performance" names 90 % for most loads, and 80 % for small blocks that are always written anew."""
+FRAGMENTED: Final = 0.77
+"""From here on ZFS itself prefers other places to write to, if it has any
+(`zfs_metaslab_fragmentation_threshold` in zfs(4); before 2.3.1 from 70 % on)."""
+WORN: Final = 1.0
+"""Share of what a drive's maker allows it to wear. It may go on beyond (NVM Express, "Percentage
+Used"), so that it is no more than a thing to know."""
+MOST, HARDLY_ANY = 0.5, 0.1
+"""Shares of the runs after and before that something falls into, to be what they differ by."""
 CORES: Final = 1.0
 """Cores that the node's other work takes more, at least."""
 WAITING: Final = 0.1
@@ -44,6 +68,53 @@ class Meanwhile:
 
     text: str
     numbers: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Border:
+    """A share that is bad from a border on, of several the worst first; {} is the border."""
+
+    metric: str
+    borders: tuple[float, ...]
+    text: str
+    numbers: str
+
+
+_BORDERS: Final = (
+    _Border(
+        "storage_used",
+        FULL,
+        "the storage is more than {:.0%} full",
+        "{:.0%} of it used, before {:.0%}",
+    ),
+    _Border(
+        "zfs_fragmentation",
+        (FRAGMENTED,),
+        "the free space of its ZFS pool is in small pieces",
+        "fragmentation {:.0%}, before {:.0%}",
+    ),
+    _Border(
+        "disk_wear",
+        (WORN,),
+        "a drive of the node is worn out by its maker's count",
+        "the most worn {:.0%}, before {:.0%}",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Something that goes on in some runs, 1, and in others not, 0."""
+
+    metric: str
+    text: str
+
+
+_JOBS: Final = (
+    _Job("md_sync", "a software RAID of the node is checked or rebuilt"),
+    _Job("zfs_scan", "its ZFS pool is scrubbed or resilvered"),
+    _Job("disturbed", "backups, replication or the like begin during most runs"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +153,8 @@ _LOADS: Final = (
 def meanwhile(before: Sequence[Beside], after: Sequence[Beside]) -> tuple[Meanwhile, ...]:
     """Return what else is worse in the runs after a change than in those before it."""
     found = [
-        _fuller(before, after),
+        *(_beyond(before, after, border) for border in _BORDERS),
+        *(_under_way(before, after, job) for job in _JOBS),
         _hotter(before, after),
         _less_cache(before, after),
         *(_more(before, after, load) for load in _LOADS),
@@ -90,20 +162,34 @@ def meanwhile(before: Sequence[Beside], after: Sequence[Beside]) -> tuple[Meanwh
     return tuple(one for one in found if one is not None)
 
 
-def _fuller(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
-    was, now = _state(before, "storage_used"), _state(after, "storage_used")
+def _beyond(before: Sequence[Beside], after: Sequence[Beside], border: _Border) -> Meanwhile | None:
+    was, now = _state(before, border.metric), _state(after, border.metric)
     if was is None or now is None:
         return None
-    for full in FULL:
-        if was < full <= now:
-            numbers = f"{now:.0%} of it used, before {was:.0%}".replace("%", " %")
-            return Meanwhile(f"the storage is more than {100 * full:.0f} % full", numbers)
+    for limit in border.borders:
+        if was < limit <= now:
+            return Meanwhile(_shares(border.text, limit), _shares(border.numbers, now, was))
     return None
+
+
+def _under_way(before: Sequence[Beside], after: Sequence[Beside], job: _Job) -> Meanwhile | None:
+    was, now = (_level(side, _of(job.metric), statistics.fmean) for side in (before, after))
+    if was is None or now is None or not was <= HARDLY_ANY < MOST <= now:
+        return None
+    return Meanwhile(job.text, _shares("in {:.0%} of the runs, before {:.0%}", now, was))
+
+
+def _shares(text: str, *values: float) -> str:
+    return text.format(*values).replace("%", " %")
 
 
 def _state(runs: Sequence[Beside], metric: str) -> float | None:
     """Return the middle value of what has no parts; None where too few runs know it."""
-    return _level(runs, lambda run: run.get((metric, "")))
+    return _level(runs, _of(metric))
+
+
+def _of(metric: str) -> Callable[[Beside], float | None]:
+    return lambda run: run.get((metric, ""))
 
 
 def _hotter(before: Sequence[Beside], after: Sequence[Beside]) -> Meanwhile | None:
@@ -130,10 +216,14 @@ def _more(before: Sequence[Beside], after: Sequence[Beside], load: _Load) -> Mea
     was, now = _level(before, load.value), _level(after, load.value)
     if was is None or now is None or now < max(was + load.least, TIMES * was):
         return None
-    return Meanwhile(load.text, load.numbers.format(now, was).replace("%", " %"))
+    return Meanwhile(load.text, _shares(load.numbers, now, was))
 
 
-def _level(runs: Sequence[Beside], value: Callable[[Beside], float | None]) -> float | None:
+def _level(
+    runs: Sequence[Beside],
+    value: Callable[[Beside], float | None],
+    middle: Callable[[Sequence[float]], float] = statistics.median,
+) -> float | None:
     """Return the middle value; None where too few runs know it."""
     known = [found for run in runs if (found := value(run)) is not None]
-    return statistics.median(known) if len(known) >= LEAST else None
+    return middle(known) if len(known) >= LEAST else None

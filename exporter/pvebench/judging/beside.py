@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.meanwhile import METRICS, meanwhile
+from pvebench.analysis.meanwhile import METRICS, OF_VERSION, meanwhile
 from pvebench.analysis.together.findings import Finding
 from pvebench.store import Store
 
@@ -35,8 +35,10 @@ def with_what_else(report: NodeReport, store: Store) -> NodeReport:
 
 def _named(finding: Finding, until: float, store: Store) -> Finding:
     at = finding.time + (EARLY * (until - finding.time) if finding.slow else 0.0)
+    new = {one.fact for one in finding.differences}
+    metrics = [name for name in METRICS if not new & OF_VERSION.get(name, frozenset())]
     sides = [
-        store.beside(key, METRICS, at=at, until=until, most=RUNS) for key in finding.cases[:CASES]
+        store.beside(key, metrics, at=at, until=until, most=RUNS) for key in finding.cases[:CASES]
     ]
     before, after = ([run for side in sides for run in side[place]] for place in (0, 1))
     return replace(finding, meanwhile=meanwhile(before, after))
