@@ -8,7 +8,6 @@ colour of the lowest step, which is that of worse.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,14 +25,13 @@ from pvebench.model.run import Run
 from pvebench.store import Store
 from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
-from support.boards import chosen, dashboards, panels, substitute
+from support.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
 from support.monitored import page_of, statuses
 from support.prometheus import Prometheus, free_port, prometheus
 from support.year import assignments, last_days, results_of
 
 YOUNG = {"empty": (1.0, 0), "first run": (1.0, 1), "first hour": (1 / 24, None)}
 """Name -> (days of the story, how many of its runs)."""
-SCREEN_PIXELS, COLUMNS, SCRAPE = 1920, 24, 15.0
 SHOWS_NOTHING = {"text", "row"}
 NEUTRAL = {"text", "transparent"}
 NO_WORDS = {"", "none", "no data", "null"}
@@ -77,15 +75,6 @@ def one_cycle() -> tuple[Run, ...]:
     )
 
 
-def window_of(board: dict[str, Any], panel: dict[str, Any]) -> float:
-    """The length of the time range that a panel asks for when nobody chose another; days."""
-    text = panel.get("timeFrom") or board["time"]["from"].removeprefix("now-")
-    found = re.fullmatch(r"(\d+)([hd])", text)
-    assert found is not None, text
-    amount, unit = found.groups()
-    return int(amount) / (24 if unit == "h" else 1)
-
-
 def answers(
     server: Prometheus, board: dict[str, Any]
 ) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -93,10 +82,9 @@ def answers(
     values = chosen(server, board, every=False)
     found = {}
     for panel in panels(board):
-        days = window_of(board, panel)
-        points = panel.get("maxDataPoints") or panel["gridPos"]["w"] / COLUMNS * SCREEN_PIXELS
-        step = max(SCRAPE, days * 86400 / points)
-        asked = values | {"__interval": f"{step:.0f}s", "__interval_ms": f"{step * 1000:.0f}"}
+        days = days_of(panel, board["time"]["from"].removeprefix("now-"))
+        step = step_of(panel, days)
+        asked = values | over_time(panel, days)
         for target in panel.get("targets", []):
             expression = substitute(target["expr"], asked)
             if target.get("range"):

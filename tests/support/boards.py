@@ -18,6 +18,61 @@ BUILT_IN = {
     # Long enough for one run of each case to have ended in it.
     "__interval_ms": str(2 * 86_400_000),
 }
+SCREEN_PIXELS, COLUMNS = 1920, 24
+SCRAPE_SECONDS = 15
+"""What the data source is told in grafana/provisioning."""
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+STEPS = (
+    (17.5, 15),
+    (25, 20),
+    (45, 30),
+    (90, MINUTE),
+    (210, 2 * MINUTE),
+    (450, 5 * MINUTE),
+    (750, 10 * MINUTE),
+    (1050, 15 * MINUTE),
+    (1500, 20 * MINUTE),
+    (2700, 30 * MINUTE),
+    (5400, HOUR),
+    (9000, 2 * HOUR),
+    (16_200, 3 * HOUR),
+    (32_400, 6 * HOUR),
+    (DAY, 12 * HOUR),
+    (7 * DAY, DAY),
+)
+"""A point for so many seconds at most -> the step that Grafana asks for.
+
+Witness: `roundInterval` of grafana/grafana, pkg/tsdb/intervalv2/intervalv2.go at 05b4ce4.
+"""
+
+
+def days_of(panel: Mapping[str, Any], range_: str) -> float:
+    """Return how many days a panel shows where the board shows `range_`, such as `7d`."""
+    text = panel.get("timeFrom") or range_
+    found = re.fullmatch(r"(\d+)([hd])", text)
+    assert found is not None, text
+    return int(found[1]) / (24 if found[2] == "h" else 1)
+
+
+def step_of(panel: Mapping[str, Any], days: float) -> int:
+    """Return the step in which Grafana asks for so many days on a wide screen; seconds."""
+    pixels = panel["gridPos"]["w"] / COLUMNS * SCREEN_PIXELS
+    wanted = days * DAY / (panel.get("maxDataPoints") or pixels)
+    return next(step for most, step in STEPS if wanted <= most)
+
+
+def over_time(panel: Mapping[str, Any], days: float) -> dict[str, str]:
+    """Return the variables that Grafana makes of a panel's time range.
+
+    Witness: `interpolateVariables` of its pkg/promlib/models/query.go at 00aaabd.
+    """
+    step = step_of(panel, days)
+    return {
+        "__interval": f"{step}s",
+        "__interval_ms": f"{step * 1000}",
+        "__range": f"{days * DAY:.0f}s",
+        "__rate_interval": f"{max(step + SCRAPE_SECONDS, 4 * SCRAPE_SECONDS)}s",
+    }
 
 
 def dashboards() -> list[dict[str, Any]]:
