@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import heatmap as heat_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder.bars import ranking
-from builder.panels import intro, lines
+from builder.panels import FEWER_POINTS, intro, lines
 from builder.parts import (
     DATASOURCE,
     base,
@@ -136,16 +136,17 @@ def _stalls() -> timeseries.Panel:
 def _tail() -> timeseries.Panel:
     slow = series(LATENCY_PERCENTILE, **CASE, percentile="99.9")
     middle = series(LATENCY_PERCENTILE, **CASE, percentile="50")
-    ratio = f"{slow} / ignoring (percentile) ({middle} > 0)"
-    slowest = f"and ignoring (percentile) topk(10, {slow} @ end())"
+    slowest = f"({slow} and topk(10, {slow} @ end()))"
+    ratio = f"{slowest} / ignoring (percentile) ({middle} > 0)"
     return lines(
         "Tail: 99.9 % over median",
         "How much worse the unlucky operations are, of the ten slowest: 10 is usual, 1000 is a "
         "disk that freezes.",
-        [query(in_words(f"({ratio} {slowest})"), legend=LEGEND)],
+        [query(in_words(f"({ratio})"), legend=LEGEND)],
         unit="none",
         log=True,
         right=False,
+        points=FEWER_POINTS,
     )
 
 
@@ -153,7 +154,7 @@ def _distribution() -> heatmap.Panel:
     """Return how many operations took how long, of all chosen cases and nodes together."""
     kept = series(LATENCY, **CASE)
     # Seen in a Grafana 12.4: a heatmap without an answer has "No data", whatever its `noValue`.
-    none = f'label_replace({none_of(f"{kept} @ end()")}, "le", "{NO_HISTOGRAM}", "", "")'
+    none = f'label_replace({none_of(f"group({kept} @ end())")}, "le", "{NO_HISTOGRAM}", "", "")'
     added = f"sum by (le) (increase({kept}[$__rate_interval])) or 0 * ({none})"
     target = query(added, legend="{{le}}").format(PromQueryFormat.HEATMAP)
     return (

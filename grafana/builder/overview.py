@@ -18,6 +18,8 @@ from grafana_foundation_sdk.models import common as models
 from builder.bars import ranking
 from builder.looks import BETTER, SAME, WORSE, alarm_steps, prop, steps, values
 from builder.panels import (
+    FEW_POINTS,
+    FEWER_POINTS,
     FIRST_VERDICT,
     headline,
     intro,
@@ -313,6 +315,7 @@ def _trend() -> timeseries.Panel:
         unit="percentunit",
         linked=False,
         right=False,
+        points=FEW_POINTS,
     )
 
 
@@ -322,6 +325,7 @@ def _verdicts() -> statetimeline.Panel:
         "The worst figure of each storage over time.",
         f"min by ({BY}) ({series(CHANGE_STATE, **HERE)})",
         "{{storage}}, {{node}}",
+        points=FEWER_POINTS,
     )
 
 

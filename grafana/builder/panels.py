@@ -69,6 +69,10 @@ _NO_STATE: Final = -9
 """No state has this value."""
 MOST_POINTS: Final = 800
 """Of a line. Values are held until the next run, so a point for every pixel only costs time."""
+FEWER_POINTS: Final = 400
+"""Of what looks at every case at every point: it costs by their product."""
+FEW_POINTS: Final = 180
+"""Of what also works something out of each case at each point."""
 
 
 def intro(words: str, *, y: int = 0) -> text.Panel:
@@ -291,6 +295,7 @@ def lines(
     right: bool = True,
     linked: bool = True,
     zero: bool = False,
+    points: int = MOST_POINTS,
     missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
     """Return held values over time: thin steps, a table as legend, lines linked to their case."""
@@ -307,7 +312,7 @@ def lines(
     built = (
         timeseries.Panel()
         .datasource(DATASOURCE)
-        .max_data_points(MOST_POINTS)
+        .max_data_points(points)
         .targets(list(targets))
         .title(title)
         .description(description)
@@ -337,13 +342,14 @@ def timeline(
     legend: str,
     mappings: Sequence[dashboard_models.ValueMapping] | None = None,
     *,
+    points: int = MOST_POINTS,
     missing: str = NEW_ROW,
 ) -> statetimeline.Panel:
     """Return states over time, one bar for each series."""
     return (
         statetimeline.Panel()
         .datasource(DATASOURCE)
-        .max_data_points(MOST_POINTS)
+        .max_data_points(points)
         .targets(
             [
                 query(expression, legend=legend),

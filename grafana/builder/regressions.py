@@ -8,7 +8,15 @@ from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetime
 
 from builder.bars import changes_bars
 from builder.looks import SAME, WORSE, alarm_steps, steps
-from builder.panels import FIRST_VERDICT, intro, number, open_changes, timeline, verdict
+from builder.panels import (
+    FEWER_POINTS,
+    FIRST_VERDICT,
+    intro,
+    number,
+    open_changes,
+    timeline,
+    verdict,
+)
 from builder.parts import (
     base,
     changes,
@@ -100,19 +108,22 @@ def _suspicious() -> stat.Panel:
 
 
 def _list() -> table.Panel:
-    chosen = f"max by ({KEYS}) ({series(CHANGE_STATE, **FIGURE)} <= $worst)"
     change, noise = series(CHANGE, **FIGURE), series(CHANGE_THRESHOLD, **FIGURE)
-    factor = f"max by ({CASE}) (abs({change}) / ({noise} > 0) and on ({KEYS}) {chosen})"
+    # What is shown is chosen first: the few that are worse, before anything is worked out.
+    worse = f"({series(CHANGE_STATE, **FIGURE)} <= $worst)"
+    clear = f"abs({change} and {worse}) / ({noise} > 0)"
     # A case's throughput, latency and cost move together: the clearest figure stands for it.
-    one = f"topk by ({CASE}) (1, max by ({KEYS}) (abs({change}) / ({noise} > 0)) and {chosen})"
-    here = f"and on ({KEYS}) {one}"
-    info = (
-        f"max by (job, instance, {KEYS}) ({series(CHANGE_STATE, **FIGURE)}) and on ({KEYS}) {one}"
-    )
-    runs = f"max by ({CASE}) ({series(BASELINE_RUNS, node='$node')}) and on ({CASE}) {factor}"
-    age = (
-        f"max by ({CASE}) (time() - {series(RUN_TIMESTAMP, node='$node')}) and on ({CASE}) {factor}"
-    )
+    one = f"topk by ({CASE}) (1, max by ({KEYS}) ({clear}))"
+    info = f"max by (job, instance, {KEYS}) ({worse}) and on ({KEYS}) {one}"
+
+    def of(figure: str) -> str:
+        return f"max by ({KEYS}) ({figure} and on ({KEYS}) {one})"
+
+    def of_case(figure: str) -> str:
+        return f"max by ({CASE}) ({figure} and on ({CASE}) {worse})"
+
+    runs = of_case(series(BASELINE_RUNS, node="$node"))
+    age = f"time() - {of_case(series(RUN_TIMESTAMP, node='$node'))}"
     return rows(
         "Cases",
         "A row each, with the figure that is clearest. Sorted by change over noise. Plus is "
@@ -120,19 +131,15 @@ def _list() -> table.Panel:
         ("words", "setting", "node", "storage", "direction", "metric", "scenario", "workload"),
         (
             Column(title="verdict", expression=in_words(f"({info})"), words=True),
-            Column(title="change", expression=f"max by ({KEYS}) ({change}) {here}", change=True),
-            Column(
-                title="noise ±",
-                expression=f"max by ({KEYS}) ({noise}) {here}",
-                unit="percentunit",
-                decimals=1,
-            ),
+            Column(title="change", expression=of(change), change=True),
+            Column(title="noise ±", expression=of(noise), unit="percentunit", decimals=1),
             Column(title="× noise", expression=one, decimals=1),
             Column(title="runs before", expression=runs),
             Column(title="age", unit="dtdurations", decimals=0, expression=age),
         ),
         sort="× noise",
         hidden=("direction",),
+        there=worse,
         missing="nothing is worse among what can be told",
     )
 
@@ -144,6 +151,7 @@ def _history() -> statetimeline.Panel:
         "The 20 figures with the worst verdict now.",
         in_words(f"({worse} and bottomk(20, {worse} @ end()))"),
         "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
+        points=FEWER_POINTS,
     )
 
 

@@ -97,6 +97,7 @@ def rows(
     descending: bool = True,
     linked: bool = True,
     hidden: Sequence[str] = (),
+    there: str = "",
     missing: str = "none yet",
 ) -> table.Panel:
     """Return a table: a row for each set of `keys`, a column for each query.
@@ -106,11 +107,12 @@ def rows(
         sort: title of a column.
         linked: the column `setting` leads to the case.
         hidden: labels without a column.
+        there: what has an answer where there is a row; default: the first or the last column.
     """
     built = (
         table.Panel()
         .datasource(DATASOURCE)
-        .targets([*_targets(keys, columns, missing)])
+        .targets([*_targets(keys, columns, there, missing)])
         .title(title)
         .description(description)
         .unit("short")
@@ -130,7 +132,7 @@ def rows(
 
 
 def _targets(
-    keys: Sequence[str], columns: Sequence[Column], missing: str
+    keys: Sequence[str], columns: Sequence[Column], there: str, missing: str
 ) -> list[prometheus.Dataquery]:
     asked = [table_query(one.asked, ref=_ref(index)) for index, one in enumerate(columns)]
     if len(columns) == 1:
@@ -138,7 +140,9 @@ def _targets(
     # Seen in a Grafana 12.4: of several answers without rows it shows a header and no `noValue`.
     place = next((key for key in keys if key in WIDE), keys[0])
     # To ask all columns again would cost too much; a row that has neither end is none.
-    none = f"{none_of(columns[0].asked)} unless on () ({columns[-1].asked})"
+    none = none_of(there or columns[0].asked)
+    if not there:
+        none += f" unless on () ({columns[-1].asked})"
     words = f'label_replace({none}, "{place}", "{missing}", "", "")'
     return [*asked, table_query(words, ref=STANDS_IN)]
 

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import bargauge, dashboard, stat, table, ti
 
 from builder.bars import changes_bars
 from builder.looks import BETTER, SAME, WORSE, prop, steps, values
-from builder.panels import intro, lines, number, signed, verdict
+from builder.panels import FEW_POINTS, intro, lines, number, signed, verdict
 from builder.parts import (
     base,
     changes,
@@ -70,8 +70,8 @@ def build() -> dashboard.Dashboard:
                 {"5 %": "0.05", "2 %": "0.02", "10 %": "0.10", "nothing": "0"},
             )
         )
-        .with_panel(_count("Slower", f"< -{NOISE}", WORSE).grid_pos(place(0, 0, 4, 4)))
-        .with_panel(_count("Faster", f"> {NOISE}", BETTER).grid_pos(place(4, 0, 4, 4)))
+        .with_panel(_count("Slower", f"< bool -{NOISE}", WORSE).grid_pos(place(0, 0, 4, 4)))
+        .with_panel(_count("Faster", f"> bool {NOISE}", BETTER).grid_pos(place(4, 0, 4, 4)))
         .with_panel(_all().grid_pos(place(8, 0, 4, 4)))
         .with_panel(_mean().grid_pos(place(12, 0, 12, 4)))
         .with_panel(_cases().grid_pos(place(0, 4, 24, 12)))
@@ -105,8 +105,13 @@ def _moment(name: str, label: str, *, newest: bool) -> dashboard.QueryVariable:
     )
 
 
+def _looks(selector: str, moment: str) -> str:
+    """Return a window's values: one an hour, as they are held for that long and samples cost."""
+    return f"({selector})[$window:1h] @ ${moment}"
+
+
 def _side(selector: str, moment: str) -> str:
-    return f"quantile_over_time(0.5, {selector}[$window] @ ${moment})"
+    return f"quantile_over_time(0.5, {_looks(selector, moment)})"
 
 
 def _ratio(*, better_is_more: bool = True, selector: str = "", by: str = KEYS) -> str:
@@ -120,10 +125,10 @@ def _single_runs() -> str:
     """Return what a difference of the two medians may be by chance: two standard errors, 95 %."""
 
     def error(moment: str) -> str:
-        window = f"{series(IOPS, **HERE)}[$window] @ ${moment}"
-        runs = f"changes({series(RUN_TIMESTAMP, **HERE)}[$window] @ ${moment}) + 1"
-        spread = f"stdvar_over_time({window}) / (avg_over_time({window}) ^ 2 > 0)"
-        return f"({spread}) / on ({CASE}) group_left () max by ({CASE}) ({runs})"
+        runs = f"changes({_looks(series(RUN_TIMESTAMP, **HERE), moment)}) + 1"
+        # Of logarithms, so that it is relative without another look at the window for the mean.
+        spread = f"stdvar_over_time({_looks(f'ln({series(IOPS, **HERE)} > 0)', moment)})"
+        return f"{spread} / on ({CASE}) group_left () max by ({CASE}) ({runs})"
 
     # A median is less certain than a mean by a quarter; few runs ask for more than two errors.
     both = f"max by ({KEYS}) ({error('before')}) + max by ({KEYS}) ({error('after')})"
@@ -131,11 +136,10 @@ def _single_runs() -> str:
 
 
 def _count(title: str, condition: str, colour: str) -> stat.Panel:
-    ratio = _ratio()
     panel = number(
         title,
         f"Cases whose throughput is {title.lower()} by more than the noise limit.",
-        f"count(({ratio}) {condition}) or 0 * count({ratio})",
+        f"sum({_ratio()} {condition})",
         missing="no results on both sides",
     )
     return verdict(panel, steps(SAME, (1, colour)))
@@ -207,41 +211,35 @@ def _best() -> bargauge.Panel:
 def _cases() -> table.Panel:
     kept = f"(abs({_ratio()}) >= {NOISE})"
     chosen = series(IOPS, **HERE)
-    named = in_words(f"(max by ({KEYS}) ({chosen} and on ({KEYS}) {kept}))")
+    change = in_words(f"({_ratio()} and on ({KEYS}) {kept})")
     before = f"max by ({KEYS}) ({_side(chosen, 'before')}) and on ({KEYS}) {kept}"
     after = f"max by ({KEYS}) ({_side(chosen, 'after')}) and on ({KEYS}) {kept}"
-    certain = f"(abs({_ratio()}) > bool {_single_runs()}) and on ({KEYS}) {kept}"
-    return (
-        rows(
-            "Cases that changed",
-            "Median IOPS on both sides, the change, what single runs may make of it, and whether "
-            "the change is larger. Few runs in a window leave much to chance: choose a longer one. "
-            "A click on the setting leads to the case.",
-            ("words", "setting", "node", "storage", "direction", "scenario", "workload"),
-            (
-                Column(title="now", expression=named, unit="iops"),
-                Column(title="before", expression=before, unit="iops"),
-                Column(title="after", expression=after, unit="iops"),
-                Column(
-                    title="change", expression=f"{_ratio()} and on ({KEYS}) {kept}", change=True
-                ),
-                Column(
-                    title="by chance ±",
-                    expression=f"{_single_runs()} and on ({KEYS}) {kept}",
-                    unit="percentunit",
-                    decimals=1,
-                ),
-                Column(title="certain", expression=certain, wide=150),
+    certain = f"{kept} > bool {_single_runs()}"
+    return rows(
+        "Cases that changed",
+        "Median IOPS on both sides, the change, what single runs may make of it, and whether "
+        "the change is larger. Few runs in a window leave much to chance: choose a longer one. "
+        "A click on the setting leads to the case.",
+        ("words", "setting", "node", "storage", "direction", "scenario", "workload"),
+        (
+            Column(title="before", expression=before, unit="iops"),
+            Column(title="after", expression=after, unit="iops"),
+            Column(title="change", expression=change, change=True),
+            Column(
+                title="by chance ±",
+                expression=f"{_single_runs()} and on ({KEYS}) {kept}",
+                unit="percentunit",
+                decimals=1,
             ),
-            sort="change",
-            descending=False,
-            missing="nothing above the limit among what has results on both sides",
-        )
-        .override_by_name(
-            "certain",
-            [prop("mappings", values({"1": ("certain", SAME), "0": ("may be chance", SAME)}))],
-        )
-        .override_by_name("now", [prop("custom.hidden", True)])
+            Column(title="certain", expression=certain, wide=150),
+        ),
+        sort="change",
+        descending=False,
+        there=kept,
+        missing="nothing above the limit among what has results on both sides",
+    ).override_by_name(
+        "certain",
+        [prop("mappings", values({"1": ("certain", SAME), "0": ("may be chance", SAME)}))],
     )
 
 
@@ -284,4 +282,5 @@ def _trend() -> timeseries.Panel:
         unit="percentunit",
         linked=False,
         right=False,
+        points=FEW_POINTS,
     )

@@ -163,7 +163,7 @@ def test_the_upgrade_dashboard_finds_the_loss_of_the_storys_last_upgrade(
 
 
 def test_the_loss_of_the_storys_last_upgrade_is_certain(server: Prometheus) -> None:
-    expression = one_query("pvebench-upgrades", "Cases that changed", "F")
+    expression = one_query("pvebench-upgrades", "Cases that changed", "E")
     found = results(server, "pvebench-upgrades", expression, every=True)
     certain = [entry for entry in found if entry["metric"]["workload"].startswith("randread")]
     assert certain
