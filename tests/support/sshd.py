@@ -25,7 +25,10 @@ StrictModes no
 PidFile none
 LogLevel VERBOSE
 PermitRootLogin prohibit-password
+SetEnv SHLVL=2
 """
+"""With that level bash does not take itself for a login's first shell: whatever ~/.bashrc of this
+machine does, it would do before each command."""
 
 
 class SshServer:
