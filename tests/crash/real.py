@@ -1,7 +1,8 @@
-"""`make crash MOMENTS=50`: kill -9 of pvebench, QEMU, both or a container; prints the counts."""
+"""`make crash MOMENTS=50`: kill -9 of pvebench and what it measures with; prints the counts."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -10,22 +11,40 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pvebench.drivers.lxc.container import found_here
-from support.crashes import CrashTest
+from support.crashes import LabCrashTest, Report
+from support.node_crashes import node_crashes
 
 
 def main(arguments: list[str]) -> int:
-    moments = int(arguments[0]) if arguments else 50
-    seed = int(arguments[1]) if len(arguments) > 1 else int(time.time())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("moments", type=int, nargs="?", default=50)
+    parser.add_argument("seed", type=int, nargs="?", default=int(time.time()))
+    about = "a container on a node by ssh; pvebench or the program there is killed"
+    parser.add_argument("--node", action="store_true", help=about)
+    given = parser.parse_args(arguments)
     begun = time.monotonic()
+    able, why = found_here()
+    if not able:
+        print(f"pvebench: NOT TRIED: containers: {why}", file=sys.stderr)
+        if given.node:
+            return 1
     with tempfile.TemporaryDirectory() as directory:
-        able, why = found_here()
-        if not able:
-            print(f"pvebench: NOT TRIED: containers: {why}", file=sys.stderr)
-        report = CrashTest(Path(directory), seed=seed, containers=able).play(moments)
-    print(f"seed {seed}: {report}; {time.monotonic() - begun:.0f} s")
+        play = on_node if given.node else in_lab
+        report = play(Path(directory), given.moments, given.seed, able)
+    print(f"seed {given.seed}: {report}; {time.monotonic() - begun:.0f} s")
     for line in report.wrong:
         print(f"  {line}")
     return int(bool(report.wrong))
+
+
+def in_lab(directory: Path, moments: int, seed: int, containers: bool) -> Report:
+    return LabCrashTest(directory, seed=seed, containers=containers).play(moments)
+
+
+def on_node(directory: Path, moments: int, seed: int, containers: bool) -> Report:
+    del containers  # that is all it has
+    with node_crashes(directory, seed=seed) as crashes:
+        return crashes.play(moments)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from support.crashes import CrashTest
+from support.crashes import LabCrashTest
 from support.outcomes import MEASURED
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("image")
 def test_killed_at_random_moments_nothing_is_lost_mislabelled_or_left(tmp_path: Path) -> None:
-    report = CrashTest(tmp_path, seed=1).play(4)
+    report = LabCrashTest(tmp_path, seed=1).play(4)
     print(report)
     assert report.wrong == []
     assert report.moments == 4

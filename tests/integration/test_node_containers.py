@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from pvebench.drivers.driver import Workplace
 from pvebench.drivers.proxmox.cluster import ENGINE
 from pvebench.drivers.proxmox.settings import ClusterSettings
 from pvebench.drivers.proxmox.vm_and_containers import BesideVm
-from pvebench.errors import HypervisorGone, SwitchFailed, VolumeError
+from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
 from pvebench.guest import FILESYSTEM_TOOL, GuestImage
 from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -36,7 +38,7 @@ from pvebench.model.ports import Guest
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.volume import Plug
+from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from support.container_node import GROUPS, ContainerNode, container_node
@@ -51,6 +53,8 @@ CONTAINER = Scenario(
     volume_bytes=64 * MIB,
     layout=Layout(filesystem=Filesystem.EXT4, file_bytes=16 * MIB),
 )
+
+NUMBERS = range(9500, 9510)
 
 
 class Bench:
@@ -68,7 +72,7 @@ class Bench:
             "tls": {"fingerprint": api.server.fingerprint},
             "token_file": node.folder / "token",
             "pool": POOL,
-            "vmids": [9500, 9509],
+            "vmids": [NUMBERS[0], NUMBERS[-1]],
             "storages": {"local": {"type": "lvmthin", "id": "thin"}},
             "ssh": node.server.settings(),
         }
@@ -115,6 +119,19 @@ def bench(image: GuestImage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made
         made.close()
         api.close()
+
+
+def state(vmid: int) -> str:
+    done = subprocess.run(
+        ["lxc-info", "-n", str(vmid), "-s", "-H"], capture_output=True, check=True
+    )
+    return done.stdout.decode().strip()
+
+
+def filled(bench: Bench) -> Volume:
+    """Return the volume of a container that runs, with a file."""
+    assert bench.guest().run(["sh", "-c", "echo x >/mnt/test/x"]).exit_code == 0
+    return bench.both.volume(CONTAINER)[0]
 
 
 def value(run: Run, metric: str, part: str = "") -> float:
@@ -192,9 +209,7 @@ def test_nothing_runs_in_the_container_while_root_of_the_node_looks_at_its_files
     bench: Bench,
 ) -> None:
     """Else a file that was found could be a link to a device of the node when it is opened."""
-    guest = bench.guest()
-    assert guest.run(["sh", "-c", "echo x >/mnt/test/x"]).exit_code == 0
-    volume, _ = bench.both.volume(CONTAINER)
+    guest, volume = bench.guest(), filled(bench)
     vmid, seen = bench.containers.vmid, bench.node.folder / "seen"
     with bench.node.program("fincore", f'lxc-info -n {vmid} -s -H >{seen}; /usr/bin/fincore "$@"'):
         assert bench.both.drop_caches(volume) == 0
@@ -205,6 +220,78 @@ def test_nothing_runs_in_the_container_while_root_of_the_node_looks_at_its_files
     ):
         bench.both.drop_caches(volume)
     assert guest.run(["true"]).exit_code == 0
+
+
+@pytest.mark.parametrize("then", ["run", "remove"])
+def test_one_that_stays_frozen_where_the_program_of_the_node_is_killed_is_thawed(
+    bench: Bench, then: str
+) -> None:
+    """Witness: lxc-info. In a frozen one nothing ends, not even what was told to."""
+    guest, volume = bench.guest(), filled(bench)
+    container = next(iter(bench.containers._held.values())).container
+    with (
+        bench.node.killed("fincore", when="after"),
+        pytest.raises(OutcomeUnknown, match="was ended by signal 9"),
+    ):
+        bench.both.drop_caches(volume)
+    assert state(container.vmid) == "FROZEN"
+    match then:
+        case "run":
+            assert guest.run(["true"]).exit_code == 0
+            assert state(container.vmid) == "RUNNING"
+        case "remove":
+            container.remove()
+            assert list(bench.node.left(NUMBERS)) == []
+    assert not list(bench.node.folder.glob("turns/*.frozen"))
+
+
+def test_the_program_of_the_node_thaws_when_it_is_told_to_end(bench: Bench) -> None:
+    """Witness: lxc-info. dash(1) runs nothing at its end when a signal ends it."""
+    volume = filled(bench)
+    tell = 'kill -TERM "$(ps -o sid= -p $$ | tr -d " ")"; /usr/bin/fincore "$@"'
+    with bench.node.program("fincore", tell), pytest.raises(OutcomeUnknown, match="by signal 15"):
+        bench.both.drop_caches(volume)
+    assert state(bench.containers.vmid) == "RUNNING"
+
+
+def test_nobody_thaws_a_container_whose_files_somebody_looks_at_still(bench: Bench) -> None:
+    """A connection is lost, and the next question comes before the program there has ended."""
+    guest, volume = bench.guest(), filled(bench)
+    seen, go = bench.node.folder / "looks", bench.node.folder / "go"
+    vmid = bench.containers.vmid
+    looks = (
+        f"touch {seen}; while [ ! -e {go} ]; do sleep 0.05; done; "
+        f'lxc-info -n {vmid} -s -H >>{seen}; /usr/bin/fincore "$@"'
+    )
+
+    def cut() -> None:
+        while not seen.exists():
+            time.sleep(0.02)
+        bench.node.server.cut()
+        time.sleep(3)
+        go.touch()
+
+    with bench.node.program("fincore", looks):
+        beside = threading.Thread(target=cut)
+        beside.start()
+        assert bench.both.drop_caches(volume) == 0  # asked again, as it was lost
+        beside.join()
+    assert seen.read_text() == "FROZEN\nFROZEN\n"
+    assert guest.run(["true"]).exit_code == 0
+
+
+def test_a_start_and_a_stop_go_on_where_the_program_of_the_node_is_killed_in_them(
+    bench: Bench,
+) -> None:
+    """Witness: lxc-info."""
+    bench.both.detach()
+    with bench.node.killed("pct", "start", when="after"):
+        guest = bench.guest()
+    vmid = bench.containers.vmid
+    assert guest.run(["true"]).exit_code == 0
+    with bench.node.killed("pct", "stop", when="after"):
+        bench.both.detach()
+    assert state(vmid) == "STOPPED"
 
 
 def test_a_link_in_the_container_leads_root_to_no_file_of_the_node(

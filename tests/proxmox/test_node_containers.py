@@ -9,6 +9,7 @@ What runs in a container is in tests/integration/test_node_containers.py.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies
+from structlog.testing import capture_logs
 
 from pve.instance import write_settings
 from pve.site import Site
@@ -347,6 +349,50 @@ def test_a_pvebench_that_is_killed_while_pct_makes_one_has_it_in_its_journal(
     assert store.journal.pending() == []
     assert not node.configuration(9500).exists()
     store.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("word", ["create", "destroy"])
+def test_a_program_of_the_node_that_is_killed_beside_pct_leaves_nothing(
+    node: ContainerNode, asked: NodeSsh, store: Store, word: str, when: str
+) -> None:
+    """As for want of memory. What it called goes on, as a task of Proxmox does."""
+    with node.killed("pct", word, when=when), contextlib.suppress(OutcomeUnknown):
+        make(asked, store).remove()  # which is asked again, of what the first time left
+    assert len(store.journal.pending()) == 1
+    undo(asked, store)
+    assert store.journal.pending() == []
+    assert list(node.left()) == []
+    assert [call.partition(" ")[0] for call in node.calls()] == ["create", "destroy"]
+
+
+def test_one_whose_making_broke_off_is_named_when_it_happens(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    with (
+        capture_logs() as said,
+        node.program("pct", f"echo 'lock: create' >{node.configuration(9500)}; exit 255"),
+        pytest.raises(VolumeError, match="pct create 9500"),
+    ):
+        make(asked, store)
+    assert "its making was broken off" in said[0]["found"]
+    assert store.journal.pending() == []
+
+
+def test_what_is_left_of_a_root_file_system_that_did_not_come_whole_goes(
+    node: ContainerNode, asked: NodeSsh
+) -> None:
+    """Witness: find(1) itself, by the file's time."""
+    content = os.urandom(100_000)
+    words = ("send", hashlib.sha256(content).hexdigest(), str(len(content)))
+    with node.killed("head", when="after"), pytest.raises(OutcomeUnknown):
+        asked.do(*words, content=content)
+    (left,) = node.folder.glob("archives/coming-*")
+    asked.do(*words, content=content)
+    assert left.exists()  # it may be another's that is coming
+    os.utime(left, (time.time() - 3600,) * 2)
+    asked.do(*words, content=content)
+    assert not left.exists()
 
 
 def test_what_was_called_off_before_it_came_is_never_made(

@@ -172,7 +172,7 @@ def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
             asked.ask(*words)
     plain = SshConnection(node.server.settings())
     done = plain.run(["touch", str(node.folder / "gotcha")], stdin=b"hello\n")
-    assert done.stdout.startswith(b"pvebench-node 2\n")  # whatever the client wants to run
+    assert done.stdout.startswith(b"pvebench-node 3\n")  # whatever the client wants to run
     assert not (node.folder / "gotcha").exists()
     plain.close()
 
@@ -207,7 +207,7 @@ def test_a_sudo_that_wants_a_password_is_told(node: Node) -> None:
 
 
 def test_the_script_of_another_version_is_told(node: Node) -> None:
-    node.install(NODE_SCRIPT.replace("VERSION=2", "VERSION=1"))
+    node.install(NODE_SCRIPT.replace("VERSION=3", "VERSION=2"))
     asked = node.ask()
     with pytest.raises(OutputUnreadable, match="is of another pvebench"):
         asked.hello()

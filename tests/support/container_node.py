@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh
 from support import standin_pct
+from support.containers import losetup, processes, text
 from support.sshd import SshServer, ssh_server
 
 GROUPS = "/sys/fs/cgroup/unified" if Path("/sys/fs/cgroup/unified").is_dir() else "/sys/fs/cgroup"
@@ -53,6 +54,21 @@ class ContainerNode:
         if before:
             self._program(name, before)
 
+    @contextmanager
+    def killed(self, name: str, word: str = "", *, when: str = "before") -> Iterator[None]:
+        """Have its program killed when that calls another one, `before` that does it or `after`.
+
+        Args:
+            word: the other's first; empty: any.
+        """
+        path = self.folder / "bin" / name
+        does = path.read_text().partition("\n")[2] if path.exists() else f'/usr/bin/{name} "$@"'
+        kill = 'kill -KILL "$(ps -o sid= -p $$ | tr -d " ")"'
+        steps = [kill, f"({does})"] if when == "before" else [f"({does})", kill]
+        given = f'case "$1" in {word or "*"}) {"; ".join(steps)} ;; *) {does} ;; esac'
+        with self.program(name, given):
+            yield
+
     def _install(self) -> None:
         there = f"s|^{GROUPS}/lxc|/sys/fs/cgroup/lxc|"
         places = {
@@ -84,6 +100,31 @@ class ContainerNode:
 
     def configuration(self, vmid: int) -> Path:
         return self.folder / "conf" / f"{vmid}.conf"
+
+    def asked(self) -> list[int]:
+        """Return the processes of the node's program itself, not of what it has called."""
+        program = f"/bin/sh\0{self.folder}/pvebench-node\0"
+        return [
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if text(path) == program
+        ]
+
+    def left(self, vmids: Iterable[int] = ()) -> Iterator[str]:
+        """Yield what is left of containers, as the machine itself tells.
+
+        Args:
+            vmids: numbers that no other test has meanwhile.
+        """
+        for place in ("conf/*", "volumes/*", "turns/*.frozen"):
+            yield from map(str, self.folder.glob(place))
+        told = [*losetup().splitlines(), *processes()]
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
+        yield from (line for line in told if str(self.folder / "volumes") in line)
+        for vmid in vmids:
+            yield from (line for line in mounts if f"/var/lib/lxc/{vmid}" in line)
+            yield from map(str, Path("/var/lib/lxc").glob(str(vmid)))
+            yield from map(str, Path("/sys/fs/cgroup").glob(f"**/lxc*/{vmid}"))
 
     def close(self) -> None:
         """End and remove what a failed test left."""

@@ -1,4 +1,4 @@
-"""Killing a real pvebench, its QEMU, both, or a container at random moments; what is left then?"""
+"""Killing a real pvebench and what it measures with at random moments; what is left then?"""
 
 from __future__ import annotations
 
@@ -12,29 +12,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pvebench.model.run import Outcome
 from pvebench.store import Store
-from support.containers import left_of, text
+from support.containers import left_of, losetup, text
+from support.outcomes import MEASURED
 
-PACK = """\
-pack: crash
-title: A file and a loop device
-every: 10m
-axes:
-  storage: [{storages}]
-  bus: [virtio]
-fixed: {{format: qcow2, cache: none, filesystem: ext4}}
-volume: {{size: 16M, file: 8M}}
-measure: {{ramp: 500ms, runtime: 1s, settle: 0s}}
-workloads:
-  - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
-"""
-VICTIMS = ("pvebench", "qemu", "both")
-CONTAINER = "container"
 END_SECONDS = 600.0
 
 
@@ -61,29 +47,26 @@ class Report:
 class CrashTest:
     """One state directory, and a pvebench that is killed in it again and again."""
 
-    def __init__(self, directory: Path, *, seed: int, containers: bool = False) -> None:
+    def __init__(self, directory: Path, config: Path, *, victims: Sequence[str], seed: int) -> None:
         self._directory = directory
-        self._victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
+        self._config = config
+        self._victims = victims
         self._rng = random.Random(f"crash/{seed}")
         self._state = directory / "state"
-        self._told: set[str] = set()
-        self._cycle_seconds = 20.0
+        self._cycle_seconds = 0.0
         self.report = Report()
-        loops = os.geteuid() == 0 and Path("/dev/loop-control").exists()
-        storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
-        lines = [f"  {name}: {{kind: {kind}, path: {name}}}" for name, kind in storages.items()]
-        self._config = directory / "pvebench.yaml"
-        self._config.write_text(
-            "state: state\npacks: [crash.yaml]\nnode: lab\nstorages:\n" + "\n".join(lines) + "\n"
-        )
-        pack = PACK.format(storages=", ".join(storages))
-        (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
 
-    def play(self, moments: int) -> Report:
-        """Run one whole cycle, then kill at `moments`, then run a whole one again."""
+    def play(self, moments: int, *, within_seconds: float = 0.0) -> Report:
+        """Run one whole cycle, then kill at `moments`, then run a whole one again.
+
+        Args:
+            within_seconds: the moments are not later than that in a cycle; 0: all of the first,
+                which is not run otherwise.
+        """
         begun = time.monotonic()
-        self._whole_cycle("before any crash")
-        self._cycle_seconds = time.monotonic() - begun
+        if not within_seconds:
+            self._whole_cycle("before any crash")
+        self._cycle_seconds = within_seconds or time.monotonic() - begun
         for _ in range(moments):
             self._one_moment()
         self._whole_cycle("after all crashes")
@@ -99,12 +82,7 @@ class CrashTest:
             deadline = time.monotonic() + delay
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
-            if victim in ("pvebench", "both"):
-                process.kill()
-            if victim != "pvebench":
-                for pid in self._inside() if victim == CONTAINER else self._qemus():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+            self._strike(victim, process)
             code = process.wait(END_SECONDS)
         when = f"moment {self.report.moments} ({victim} after {delay:.2f} s)"
         if code not in (0, 9, -signal.SIGKILL):
@@ -112,10 +90,18 @@ class CrashTest:
         self._undo()
         self._look_around(when)
 
+    def _strike(self, victim: str, process: subprocess.Popen[bytes]) -> None:
+        """Kill what is to be killed."""
+        raise NotImplementedError
+
+    def _left(self) -> Iterator[str]:
+        """Yield what is left of what was measured with, while nothing runs."""
+        raise NotImplementedError
+
     def _whole_cycle(self, when: str) -> None:
         with self._running() as process:
             code = process.wait(END_SECONDS)
-        if code != 0:
+        if code not in (0, 9):  # 9: measured, but nothing to publish, as when it is suspicious
             self.report.wrong.append(f"{when}: the cycle ended with status {code}")
         self._look_around(when)
 
@@ -138,6 +124,84 @@ class CrashTest:
         if done.returncode:
             self.report.wrong.append(f"undo failed: {done.stderr}")
 
+    def _look_around(self, when: str) -> None:
+        self.report.wrong += [f"{thing} is left after {when}" for thing in self._left()]
+
+    def _look_at_store(self) -> None:
+        store = Store(self._state / "pvebench.db", simulated=False)
+        runs = store.runs(limit=100_000)
+        report = self.report
+        report.stored = len(runs)
+        report.outcomes.update(str(run.outcome) for run in runs)
+        # Told after it is stored: each death may fall between the two, once.
+        if not report.told <= report.stored <= report.told + report.moments:
+            report.wrong.append(f"{report.told} runs were told, {report.stored} are stored")
+        if len({run.uid for run in runs}) != len(runs):
+            report.wrong.append("a run is stored twice")
+        if runs[0].outcome not in MEASURED:
+            report.wrong.append(f"the cycle after all crashes was {runs[0].outcome}")
+        if store.journal.pending():
+            report.wrong.append(f"the journal is not empty: {store.journal.pending()}")
+        for run in runs:
+            if run.outcome is Outcome.OK:
+                self._look_at_label(store.evidence(run.number), run.definition.options)
+        store.close()
+
+    def _look_at_label(self, evidence: dict[str, str], options: dict[str, str]) -> None:
+        effective = json.loads(evidence["effective"])
+        for key in ("bus", "format", "cache"):
+            if effective[key] != options[key]:
+                self.report.wrong.append(f"{key} {effective[key]} is labelled {options[key]}")
+        if "filename=/mnt/test/" not in evidence["job.fio"]:
+            self.report.wrong.append("a run on a filesystem did not use its file")
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes that may have ended by now."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+PACK = """\
+pack: crash
+title: A file and a loop device
+every: 10m
+axes:
+  storage: [{storages}]
+  bus: [virtio]
+fixed: {{format: qcow2, cache: none, filesystem: ext4}}
+volume: {{size: 16M, file: 8M}}
+measure: {{ramp: 500ms, runtime: 1s, settle: 0s}}
+workloads:
+  - fio: {{rw: randrw, bs: 4k, iodepth: 4}}
+"""
+VICTIMS = ("pvebench", "qemu", "both")
+CONTAINER = "container"
+
+
+class LabCrashTest(CrashTest):
+    """Of the local lab: VMs of its own and, as root, containers."""
+
+    def __init__(self, directory: Path, *, seed: int, containers: bool = False) -> None:
+        loops = os.geteuid() == 0 and Path("/dev/loop-control").exists()
+        storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
+        lines = [f"  {name}: {{kind: {kind}, path: {name}}}" for name, kind in storages.items()]
+        config = directory / "pvebench.yaml"
+        config.write_text(
+            "state: state\npacks: [crash.yaml]\nnode: lab\nstorages:\n" + "\n".join(lines) + "\n"
+        )
+        pack = PACK.format(storages=", ".join(storages))
+        (directory / "crash.yaml").write_text(pack + "lxc: true\n" * containers)
+        victims = (*VICTIMS, CONTAINER) if containers else VICTIMS
+        super().__init__(directory, config, victims=victims, seed=seed)
+
+    def _strike(self, victim: str, process: subprocess.Popen[bytes]) -> None:
+        if victim in ("pvebench", "both"):
+            process.kill()
+        if victim != "pvebench":
+            kill(self._inside() if victim == CONTAINER else self._qemus())
+
     def _qemus(self) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
@@ -156,41 +220,15 @@ class CrashTest:
         groups = Path("/proc").glob("[0-9]*/cgroup")
         return [int(path.parent.name) for path in groups if wanted in text(path)]
 
-    def _look_around(self, when: str) -> None:
-        """No QEMU, volume, socket, mount or lock may be left while nothing runs."""
-        left = [f"process {pid}" for pid in self._qemus()]
+    def _left(self) -> Iterator[str]:
+        """Yield every QEMU, volume, socket, mount and lock that is left."""
+        yield from (f"process {pid}" for pid in self._qemus())
         for name in ("files", "loops", "state/run"):
             directory = self._directory / name
-            left += [str(path) for path in directory.iterdir()] if directory.exists() else []
-        loops = subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=False)
-        mounts = Path("/proc/mounts").read_text()
-        left += ["a loop device"] if str(self._directory) in loops.stdout else []
-        left += ["a mount"] if str(self._directory) in mounts else []
-        left += left_of(self._owner())
-        self.report.wrong += [f"{thing} is left after {when}" for thing in left]
-
-    def _look_at_store(self) -> None:
-        store = Store(self._state / "pvebench.db", simulated=False)
-        runs = store.runs(limit=100_000)
-        report = self.report
-        report.stored = len(runs)
-        report.outcomes.update(str(run.outcome) for run in runs)
-        # Told after it is stored: each death may fall between the two, once.
-        if not report.told <= report.stored <= report.told + report.moments:
-            report.wrong.append(f"{report.told} runs were told, {report.stored} are stored")
-        if len({run.uid for run in runs}) != len(runs):
-            report.wrong.append("a run is stored twice")
-        if store.journal.pending():
-            report.wrong.append(f"the journal is not empty: {store.journal.pending()}")
-        for run in runs:
-            if run.outcome is Outcome.OK:
-                self._look_at_label(store.evidence(run.number), run.definition.options)
-        store.close()
-
-    def _look_at_label(self, evidence: dict[str, str], options: dict[str, str]) -> None:
-        effective = json.loads(evidence["effective"])
-        for key in ("bus", "format", "cache"):
-            if effective[key] != options[key]:
-                self.report.wrong.append(f"{key} {effective[key]} is labelled {options[key]}")
-        if "filename=/mnt/test/" not in evidence["job.fio"]:
-            self.report.wrong.append("a run on a filesystem did not use its file")
+            if directory.exists():
+                yield from map(str, directory.iterdir())
+        if str(self._directory) in losetup():
+            yield "a loop device"
+        if str(self._directory) in Path("/proc/mounts").read_text():
+            yield "a mount"
+        yield from left_of(self._owner())

@@ -15,6 +15,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import structlog
+
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.faults import spoken
 from pvebench.drivers.proxmox.making import is_free
@@ -31,6 +33,8 @@ from pvebench.errors import (
 from pvebench.model.ports import Completed, Journal
 from pvebench.model.scenario import Machine
 from pvebench.model.units import GIB, MIB
+
+log = structlog.get_logger()
 
 KIND: Final = "proxmox-container"
 """Kind of the journal entries made here."""
@@ -85,8 +89,10 @@ def make_container(
             made.make(place.pool, options)
         except VolumeError as error:
             with contextlib.suppress(DriverError):  # else it is undone later
-                _undo(made)
+                left = _undo(made)
                 journal.close(made.entry)
+                if left in _LEFT.values() and _EXISTS not in error.happened:
+                    log.warning("a failed making", node=place.node, found=f"{vmid} {left}")
             if _EXISTS not in error.happened:
                 raise
             continue  # somebody was quicker

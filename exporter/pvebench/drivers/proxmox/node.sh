@@ -14,7 +14,7 @@ set -eu
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 readonly PIDS=/run/qemu-server GROUPS_OF=/sys/fs/cgroup/lxc
 readonly CONFIGURATIONS=/etc/pve/lxc NODES=/etc/pve/nodes
-readonly ARCHIVES=/var/cache/pvebench-node TURNS=/run/pvebench-node POINT=/mnt/test VERSION=2
+readonly ARCHIVES=/var/cache/pvebench-node TURNS=/run/pvebench-node POINT=/mnt/test VERSION=3
 
 refuse() {
     printf 'pvebench-node: %s\n' "$*" >&2
@@ -136,6 +136,7 @@ ours() {
     named
     is_ours || refuse "container $vmid is left alone: it is not there, or without this mark and tag"
     leave_foreign
+    thaw
 }
 
 # pct writes the description as comments, with ':' as %3A (`write_pct_config` in PVE/LXC/Config.pm of
@@ -196,7 +197,8 @@ take_archive() {
     mkdir -p "$ARCHIVES"
     exec 9<"$ARCHIVES"
     flock 9 # until this one is counted too
-    find "$ARCHIVES" -type f -mmin +1440 -delete
+    # what is named so was broken off where nothing was added to it for longer than its sender waits
+    find "$ARCHIVES" -type f \( -mmin +1440 -o -name 'coming-*' -mmin +15 \) -delete
     [ "$(find "$ARCHIVES" -type f | wc -l)" -lt 5 ] || refuse "there are five archives already"
     coming=$(mktemp "$ARCHIVES/coming-XXXXXXXX")
     exec 9<&-
@@ -220,13 +222,29 @@ call_off() {
     echo off >"$TURNS/$mark"
 }
 
-# Nobody else may hold such a lock. What is a day old nobody waits for any more: /run is memory.
+# Nobody else may hold such a lock; what this calls has it too, and may outlive this. What nobody
+# used for a day nobody waits for any more: /run is memory.
 take_turn() {
     (umask 077 && mkdir -p "$TURNS")
-    find "$TURNS" -type f -mmin +1440 -delete
+    find "$TURNS" -type f ! -name '*.frozen' -mmin +1440 -delete
     [ "$(find "$TURNS" -type f | wc -l)" -lt 2000 ] || refuse "there were 2000 containers today already"
+    touch "$TURNS/$mark"
     exec 9>>"$TURNS/$mark"
-    flock -w 300 9 || refuse "container $vmid is still being made"
+    flock -w 300 9 || refuse "container $vmid is still being made or looked at"
+}
+
+# Who is killed while it looks at a container's files leaves it frozen, and a note of that. Nothing
+# would ever end in it then. Who still looks is waited for.
+thaw() {
+    [ -e "$TURNS/$mark.frozen" ] || return 0
+    take_turn
+    end_freeze
+    exec 9>&-
+}
+
+end_freeze() {
+    lxc-unfreeze -n "$vmid" || [ -z "$(first_process)" ] || refuse "container $vmid cannot be thawed"
+    rm -f "$TURNS/$mark.frozen"
 }
 
 # Unprivileged, so that root in it is nobody here; without network; its volumes are pct's own.
@@ -285,6 +303,7 @@ remove_container() {
     fi
     is_ours || refuse "container $vmid is left alone: it does not carry this mark and tag"
     leave_foreign
+    thaw
     [ -z "$(first_process)" ] || pct_does stop "$vmid"
     pct_does destroy "$vmid" --purge 1
 }
@@ -351,16 +370,19 @@ run_inside() {
 drop_inside() {
     ours
     [ -n "$(first_process)" ] || refuse "container $vmid does not run"
+    take_turn # one whose answer was lost may look still
     timeout 80 lxc-attach -n "$vmid" --clear-env -- /bin/busybox find "$POINT" -name lost+found -prune \
         -o -type f -exec /bin/dd of={} oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none \; \
-        </dev/null >/dev/null || refuse "files of container $vmid cannot be put out of the cache"
+        </dev/null >/dev/null 9>&- || refuse "files of container $vmid cannot be put out of the cache"
     path=$(volume_path)
     set --
     if [ -f "$path" ]; then
         dd of="$path" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
         set -- "$path"
     fi
-    trap 'lxc-unfreeze -n "$vmid"' EXIT
+    trap end_freeze EXIT
+    trap 'exit 143' HUP INT TERM # else nothing is run at the end
+    : >"$TURNS/$mark.frozen"
     timeout 10 lxc-freeze -n "$vmid" || refuse "container $vmid cannot be frozen"
     root=/proc/$(first_process)/root
     if [ -L "$root${POINT%/*}" ] || [ -L "$root$POINT" ]; then

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,20 +24,28 @@ from pvebench.drivers.lxc.cgroups import group_seconds
 from pvebench.errors import (
     AccessDenied,
     DriverError,
+    OutcomeUnknown,
     OutputUnreadable,
     PvebenchError,
     SwitchFailed,
     VolumeError,
 )
+from pvebench.model.guard import Hold, HoldKind
 from pvebench.model.host import HostSnapshot
 from pvebench.model.ports import Completed
 from pvebench.model.volume import BlockCounters
+from pvebench.model.workload import Case
 
 PROGRAM: Final = "pvebench-node"
 NODE_SCRIPT: Final = files("pvebench.drivers.proxmox").joinpath("node.sh").read_text("utf-8")
-_GREETING: Final = f"{PROGRAM} 2"
+_GREETING: Final = f"{PROGRAM} 3"
 REFUSED: Final = 96
 """Exit code of what `node.sh` does not do; a program that it runs may end so as well."""
+_SIGNALLED: Final = 128
+"""Added to the number of the signal that ended a program."""
+_UNKNOWN: Final = "no such question"
+_ANEW: Final = "install the one of this pvebench: `pvebench proxmox node-script`"
+_NO_CONTAINERS: Final = f"{PROGRAM} there makes no containers: that was taken out of it; {_ANEW}"
 _STATE_CHARACTERS: Final = 32_000
 
 
@@ -54,11 +63,17 @@ class NodeSsh:
     def ask(self, *words: str, seconds: float = 60.0) -> bytes:
         """Return the answer to something that can be asked again when that is lost.
 
+        That it is, too, where the program there is killed.
+
         Raises:
             AccessDenied: the key runs something else, or sudo wants a password.
-            VolumeError: the node refuses the question; others as `SshConnection.run`.
+            VolumeError: the node refuses the question.
+            OutcomeUnknown: its program was killed twice; others as `SshConnection.run`.
         """
-        return self._checked(self._ssh.ask([PROGRAM], stdin=_question(words), timeout=seconds))
+        done = self._ssh.ask([PROGRAM], stdin=_question(words), timeout=seconds)
+        if _signal(done):
+            done = self._ssh.ask([PROGRAM], stdin=_question(words), timeout=seconds)
+        return self._checked(done)
 
     def do(self, *words: str, content: bytes = b"", seconds: float = 60.0) -> bytes:
         """As `ask`, of something that is not to be done twice.
@@ -83,6 +98,13 @@ class NodeSsh:
             return done.stdout
         said = done.stderr.decode("utf-8", "replace").strip()
         last = said.splitlines()[-1] if said else f"status {done.exit_code}"
+        if number := _signal(done):
+            raise OutcomeUnknown(
+                f"{PROGRAM} on {self._ssh.settings.where} was ended by signal {number}",
+                cause="somebody killed it, or the node is short of memory or being shut down",
+                next_step="none: what is true there is asked before anything else is changed",
+                evidence=said,
+            )
         if done.exit_code == REFUSED:
             raise VolumeError(
                 f"{self._ssh.settings.where}: {last[:300]}",
@@ -105,9 +127,17 @@ class NodeSsh:
             raise OutputUnreadable(
                 f"{self._ssh.settings.where} answers {first[:60]!r}, not {_GREETING!r}",
                 cause=f"{PROGRAM} there is of another pvebench",
-                next_step="install the one of this pvebench: `pvebench proxmox node-script`",
+                next_step=_ANEW,
             )
         return frozenset(line.removeprefix("has ") for line in others[:50])
+
+    def makes_containers(self) -> bool:
+        """Return whether its program knows that question; nothing is made. Raises as `ask`."""
+        try:
+            self.ask("make")  # without a word of what
+        except VolumeError as error:
+            return _UNKNOWN not in error.happened
+        return True
 
     def device(self, volid: str) -> int:
         """Return the number of the block device that a volume is, or lies on. Raises as `_ask`."""
@@ -163,6 +193,12 @@ class NodeSsh:
         self._ssh.close()
 
 
+def _signal(done: Completed) -> int:
+    """Return the number of the signal that ended a program; 0: none did."""
+    number = done.exit_code - _SIGNALLED
+    return number if 0 < number < signal.NSIG else 0
+
+
 def _question(words: tuple[str, ...]) -> bytes:
     return "".join(f"{word}\n" for word in words).encode()
 
@@ -171,6 +207,34 @@ def _pid(found: Fetched, vmid: int) -> int | None:
     path = found / f"run/qemu-server/{vmid}.pid"
     text = path.read_text("ascii").strip() if path.is_file() else ""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
+
+
+@dataclass(slots=True)
+class ContainerGuard:
+    """`model.guard.Guard`: rows in containers need a program on the node that can make them.
+
+    Asked before anything is made for them.
+    """
+
+    node: NodeSsh
+    _able: bool = False
+    """Whether it could: nobody installs an older one."""
+
+    def enter(self, case: Case) -> Hold | None:
+        if self._able or not case.scenario.disk.in_container:
+            return None
+        reason = f"{self.node.where}: {_NO_CONTAINERS}"
+        try:
+            self.node.hello()
+            self._able = self.node.makes_containers()
+        except OutputUnreadable as error:  # of another version
+            reason = f"{error.happened}: {_ANEW}"
+        except PvebenchError:
+            return None  # the run itself says what is wrong with the way there
+        return None if self._able else Hold(kind=HoldKind.AWAY, reason=reason, skip=True)
+
+    def leave(self, case: Case) -> str:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +273,7 @@ def check_node(node: NodeSsh) -> Iterator[Finding]:
     """Yield whether the node answers by ssh, and what each piece gives. Changes nothing."""
     try:
         has = node.hello()
+        makes = "pct" not in has or node.makes_containers()
     except PvebenchError as error:
         yield "ssh", False, str(error)
         return
@@ -219,3 +284,5 @@ def check_node(node: NodeSsh) -> Iterator[Finding]:
         there = name in has
         lacking = f"not there: {gives}" + (" (package util-linux-extra)" * (name == "fincore"))
         yield f"ssh {name}", there or name not in _NEEDED, gives if there else lacking
+    if not makes:
+        yield "ssh containers", True, _NO_CONTAINERS
