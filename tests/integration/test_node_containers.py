@@ -377,6 +377,29 @@ def test_one_whose_limits_somebody_changed_does_not_measure(bench: Bench) -> Non
     path.write_text(text)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU is all that is here")
+def test_one_that_may_run_on_other_cpus_than_its_configuration_says_does_not_measure(
+    bench: Bench,
+) -> None:
+    """Witnesses: nproc in it, by the kernel; `cpulimit` is of the recorded schema."""
+    guest = bench.guest()
+    assert guest.run(["nproc"]).stdout.decode().strip() == str(VM.cpus)
+    path = bench.node.configuration(bench.containers.vmid)
+    text = path.read_text()
+    assert "cores: 1\n" in text
+    bench.both.detach()
+    path.write_text(text.replace("cores: 1\n", "cores: 2\n"))
+    next(iter(bench.containers._held.values())).container.start()
+    path.write_text(text)
+    with pytest.raises(SwitchFailed, match=r"may run on CPUs \d+[-,]\d+, not on 1"):
+        bench.guest()
+    path.write_text(f"{text}cpulimit: 0.5\n")
+    with pytest.raises(SwitchFailed, match=r"for 0\.5 of their time, not on 1"):
+        bench.guest()
+    path.write_text(text)
+    assert bench.guest().run(["true"]).exit_code == 0
+
+
 def test_what_is_mounted_over_the_volume_is_not_measured_in_its_place(bench: Bench) -> None:
     """As it looks from the node: the volume is one device, what is mounted is another."""
     bench.guest()

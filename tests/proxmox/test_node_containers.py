@@ -542,6 +542,43 @@ def test_a_node_with_an_older_program_keeps_nobody_from_sweeping(
     assert "containers are not known" in said.err
 
 
+@pytest.mark.parametrize(
+    ("there", "taken", "reason"),
+    [
+        ("make) make_container ;;\n", "", "pvebench-node there makes no containers"),
+        ("VERSION=3", "VERSION=2", "answers 'pvebench-node 2', not 'pvebench-node 3'"),
+    ],
+    ids=["taken out", "older"],
+)
+def test_a_node_whose_program_makes_no_containers_has_those_rows_skipped_and_nothing_made(
+    site: Site,
+    node: ContainerNode,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    there: str,
+    taken: str,
+    reason: str,
+) -> None:
+    """As an administrator is told to take it out of the script, or has not installed it anew."""
+    config = instance(site, node, tmp_path)
+    site.cluster.storages["thin"].content = "images,rootdir"
+    program = node.folder / "pvebench-node"
+    text = program.read_text()
+    program.write_text(text.replace(there, taken))
+    assert run_cli(["run", "--config", str(config), "--only", "*.lxc.*"]) == 9
+    said = " ".join(capsys.readouterr().out.split())
+    assert "skipped" in said
+    assert reason in said
+    assert "pvebench proxmox node-script" in said
+    assert {call.partition(" ")[0] for call in site.api.calls} == {"GET"}
+    run_cli(["check", "--config", str(config)])
+    assert reason in capsys.readouterr().out
+    assert node.calls() == []
+    program.write_text(text)
+    run_cli(["check", "--config", str(config)])
+    assert reason not in capsys.readouterr().out
+
+
 def test_a_key_that_cannot_be_read_leaves_what_is_open_and_says_so(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:

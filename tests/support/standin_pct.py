@@ -135,6 +135,8 @@ def start(folder: Path, vmid: str) -> None:
     text = Path("/proc/self/cgroup").read_text()
     group = "cgroup" if ":memory:" in text else "cgroup2"
     limit = "limit_in_bytes" if group == "cgroup" else "max"
+    usable = sorted(os.sched_getaffinity(0))[: int(found["cores"])]
+    sets = "cgroup" if ":cpuset:" in text else "cgroup2"
     place.joinpath("config").write_text(
         "\n".join(
             [
@@ -149,6 +151,7 @@ def start(folder: Path, vmid: str) -> None:
                 "lxc.net.0.type = empty",
                 f"lxc.uts.name = {found['hostname']}",
                 f"lxc.rootfs.path = {place}/rootfs",
+                f"lxc.{sets}.cpuset.cpus = {','.join(map(str, usable))}",
                 f"lxc.{group}.memory.{limit} = {int(found['memory']) << 20}",
                 "",
             ]

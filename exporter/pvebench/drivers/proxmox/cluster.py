@@ -21,7 +21,7 @@ from pvebench.drivers.proxmox.making import VmOptions, find_iso
 from pvebench.drivers.proxmox.neighbours import NodeGuard
 from pvebench.drivers.proxmox.node import ProxmoxNode
 from pvebench.drivers.proxmox.node_containers import NodeContainers
-from pvebench.drivers.proxmox.node_ssh import NodeCounters, NodeSsh, check_node
+from pvebench.drivers.proxmox.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
 from pvebench.drivers.proxmox.reach import (
     asked,
     by_ssh,
@@ -148,7 +148,11 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         poll_seconds=_POLL_SECONDS,
         networks=networks,
         upkeep=vm.upkeep,
-        guards=(guard, *_load_guards(given, probe, place.clock)),
+        guards=(
+            guard,
+            *([ContainerGuard(on_node)] if on_node is not None else []),
+            *_load_guards(given, probe, place.clock),
+        ),
         free=guard.free,
         seen=guard.seen,
         fill_notes=hypervisor if given.keep_volumes else None,

@@ -315,7 +315,7 @@ tell_container() {
         echo gone
     elif is_ours; then
         echo ours
-        settings | grep -E '^(lock|rootfs|mp0|memory|cores): ' || :
+        settings | grep -E '^(lock|rootfs|mp0|memory|cores|cpulimit): ' || :
         tell_process "$(first_process)"
     elif [ "$(setting lock)" = create ]; then
         echo making
@@ -327,6 +327,7 @@ tell_container() {
 tell_process() { # PID
     [ -n "$1" ] || return 0
     echo "pid: $1"
+    sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status"
     echo "limit: $(cat "$GROUPS_OF/$vmid/memory.max" 2>/dev/null || :)"
     mount=$(grep -F " $POINT " "/proc/$1/mountinfo" | tail -n 1)
     device=/sys/dev/block/$(printf '%s\n' "$mount" | cut -d ' ' -f 3)

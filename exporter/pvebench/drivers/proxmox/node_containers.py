@@ -17,8 +17,7 @@ from typing import Final
 
 import structlog
 
-from pvebench.drivers.host.remote_machine import RemoteTools, Rows, parse_device, whole
-from pvebench.drivers.lxc.container_disk import mounts
+from pvebench.drivers.host.remote_machine import RemoteTools, Rows, whole
 from pvebench.drivers.proxmox.connection import Api
 from pvebench.drivers.proxmox.container import (
     BenchContainer,
@@ -26,16 +25,21 @@ from pvebench.drivers.proxmox.container import (
     make_container,
     undo_containers,
 )
+from pvebench.drivers.proxmox.container_facts import (
+    check_limits,
+    device_below,
+    filesystem,
+    mounted_device,
+)
 from pvebench.drivers.proxmox.node_ssh import NodeSsh
 from pvebench.drivers.proxmox.storage_types import ClusterStorage
 from pvebench.drivers.proxmox.vm import VmPlace
 from pvebench.drivers.storages.contract import MARK
-from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, SwitchFailed, ToolFailed
+from pvebench.errors import DriverError, PvebenchError, SwitchFailed, ToolFailed
 from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage, container_archive
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 _READ_BACK: Final = ("bus", "format", "cache")
@@ -194,14 +198,14 @@ class NodeContainers:
 
     def _started(self, held: _Held, cold: Plug) -> _Running:
         told = held.container.tell()
-        _check_limits(told, held.machine)
-        device = _mounted(told)
+        check_limits(told, held.machine)
+        device = mounted_device(told)
         return _Running(
             plug=cold,
             held=held,
-            tools=ContainerTools(held.container, _filesystem(told)),
+            tools=ContainerTools(held.container, filesystem(told)),
             mounted=device,
-            below=_below(told, held.volume.volid),
+            below=device_below(told, held.volume.volid),
             counted=self._node.counters(device),
         )
 
@@ -211,8 +215,11 @@ class NodeContainers:
         if now is None or now.plug != Plug(volume, disk):
             raise SwitchFailed("the container was to have the volume since its start, but has not")
         told = now.held.container.tell()
-        _check_limits(told, now.held.machine)
-        if told.get("mp0", "").partition(",")[0] != volume.volid or _mounted(told) != now.mounted:
+        check_limits(told, now.held.machine)
+        if (
+            told.get("mp0", "").partition(",")[0] != volume.volid
+            or mounted_device(told) != now.mounted
+        ):
             raise SwitchFailed(f"{volume.volid} is not what is mounted: {told.get('mount')}")
         now.counted = self._node.counters(now.mounted)
         sectors = whole(told.get("sectors", "").encode(), "sectors of the volume")
@@ -303,51 +310,3 @@ class ContainerTools(RemoteTools):
         """Know nothing of what ran: it ended with the container."""
         self._running.clear()
         self._done.clear()
-
-
-def _check_limits(told: Mapping[str, str], machine: Machine) -> None:
-    """Raise SwitchFailed unless it has what the machine of a VM would have.
-
-    What the kernel holds it to is told where the node has control groups of version 2 alone.
-    """
-    memory = machine.memory_bytes // MIB
-    found = (told.get("memory"), told.get("cores"), told.get("limit") or str(memory * MIB))
-    if found != (str(memory), str(machine.cpus), str(memory * MIB)):
-        raise SwitchFailed(
-            f"the container has {found[0]} MiB of memory, held to {found[2]} bytes, and "
-            f"{found[1]} CPUs, not {memory} MiB and {machine.cpus}",
-            cause="somebody changed its configuration",
-            next_step="remove it, so that another is made: pvebench sweep",
-        )
-
-
-def _mounted(told: Mapping[str, str]) -> int:
-    """Return the number of the device that is mounted. Raises SwitchFailed."""
-    found = mounts(told["mount"]) if told.get("mount") else []
-    if not found or found[0][1] != MOUNT_POINT:
-        raise SwitchFailed(f"nothing is mounted at {MOUNT_POINT} of the container")
-    major, _, minor = found[0][0].partition(":")
-    return os.makedev(int(major), int(minor))
-
-
-def _filesystem(told: Mapping[str, str]) -> str:
-    return mounts(told["mount"])[0][2]
-
-
-def _below(told: Mapping[str, str], volid: str) -> int | None:
-    """Return the device that the volume is or lies on; where that has no path, what is mounted.
-
-    Raises:
-        SwitchFailed: the volume is a device, and another one is mounted.
-    """
-    mounted = _mounted(told)
-    try:
-        found, below = parse_device(told.get("below", "").encode(), volid)
-    except OutputUnreadable:
-        return mounted
-    if found.is_device and below != mounted:
-        raise SwitchFailed(
-            f"{volid} is not what is mounted: {told.get('mount')}",
-            cause="something else was mounted over it in the container",
-        )
-    return below
