@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from support import asking
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = ((1920, 1080), (1366, 768), (1280, 720))
@@ -59,7 +60,7 @@ def main() -> int:
 
 def version(address: str) -> str:
     """Return which Grafana answers there."""
-    return str(httpx2.get(f"{address}/api/health", timeout=10).json()["version"])
+    return str(asking.get(f"{address}/api/health", timeout=10).json()["version"])
 
 
 def boards() -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx2
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pvebench.cli.demo import demo_page
@@ -20,6 +19,7 @@ from pvebench.model.histogram import LATENCY_BOUNDS
 from pvebench.store import Store
 from pvebench.web import WebServer, listen
 from pvebench.web.app import make_app
+from support import asking
 from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.year import filled_store, results_of
 
@@ -34,7 +34,7 @@ def exported(store: Store, path: Path, window: Window) -> Path:
 
 def changes(server: Prometheus, name: str, start: float, end: float) -> set[tuple[str, float]]:
     """Return (scenario, workload) as text and every value that a metric ever had."""
-    answer = httpx2.get(
+    answer = asking.get(
         f"{server.address}/api/v1/query",
         params={"query": f"{name}[{int(end - start)}s]", "time": end},
         timeout=300,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from pvebench.cli.main import run_cli
+from support import asking
 from support.packs import simulate
 from support.prometheus import free_port, prometheus
 from support.site import app_of, served
@@ -49,7 +49,7 @@ def grafana(prometheus_address: str) -> Starlette:
         (asked,) = (await request.json())["queries"]
         if asked["datasource"]["uid"] != "pvebench-prometheus":
             return JSONResponse({"message": "data source not found"}, status_code=404)
-        answer = httpx2.get(
+        answer = asking.get(
             f"{prometheus_address}/api/v1/query", params={"query": asked["expr"]}
         ).json()
         values = [

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 
+from support import asking
 from support.packs import ROOT
 
 
@@ -29,7 +30,7 @@ class Prometheus:
 
     def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
         asked: dict[str, Any] = {"query": expression} | ({} if at is None else {"time": at})
-        answer = httpx2.post(f"{self.address}/api/v1/query", data=asked, timeout=300).json()
+        answer = asking.post(f"{self.address}/api/v1/query", data=asked, timeout=300).json()
         assert answer["status"] == "success", (expression, answer)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
@@ -39,7 +40,7 @@ class Prometheus:
     ) -> list[dict[str, Any]]:
         now = time.time() if end is None else end
         asked = {"query": expression, "start": now - days * 86400, "end": now, "step": step}
-        answer = httpx2.post(f"{self.address}/api/v1/query_range", data=asked, timeout=300).json()
+        answer = asking.post(f"{self.address}/api/v1/query_range", data=asked, timeout=300).json()
         assert answer["status"] == "success", (expression, answer)
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
@@ -125,7 +126,7 @@ def wait_until_ready(address: str) -> None:
     deadline = time.monotonic() + 300
     while True:
         try:
-            if httpx2.get(address).status_code == 200:
+            if asking.get(address).status_code == 200:
                 return
         except httpx2.HTTPError:
             pass

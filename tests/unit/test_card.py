@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import httpx2
 import pytest
 from PIL import Image
 
@@ -20,6 +19,7 @@ from pvebench.report.card_picture import HEIGHT, THEMES, WIDTH, Placed, card_png
 from pvebench.results import Results, View
 from pvebench.store import Store
 from pvebench.web.tables import shown_cases
+from support import asking
 from support.changes import START, upgrade
 from support.packs import SMALL, Simulation, simulate, write_pack
 from support.site import app_of, results_of, served
@@ -185,13 +185,13 @@ def test_the_command_writes_it_and_says_what_is_wrong(
 def test_the_page_links_to_it_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     simulation = measured(tmp_path)
     with served(app_of(simulation)) as where:
-        assert 'href="/card.png?storage=lab%2Flocal"' in httpx2.get(where).text
-        answer = httpx2.get(f"{where}/card.png?storage=lab%2Flocal&theme=dark&anonymous=1")
+        assert 'href="/card.png?storage=lab%2Flocal"' in asking.get(where).text
+        answer = asking.get(f"{where}/card.png?storage=lab%2Flocal&theme=dark&anonymous=1")
         assert answer.headers["content-type"] == "image/png"
         with Image.open(io.BytesIO(answer.content)) as image:
             assert image.size == (WIDTH, HEIGHT)
         codes = {
-            query: httpx2.get(f"{where}/card.png?{query}").status_code
+            query: asking.get(f"{where}/card.png?{query}").status_code
             for query in ("storage=x", "theme=red", "anonymous=yes", "size=9", "theme=dark&theme=x")
         }
         assert codes == {

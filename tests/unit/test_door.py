@@ -20,6 +20,7 @@ from pvebench.cli.logs import configure_logging
 from pvebench.store import Store
 from pvebench.web import WebServer, door, listen
 from pvebench.web.door import accepts_gzip
+from support import asking
 from support.packs import simulate
 from support.prometheus import free_port
 from support.site import app_of, served
@@ -51,7 +52,7 @@ def gone(connection: socket.socket) -> bool:
 
 def test_connections_that_ask_nothing_keep_nobody_out(address: tuple[str, int]) -> None:
     idle = [socket.create_connection(address) for _ in range(200)]
-    answer = httpx2.get(f"http://{address[0]}:{address[1]}/", timeout=60)
+    answer = asking.get(f"http://{address[0]}:{address[1]}/", timeout=60)
     assert answer.text == "hello\n"
     assert sum(not gone(one) for one in idle) <= 20
     for one in idle:
@@ -121,7 +122,7 @@ def test_a_client_that_refuses_gzip_gets_none(tmp_path: Path, path: str) -> None
     simulation.worker.run()
     with served(app_of(simulation, page=page_of(simulation))) as site:
         for header, encoding in (("gzip;q=0", None), ("gzip", "gzip")):
-            answer = httpx2.get(f"{site}{path}", headers={"accept-encoding": header}, timeout=60)
+            answer = asking.get(f"{site}{path}", headers={"accept-encoding": header}, timeout=60)
             assert answer.headers.get("content-encoding") == encoding
 
 

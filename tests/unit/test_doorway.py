@@ -6,13 +6,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.service import instance
 from pvebench.service.sites import make_sites
 from pvebench.web import Doorway
+from support import asking
 from support.packs import write_pack
 from support.prometheus import free_port
 from support.site import app_of, lively, served
@@ -24,15 +24,15 @@ def test_everything_but_health_answers_503_and_what_it_is_at_until_the_applicati
     doorway = Doorway()
     doorway.say("building the guest image, once")
     with served(doorway) as address:
-        assert httpx2.get(f"{address}/-/healthy").status_code == 200
+        assert asking.get(f"{address}/-/healthy").status_code == 200
         for path in ("/-/ready", "/metrics", "/", "/api/v1/cases"):
-            early = httpx2.get(f"{address}{path}")
+            early = asking.get(f"{address}{path}")
             assert early.status_code == 503
             assert "building the guest image, once" in early.text
             assert int(early.headers["retry-after"]) > 0
         doorway.open_to(app_of(lively(tmp_path)))
-        assert httpx2.get(f"{address}/-/ready").status_code == 200
-        assert "text/html" in httpx2.get(f"{address}/").headers["content-type"]
+        assert asking.get(f"{address}/-/ready").status_code == 200
+        assert "text/html" in asking.get(f"{address}/").headers["content-type"]
 
 
 def test_a_starting_service_is_not_ready_until_its_nodes_are_made(
@@ -65,7 +65,7 @@ def test_a_starting_service_is_not_ready_until_its_nodes_are_made(
     thread.start()
     try:
         assert made.wait(30)
-        early = httpx2.get(f"http://{address}/-/ready")
+        early = asking.get(f"http://{address}/-/ready")
     finally:
         go_on.set()
         thread.join(60)

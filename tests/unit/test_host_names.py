@@ -6,13 +6,13 @@ import re
 import socket
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
 from pvebench.web import Access, Doorway, WebServer, listen
+from support import asking
 from support.logs import captured_logs
 from support.packs import ROOT
 from support.prometheus import free_port
@@ -74,12 +74,12 @@ def test_a_foreign_name_is_told_the_option_and_logged_once(path: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     with captured_logs() as logs, WebServer(Doorway(), listen(address), Access(address)):
         for _ in range(3):
-            answer = httpx2.get(f"http://{address}{path}", headers={"host": "evil.example"})
+            answer = asking.get(f"http://{address}{path}", headers={"host": "evil.example"})
             assert answer.status_code == 421
             assert "--host-name" in answer.text
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert ("application/json" in answer.headers["content-type"]) == ("/api" in path)
-        assert httpx2.get(f"http://{address}/-/healthy").status_code == 200
+        assert asking.get(f"http://{address}/-/healthy").status_code == 200
     (warning,) = logs
     assert (warning["host"], warning["log_level"]) == ("evil.example", "warning")
 
@@ -88,7 +88,7 @@ def test_a_foreign_name_is_told_the_option_and_logged_once(path: str) -> None:
 def test_a_host_header_of_anything_is_refused_and_not_passed_on(host: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     with WebServer(Doorway(), listen(address)):
-        answer = httpx2.get(f"http://{address}/", headers={"host": host})
+        answer = asking.get(f"http://{address}/", headers={"host": host})
     assert answer.status_code == 421
     assert "<script>" not in answer.text
     assert len(answer.text) < 5000

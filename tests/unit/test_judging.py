@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,6 +27,7 @@ from pvebench.results import Results
 from pvebench.service.upkeep import Tidier
 from pvebench.store import Decision, Store
 from pvebench.web.app import make_app
+from support import asking
 from support.changes import CASES, NEW, OLD, START, measured, upgrade
 from support.site import served
 
@@ -348,9 +348,9 @@ def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
         verdicts=lambda: verdicts,
     )
     with served(app) as where:
-        shown = httpx2.get(f"{where}/").text
-        data = httpx2.get(f"{where}/api/v1/verdict").json()
-        case = httpx2.get(f"{where}/cases/{CASES[0].key}").text
+        shown = asking.get(f"{where}/").text
+        data = asking.get(f"{where}/api/v1/verdict").json()
+        case = asking.get(f"{where}/cases/{CASES[0].key}").text
     assert "×</span> Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in shown
     cells = re.findall(r'<div class="note">.*?▼</span> (.*?)</div>', shown)
     assert len(cells) == sum(case.scenario.disk.bus == "virtio" for case in CASES)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import jsonschema
 import pytest
 import schemathesis
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from pvebench.drivers.simulated.reality import Fault
 from pvebench.web.openapi import PATHS, document
+from support import asking
 from support.packs import Simulation, simulate
 from support.site import app_of, served
 
@@ -93,7 +93,7 @@ def test_every_answer_has_the_keys_of_its_shape_and_no_others(
     asked = 0
     for path, where in addresses(measured):
         name = PATHS[path][0].__name__
-        answer = httpx2.get(address + where, timeout=60)
+        answer = asking.get(address + where, timeout=60)
         assert answer.status_code == 200
         wanted = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}
         jsonschema.validate(answer.json(), wanted, cls=jsonschema.Draft202012Validator)

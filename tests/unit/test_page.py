@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import httpx2
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
@@ -23,6 +22,7 @@ from pvebench.metrics.text import render, render_pieces
 from pvebench.model.run import Outcome, Sample, Unit
 from pvebench.results import PlannedCase
 from pvebench.web import listen
+from support import asking
 from support.logs import captured_logs
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
@@ -309,14 +309,14 @@ def server(simulation: Simulation) -> Iterator[str]:
 
 
 def test_the_server_answers_metrics_health_readiness_and_the_page(server: str) -> None:
-    metrics = httpx2.get(f"{server}/metrics")
+    metrics = asking.get(f"{server}/metrics")
     assert metrics.status_code == 200
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "pvebench_iops{" in metrics.text
-    assert httpx2.get(f"{server}/-/healthy").status_code == 200
-    assert httpx2.get(f"{server}/-/ready").status_code == 200
-    assert "12 of 12 cases done" in httpx2.get(f"{server}/").text
-    assert httpx2.get(f"{server}/nothing").status_code == 404
+    assert asking.get(f"{server}/-/healthy").status_code == 200
+    assert asking.get(f"{server}/-/ready").status_code == 200
+    assert "12 of 12 cases done" in asking.get(f"{server}/").text
+    assert asking.get(f"{server}/nothing").status_code == 404
 
 
 def test_a_port_in_use_is_told_with_the_next_step() -> None:

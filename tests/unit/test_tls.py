@@ -22,6 +22,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from pvebench.web import Access, WebServer, door, listen, logins
+from support import asking
 from support.certificates import Certificate, make_certificate
 from support.logs import captured_logs
 from support.packs import ROOT
@@ -256,7 +257,7 @@ def test_everything_is_behind_the_login(start: Start, path: str) -> None:
 def test_what_is_no_right_login_is_a_401_that_says_how(start: Start, header: str) -> None:
     here = start(users())
     for _ in range(2):  # the second time nothing is remembered that lets it in
-        answer = httpx2.get(here.address, headers={"authorization": header}, timeout=60)
+        answer = asking.get(here.address, headers={"authorization": header}, timeout=60)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == 'Basic realm="pvebench", charset="UTF-8"'
         assert "hello" not in answer.text
@@ -284,10 +285,10 @@ def test_a_right_login_is_looked_at_once_and_a_wrong_one_each_time(
 ) -> None:
     here, asked = start(users()), Counted(monkeypatch)
     for _ in range(5):
-        assert httpx2.get(here.address, auth=("alice", "right")).status_code == 200
+        assert asking.get(here.address, auth=("alice", "right")).status_code == 200
     assert len(asked.hashes) == 1
     for _ in range(3):
-        assert httpx2.get(here.address, auth=("alice", "wrong")).status_code == 401
+        assert asking.get(here.address, auth=("alice", "wrong")).status_code == 401
     assert len(asked.hashes) == 4
 
 
@@ -299,7 +300,7 @@ def test_a_name_that_is_nobodys_costs_a_look_at_somebodys_hash(
     for number in range(40):
         for _ in range(2):
             name = f"nobody{number}"
-            assert httpx2.get(here.address, auth=(name, "right")).status_code == 401
+            assert asking.get(here.address, auth=(name, "right")).status_code == 401
     assert set(asked.hashes) == known
     assert len(asked.hashes) == 80
     assert asked.hashes[0::2] == asked.hashes[1::2]  # the same name, the same hash
@@ -307,16 +308,16 @@ def test_a_name_that_is_nobodys_costs_a_look_at_somebodys_hash(
 
 def test_long_passwords_are_what_htpasswd_makes_of_them(start: Start) -> None:
     here = start(users({"alice": "p" * 72}))
-    assert httpx2.get(here.address, auth=("alice", "p" * 72)).status_code == 200
-    assert httpx2.get(here.address, auth=("alice", "p" * 90)).status_code == 200
-    assert httpx2.get(here.address, auth=("alice", "p" * 71)).status_code == 401
+    assert asking.get(here.address, auth=("alice", "p" * 72)).status_code == 200
+    assert asking.get(here.address, auth=("alice", "p" * 90)).status_code == 200
+    assert asking.get(here.address, auth=("alice", "p" * 71)).status_code == 401
 
 
 def test_a_flood_of_logins_keeps_nobody_out_who_has_been_in(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = start(users())
-    assert httpx2.get(here.address, auth=("alice", "right")).status_code == 200
+    assert asking.get(here.address, auth=("alice", "right")).status_code == 200
     begun: list[int] = []
 
     def slow(*_: object) -> bool:
@@ -330,7 +331,7 @@ def test_a_flood_of_logins_keeps_nobody_out_who_has_been_in(
     flood = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(100)]
     for one in flood:
         one.sendall(request)
-    assert httpx2.get(here.address, auth=("alice", "right"), timeout=60).status_code == 200
+    assert asking.get(here.address, auth=("alice", "right"), timeout=60).status_code == 200
     for one in flood:
         one.settimeout(60)
     status = [one.recv(12)[9:12] for one in flood]
@@ -342,7 +343,7 @@ def test_a_flood_of_logins_keeps_nobody_out_who_has_been_in(
 
 def test_the_rate_is_limited_as_the_file_says(start: Start) -> None:
     here = start("rate_limit: {interval: 1h, burst: 3}\n")
-    answers = [httpx2.get(here.address) for _ in range(5)]
+    answers = [asking.get(here.address) for _ in range(5)]
     assert [one.status_code for one in answers] == [200, 200, 200, 429, 429]
     assert answers[-1].headers["retry-after"] == "3600"
 
@@ -353,7 +354,7 @@ def test_the_headers_of_the_file_are_on_every_answer_over_ours(start: Start) -> 
         "Content-Security-Policy: default-src 'self', Strict-Transport-Security: max-age=1}}\n"
         + users()
     )
-    for answer in (httpx2.get(here.address, auth=("alice", "right")), httpx2.get(here.address)):
+    for answer in (asking.get(here.address, auth=("alice", "right")), asking.get(here.address)):
         assert answer.headers["x-frame-options"] == "deny"
         assert answer.headers["content-security-policy"] == "default-src 'self'"
         assert answer.headers["strict-transport-security"] == "max-age=1"

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import httpx2
 import pytest
 from starlette.routing import Route
 
 from pvebench.drivers.simulated.reality import Fault
 from pvebench.model.run import Outcome
+from support import asking
 from support.packs import ROOT, Simulation, simulate
 from support.site import app_of, served
 
@@ -34,7 +34,7 @@ def address(measured: Simulation) -> Iterator[str]:
 
 
 def get(address: str, path: str) -> dict[str, object]:
-    answer = httpx2.get(address + path)
+    answer = asking.get(address + path)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/json"
     data: dict[str, object] = answer.json()
@@ -141,7 +141,7 @@ def test_a_run_comes_with_its_evidence_and_environment(address: str, measured: S
 def test_a_bad_parameter_is_refused_with_what_is_possible(
     address: str, query: str, happened: str
 ) -> None:
-    answer = httpx2.get(address + query)
+    answer = asking.get(address + query)
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["happened"] == happened
@@ -150,21 +150,21 @@ def test_a_bad_parameter_is_refused_with_what_is_possible(
 
 @pytest.mark.parametrize("path", ["/nothing", "/runs/99999", "/runs/x", "/cases/no/such/case"])
 def test_what_is_not_there_is_a_404_with_a_next_step(address: str, path: str) -> None:
-    answer = httpx2.get(address + path)
+    answer = asking.get(address + path)
     assert answer.status_code == 404
     assert set(answer.json()["error"]) == {"happened", "next_step"}
 
 
 def test_other_methods_are_refused_as_json(address: str) -> None:
-    answer = httpx2.post(f"{address}/runs", json={})
+    answer = asking.post(f"{address}/runs", json={})
     assert answer.status_code == 405
     assert answer.json()["error"]["happened"] == "POST is not possible here"
 
 
 def test_large_answers_are_compressed_for_those_who_can_read_that(address: str) -> None:
-    answer = httpx2.get(f"{address}/results", headers={"accept-encoding": "gzip"})
+    answer = asking.get(f"{address}/results", headers={"accept-encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip"
-    plain = httpx2.get(f"{address}/results", headers={"accept-encoding": "identity"})
+    plain = asking.get(f"{address}/results", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.json()["results"] == answer.json()["results"]
 

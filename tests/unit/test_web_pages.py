@@ -27,6 +27,7 @@ from pvebench.web.present import worker_view
 from pvebench.web.render import render
 from pvebench.web.tables import STALE_INTERVALS
 from pvebench.web.views import index_view
+from support import asking
 from support.changes import START as UPGRADE_START
 from support.changes import upgrade
 from support.packs import QUICK, ROOT, SMALL, Simulation, quick, simulate, write_pack
@@ -178,8 +179,8 @@ def test_stale_is_the_same_on_the_page_in_alerts_and_on_dashboards(name: str) ->
 
 def test_the_link_of_an_alert_leads_to_what_to_do_about_it(measured: Simulation) -> None:
     with served(app_of(measured)) as where:
-        found = httpx2.get(f"{where}/runbooks/PVEBenchChange")
-        none = httpx2.get(f"{where}/runbooks/PVEBenchNothing%0d%0aX: y")
+        found = asking.get(f"{where}/runbooks/PVEBenchChange")
+        none = asking.get(f"{where}/runbooks/PVEBenchNothing%0d%0aX: y")
     assert found.headers["content-type"].startswith("text/plain")
     assert found.text.startswith("PVEBenchChange\n\nSomething has changed for the worse")
     assert "PVEBenchSuspiciousGain\n" not in found.text
@@ -281,8 +282,8 @@ def test_an_empty_store_says_what_will_come(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unknown", ["storage=lab%2Fnone", "storage=x", "storage=%00", "sort=1"])
 def test_a_storage_that_is_not_there_is_refused(address: str, unknown: str) -> None:
-    assert httpx2.get(f"{address}/?{unknown}").status_code in {400, 404}
-    assert httpx2.get(f"{address}/?storage=lab%2Flocal").status_code == 200
+    assert asking.get(f"{address}/?{unknown}").status_code in {400, 404}
+    assert asking.get(f"{address}/?storage=lab%2Flocal").status_code == 200
 
 
 def test_one_storage_is_shown_at_a_time_and_the_others_are_a_click_away(tmp_path: Path) -> None:
@@ -393,7 +394,7 @@ def test_simulated_results_are_loudly_called_so_on_every_page(
 ) -> None:
     key = next(iter(measured.store.cases()))
     for path in ("/", f"/cases/{key}", "/runs/1"):
-        assert "These numbers are invented" in httpx2.get(address + path).text
+        assert "These numbers are invented" in asking.get(address + path).text
     store = Store(measured.store.path.parent / "real.db", simulated=False)
     view = index_view(Results(store).now, [], measured.world.clock.now())
     assert "invented" not in render("index.html", page=view, simulated=view.simulated, here="/")
@@ -403,7 +404,7 @@ def test_a_case_tells_its_definition_numbers_trend_and_runs(
     address: str, measured: Simulation
 ) -> None:
     key = next(key for key in measured.store.cases() if "scsi.raw.none/randwrite" in key)
-    page = httpx2.get(f"{address}/cases/{key}").text
+    page = asking.get(f"{address}/cases/{key}").text
     text = said(page)
     assert "local.scsi.raw.none/randwrite-4k-qd32" in text
     assert "The environment was the same all the time." in text
@@ -419,9 +420,9 @@ def test_a_case_that_was_never_measured_has_a_page_too(tmp_path: Path) -> None:
     simulation = simulate(tmp_path)
     key = quick()[1].cases[0].key
     with served(app_of(simulation)) as where:
-        assert "It has not been measured yet." in httpx2.get(f"{where}/cases/{key}").text
+        assert "It has not been measured yet." in asking.get(f"{where}/cases/{key}").text
         # Quoted slashes mean the same.
-        assert httpx2.get(f"{where}/cases/{key.replace('/', '%2F')}").status_code == 200
+        assert asking.get(f"{where}/cases/{key.replace('/', '%2F')}").status_code == 200
 
 
 def test_changes_of_the_environment_are_marked_with_what_changed(tmp_path: Path) -> None:
@@ -433,7 +434,7 @@ def test_changes_of_the_environment_are_marked_with_what_changed(tmp_path: Path)
     simulation.worker.run()
     key = next(iter(simulation.store.cases()))
     with served(app_of(simulation)) as where:
-        page = httpx2.get(f"{where}/cases/{key}").text
+        page = asking.get(f"{where}/cases/{key}").text
     assert "kernel simulated-1 → simulated-2" in said(page)
     assert page.count('class="mark"') == 1
 
@@ -441,7 +442,7 @@ def test_changes_of_the_environment_are_marked_with_what_changed(tmp_path: Path)
 def test_a_run_shows_the_effective_configuration_first_and_every_other_evidence(
     address: str, measured: Simulation
 ) -> None:
-    text = httpx2.get(f"{address}/runs/1").text
+    text = asking.get(f"{address}/runs/1").text
     titles = re.findall(r"<summary>(.*)</summary>", text)
     assert titles[0] == "Effective configuration, read back after the switch"
     assert titles[1:4] == ["job.fio", "Command in the guest", "Raw output"]
@@ -484,7 +485,7 @@ def test_what_comes_from_outside_cannot_become_markup(tmp_path: Path) -> None:
     )
     with served(app_of(simulation, results=Results(store))) as where:
         for path in ("/", f"/runs/{number}", f"/cases/{quote(case.key)}", f"/{quote(EVIL)}"):
-            answer = httpx2.get(where + path)
+            answer = asking.get(where + path)
             scripts = [
                 values.get("src") for tag, values in Reader(answer.text).elements if tag == "script"
             ]
@@ -528,15 +529,15 @@ def test_a_secret_that_a_driver_let_slip_is_not_shown(tmp_path: Path) -> None:
     )
     with served(app_of(simulation)) as where:
         for path in paths:
-            answer = httpx2.get(where + path)
+            answer = asking.get(where + path)
             assert answer.status_code == 200
             assert secret not in answer.text, path
-        assert "PVEAPIToken=[hidden]" in httpx2.get(f"{where}/runs/{number}").text
+        assert "PVEAPIToken=[hidden]" in asking.get(f"{where}/runs/{number}").text
 
 
 def test_every_answer_carries_the_headers_that_keep_a_browser_strict(address: str) -> None:
     for path in ("/", "/runs/1", "/nothing", "/api/v1/status", "/static/pvebench.css", "/metrics"):
-        headers = httpx2.get(address + path).headers
+        headers = asking.get(address + path).headers
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'")
         assert "unsafe" not in policy
@@ -547,7 +548,7 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_strict(address: st
 def test_pages_have_no_inline_style_or_script(address: str, measured: Simulation) -> None:
     key = next(iter(measured.store.cases()))
     for path in ("/", f"/cases/{key}", "/runs/1", "/nothing"):
-        for tag, attributes in Reader(httpx2.get(address + path).text).elements:
+        for tag, attributes in Reader(asking.get(address + path).text).elements:
             assert tag != "style"
             assert "style" not in attributes
             assert tag != "script" or attributes.get("src")
@@ -562,7 +563,7 @@ def test_an_unknown_page_run_or_case_is_a_helpful_404(address: str) -> None:
         ("/runs/one", "There is no run one"),
         ("/cases/lab/none", "There is no case 'lab/none'"),
     ):
-        answer = httpx2.get(address + path)
+        answer = asking.get(address + path)
         assert answer.status_code == 404, path
         assert answer.headers["content-type"].startswith("text/html")
         assert words in said(answer.text)
@@ -573,7 +574,7 @@ def test_nothing_but_get_and_head_is_possible(address: str) -> None:
     assert httpx2.head(f"{address}/").status_code == 200
     assert httpx2.head(f"{address}/").content == b""
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
-        answer = httpx2.request(method, f"{address}/")
+        answer = asking.request(method, f"{address}/")
         assert answer.status_code == 405
         assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
@@ -591,22 +592,22 @@ def test_a_fault_of_ours_is_told_without_its_details(
     monkeypatch.setattr("pvebench.web.api.status_data", broken)
     with served(app) as where:
         for path in ("/", "/api/v1/status"):
-            answer = httpx2.get(where + path)
+            answer = asking.get(where + path)
             assert answer.status_code == 500
             assert "a detail" not in answer.text
             assert "look at pvebench's log; measuring goes on" in said(answer.text)
             assert "content-security-policy" in answer.headers
-        assert httpx2.get(f"{where}/-/healthy").status_code == 200
+        assert asking.get(f"{where}/-/healthy").status_code == 200
 
 
 def test_static_files_may_be_kept_for_ever_because_their_address_changes(address: str) -> None:
-    page = Reader(httpx2.get(f"{address}/").text)
+    page = Reader(asking.get(f"{address}/").text)
     (sheet,) = [v["href"] for tag, v in page.elements if tag == "link" and v["rel"] == "stylesheet"]
     assert re.fullmatch(r"/static/pvebench\.css\?v=[0-9a-f]{12}", str(sheet))
-    answer = httpx2.get(f"{address}{sheet}")
+    answer = asking.get(f"{address}{sheet}")
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert answer.headers["content-type"].startswith("text/css")
-    assert httpx2.get(f"{address}/static/..%2fpages.py").status_code == 404
+    assert asking.get(f"{address}/static/..%2fpages.py").status_code == 404
 
 
 def test_many_viewers_in_one_moment_get_the_same_page_made_once(
@@ -622,10 +623,10 @@ def test_many_viewers_in_one_moment_get_the_same_page_made_once(
     monkeypatch.setattr("pvebench.web.pages.index_view", counting)
     with served(app_of(simulation)) as where:
         for _ in range(5):
-            httpx2.get(f"{where}/")
+            asking.get(f"{where}/")
         assert len(made) == 1
         simulation.worker.step()
-        httpx2.get(f"{where}/")
+        asking.get(f"{where}/")
     assert len(made) == 2
 
 
@@ -665,6 +666,6 @@ def test_a_tool_that_only_streams_shows_its_speed_and_what_it_measures_beside(
     simulation.worker.run()
     key = simulation.recorder.runs[0].case.key
     with served(app_of(simulation)) as where:
-        text = said(httpx2.get(f"{where}/cases/{key}").text)
+        text = said(asking.get(f"{where}/cases/{key}").text)
     assert "Beside the disk this workload measures cache." in text
     assert "MiB/s read" in text or "GiB/s read" in text
