@@ -7,12 +7,14 @@ device are real. The VM beside it is one of the tests' API, which costs nothing.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -242,6 +244,24 @@ def test_one_that_stays_frozen_where_the_program_of_the_node_is_killed_is_thawed
         case "remove":
             container.remove()
             assert list(bench.node.left(NUMBERS)) == []
+    assert not list(bench.node.folder.glob("turns/*.frozen"))
+
+
+def test_who_waited_for_one_that_was_killed_thaws_what_it_left(bench: Bench) -> None:
+    """Witness: lxc-info. What is run in a frozen one never ends."""
+    volume = filled(bench)
+    container = next(iter(bench.containers._held.values())).container
+    turn = bench.node.folder / "turns" / container.mark
+    with turn.open("ab") as other, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = pool.submit(bench.both.drop_caches, volume)
+        while subprocess.run(["pgrep", "-xf", "flock -w 300 9"], check=False).returncode:
+            time.sleep(0.1)
+        subprocess.run(["lxc-freeze", "-n", str(container.vmid)], check=True)
+        turn.with_suffix(".frozen").touch()
+        fcntl.flock(other, fcntl.LOCK_UN)
+        assert waiting.result(60) == 0
+    assert state(container.vmid) == "RUNNING"
     assert not list(bench.node.folder.glob("turns/*.frozen"))
 
 

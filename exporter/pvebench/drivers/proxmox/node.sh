@@ -238,8 +238,13 @@ take_turn() {
 thaw() {
     [ -e "$TURNS/$mark.frozen" ] || return 0
     take_turn
-    end_freeze
+    thaw_in_turn
     exec 9>&-
+}
+
+# Who waited for the turn may have waited for one who was killed.
+thaw_in_turn() {
+    [ ! -e "$TURNS/$mark.frozen" ] || end_freeze
 }
 
 end_freeze() {
@@ -298,12 +303,15 @@ remove_container() {
     named
     call_off
     if [ ! -e "$configuration" ]; then
-        moved=$(grep -lxF "#pvebench-mark%3A $mark" "$NODES"/*/lxc/"$vmid.conf" 2>/dev/null) || return 0
+        moved=$(grep -lxF "#pvebench-mark%3A $mark" "$NODES"/*/lxc/"$vmid.conf" 2>/dev/null) || {
+            rm -f "$TURNS/$mark.frozen"
+            return 0
+        }
         refuse "container $vmid is another node's now: $moved"
     fi
     is_ours || refuse "container $vmid is left alone: it does not carry this mark and tag"
     leave_foreign
-    thaw
+    thaw_in_turn
     [ -z "$(first_process)" ] || pct_does stop "$vmid"
     pct_does destroy "$vmid" --purge 1
 }
@@ -327,7 +335,7 @@ tell_container() {
 tell_process() { # PID
     [ -n "$1" ] || return 0
     echo "pid: $1"
-    sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status"
+    sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status" || refuse "container $vmid has just ended"
     echo "limit: $(cat "$GROUPS_OF/$vmid/memory.max" 2>/dev/null || :)"
     mount=$(grep -F " $POINT " "/proc/$1/mountinfo" | tail -n 1)
     device=/sys/dev/block/$(printf '%s\n' "$mount" | cut -d ' ' -f 3)
@@ -372,6 +380,7 @@ drop_inside() {
     ours
     [ -n "$(first_process)" ] || refuse "container $vmid does not run"
     take_turn # one whose answer was lost may look still
+    thaw_in_turn
     timeout 80 lxc-attach -n "$vmid" --clear-env -- /bin/busybox find "$POINT" -name lost+found -prune \
         -o -type f -exec /bin/dd of={} oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none \; \
         </dev/null >/dev/null 9>&- || refuse "files of container $vmid cannot be put out of the cache"
