@@ -255,7 +255,8 @@ def test_who_waited_for_one_that_was_killed_thaws_what_it_left(bench: Bench) -> 
     with turn.open("ab") as other, ThreadPoolExecutor(1) as pool:
         fcntl.flock(other, fcntl.LOCK_EX)
         waiting = pool.submit(bench.both.drop_caches, volume)
-        while subprocess.run(["pgrep", "-xf", "flock -w 300 9"], check=False).returncode:
+        command = ["pgrep", "-xf", "flock -w 300 9"]
+        while subprocess.run(command, check=False).returncode and not waiting.done():
             time.sleep(0.1)
         subprocess.run(["lxc-freeze", "-n", str(container.vmid)], check=True)
         turn.with_suffix(".frozen").touch()
