@@ -335,7 +335,8 @@ tell_container() {
 tell_process() { # PID
     [ -n "$1" ] || return 0
     echo "pid: $1"
-    sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status" || refuse "container $vmid has just ended"
+    sed -n 's/^Cpus_allowed_list:[[:space:]]*/cpus: /p' "/proc/$1/status" ||
+        refuse "container $vmid has just ended"
     echo "limit: $(cat "$GROUPS_OF/$vmid/memory.max" 2>/dev/null || :)"
     mount=$(grep -F " $POINT " "/proc/$1/mountinfo" | tail -n 1)
     device=/sys/dev/block/$(printf '%s\n' "$mount" | cut -d ' ' -f 3)

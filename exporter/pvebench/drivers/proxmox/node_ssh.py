@@ -121,7 +121,7 @@ class NodeSsh:
         )
 
     def hello(self) -> frozenset[str]:
-        """Return what the node has. Raises as `_ask`, and OutputUnreadable."""
+        """Return what the node has. Raises as `ask`, and OutputUnreadable."""
         first, *others = self.ask("hello").decode("utf-8", "replace").splitlines() or [""]
         if first != _GREETING:
             raise OutputUnreadable(
@@ -140,7 +140,7 @@ class NodeSsh:
         return True
 
     def device(self, volid: str) -> int:
-        """Return the number of the block device that a volume is, or lies on. Raises as `_ask`."""
+        """Return the number of the block device that a volume is, or lies on. Raises as `ask`."""
         return parse_device(self.ask("find", volid), volid)[1]
 
     def drop(self, volid: str) -> int:
