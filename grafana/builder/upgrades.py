@@ -125,7 +125,8 @@ def _single_runs() -> str:
     """Return what a difference of the two medians may be by chance: two standard errors, 95 %."""
 
     def error(moment: str) -> str:
-        runs = f"changes({_looks(series(RUN_TIMESTAMP, **HERE), moment)}) + 1"
+        # Of a single run nobody knows how far chance goes: not "0".
+        runs = f"(changes({_looks(series(RUN_TIMESTAMP, **HERE), moment)}) > 0) + 1"
         # Of logarithms, so that it is relative without another look at the window for the mean.
         spread = f"stdvar_over_time({_looks(f'ln({series(IOPS, **HERE)} > 0)', moment)})"
         return f"{spread} / on ({CASE}) group_left () max by ({CASE}) ({runs})"
@@ -218,7 +219,8 @@ def _cases() -> table.Panel:
     return rows(
         "Cases that changed",
         "Median IOPS on both sides, the change, what single runs may make of it, and whether "
-        "the change is larger. Few runs in a window leave much to chance: choose a longer one. "
+        "the change is larger; empty where a side has one run. Few runs in a window leave much "
+        "to chance: choose a longer one. "
         "A click on the setting leads to the case.",
         ("words", "setting", "node", "storage", "direction", "scenario", "workload"),
         (
