@@ -16,14 +16,17 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 from pvebench.config import Settings
 from pvebench.drivers.clocks import START, SimulatedClock
+from pvebench.drivers.proxmox.container import undo_containers
+from pvebench.drivers.proxmox.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm_and_containers import BesideVm
 from pvebench.drivers.simulated.reality import Fault, Faults, Reality, undo_simulated
 from pvebench.drivers.simulated.world import World, simulated_site
-from pvebench.errors import AlreadyRunning, Interrupted
+from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
 from pvebench.model.run import Run
 from pvebench.model.workload import Case
 from pvebench.plan import Assignment
@@ -45,6 +48,14 @@ from support.simulated_faults import (
     WrongProbe,
     troubled,
 )
+from support.simulated_node import (
+    NODE_FAULTS,
+    SimulatedNode,
+    SimulatedSsh,
+    VmBeside,
+    containers_of,
+    node_rates,
+)
 from support.simulated_rules import PAUSE_SECONDS, Broken, Existing, Told, look_at_runs
 
 MAX_DEATHS: Final = 3
@@ -63,6 +74,12 @@ PACKS: Final = (
     SMALL.replace("[virtio, scsi]", "[virtio, sata]"),
     SMALL.replace("axes:", "host: true\nlxc: true\naxes:"),
 )
+NODE_PACKS: Final = (
+    SMALL.replace("[virtio, scsi]", "[scsi]").replace("axes:", "lxc: true\naxes:"),
+    SMALL.replace("axes:", "lxc: true\naxes:").replace("size: 64M", "size: 32M"),
+    SMALL,
+)
+"""Of schedules in which containers are those of a Proxmox node."""
 BAD: Final = (b"pack: [", b"\xff\xfe", b"pack: small\nevery: 0s\n", b"a: &a [*a]\n")
 """What a hand may leave in the pack's file."""
 
@@ -135,8 +152,11 @@ class _Rest:
 class _Neighbour:
     """Another instance on the same node, and things that nobody's journal knows."""
 
-    def __init__(self, reality: Reality, existing: Existing, cases: Sequence[Case]) -> None:
+    def __init__(
+        self, reality: Reality, node: SimulatedNode, existing: Existing, cases: Sequence[Case]
+    ) -> None:
         self._reality, self._existing, self._cases = reality, existing, cases
+        self._node = node
         self._world = World(
             node="lab",
             seed=0,
@@ -159,10 +179,11 @@ class _Neighbour:
             self._world.boot(scenario.machine)
             self._world.volume(scenario)
         self._reality.moment = moment
+        self._node.have_neighbour(OTHER)
         self._note()
 
     def _note(self) -> None:
-        everything = self._reality.vms | self._reality.volumes
+        everything = self._reality.vms | self._reality.volumes | self._node.names()
         self._existing.others = {name for name in everything if not name.startswith(OWN)}
 
 
@@ -178,11 +199,15 @@ class _Story:
         self.cases = _known_cases(home.parent)
         self.schedule = Schedule(seed)
         self.broken = self.schedule.broken
-        self.told, self.reality = Told(), Reality()
-        self.existing = Existing(self.reality, OWN, self.broken)
-        self.neighbour = _Neighbour(self.reality, self.existing, list(self.cases.values()))
+        self.told, self.reality, self.node = Told(), Reality(), SimulatedNode()
+        self.on_node = seed % 2 == 1
+        self.packs = NODE_PACKS if self.on_node else PACKS
+        self.existing = Existing(self.reality, self.node, OWN, self.broken)
+        cases = list(self.cases.values())
+        self.neighbour = _Neighbour(self.reality, self.node, self.existing, cases)
         self.now = START
         rates = {name: self._rate(rare=name in SELDOM) for name in PORT_FAULTS}
+        rates |= dict(zip(NODE_FAULTS, node_rates(seed), strict=True))
         self.trouble = Trouble(random.Random(f"ports/{seed}"), rates)
         rare = set(Fault) - {Fault.GUEST_HANGS, Fault.QEMU_EXITS}
         self.faults = _Counted(seed, {one: self._rate(rare=one in rare) for one in Fault})
@@ -194,23 +219,47 @@ class _Story:
     def play(self) -> None:
         lives = self.rng.randint(0, MAX_DEATHS)
         for dies_at in [*(self.rng.randrange(1, MOMENTS) for _ in range(lives)), None]:
-            self.write_pack(PACKS[0].encode())
+            self.write_pack(self.packs[0].encode())
             with ExitStack() as stack:
                 _Life(self, Fate(dies_at), stack, last=dies_at is None).live()
             self.now += timedelta(seconds=self.rng.choice((2, 3600)))
         self.schedule.struck = self.trouble.struck + self.faults.struck
         with closing(Store(self.state / "pvebench.db", simulated=True)) as store:
             undo_simulated(store.journal, self.reality)
+            self._undo_containers(store)
             self.existing.look()
             if pending := store.journal.pending():
                 self.broken.add("orphaned", f"the journal is not empty: {pending}")
             look_at_runs(store, self.told, self.cases, self.broken)
             self.schedule.outcomes.update(str(run.outcome) for run in store.runs(limit=100_000))
 
+    def _undo_containers(self, store: Store) -> None:
+        """Undo them on a node that has had time, and see that nothing of ours comes after that."""
+        later = SimulatedClock()
+        hour = (self.now - START).total_seconds() + 3600.0
+        self.node.now, self.node.moment = (lambda: hour), (lambda: None)
+        calm = Trouble(random.Random(0), {}, calm=True)
+        ssh = SimulatedSsh(self.node, OWN, _Idle(later), calm, lambda: Faults(0))
+        undo_containers(store.journal, NodeSsh(ssh), node="lab")
+        self.existing.look_for_orphans("after the last undo")
+
     def write_pack(self, content: bytes) -> None:
         fresh = self.pack.with_suffix(".new")
         fresh.write_bytes(content)
         fresh.replace(self.pack)
+
+
+@dataclass
+class _Idle:
+    """A clock that nobody waits by."""
+
+    clock: SimulatedClock
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def pass_time(self, seconds: float) -> None:
+        pass
 
 
 class _Life:
@@ -227,7 +276,8 @@ class _Life:
         self._clock = MortalClock(fate, story.now, story.trouble)
         story.reality.moment = fate.moment
         self._journal = store.journal
-        self._world = World(
+        make_world = VmBeside if story.on_node else World
+        self._world = make_world(
             node="lab",
             seed=self._rng.randrange(10_000),
             clock=self._clock,
@@ -236,6 +286,10 @@ class _Life:
             faults=story.faults,
             instance=OWN,
         )
+        base, clock = (story.now - START).total_seconds(), self._clock
+        story.node.now = lambda: base + clock.monotonic()
+        story.node.moment = fate.moment
+        self._ssh = SimulatedSsh(story.node, OWN, clock, story.trouble, lambda: self._world.faults)
         settings = Settings(driver="simulated", node="lab", state=story.state, packs=(story.pack,))
 
         def load() -> Configuration:
@@ -248,10 +302,14 @@ class _Life:
 
     def _make_worker(self, results: Results) -> Worker:
         site, trouble = simulated_site(self._world), self._story.trouble
+        measures: Any = self._world
+        if self._story.on_node:
+            there = containers_of(self._story.node, self._ssh, trouble, self._journal)
+            measures = BesideVm(measures, there)
         return Worker(
             site=replace(
                 site,
-                hypervisor=UnreliableHypervisor(self._world, self._clock, trouble),
+                hypervisor=UnreliableHypervisor(measures, self._clock, trouble),
                 probe=WrongProbe(site.probe, trouble),
             ),
             assignments=self._reloader.current.given,
@@ -265,18 +323,28 @@ class _Life:
         story = self._story
         try:
             undo_simulated(self._journal, story.reality)
-            story.existing.look_for_orphans("after the undo at a start")
+            undo_containers(self._journal, NodeSsh(self._ssh), node="lab")
+            story.existing.look_for_orphans("after the undo at a start", self._marks())
             self._worker.run()
         except Killed:
             story.schedule.deaths += 1
         except Interrupted:
             story.schedule.stops += 1
-            story.existing.look_for_orphans("after a stop")
+            story.existing.look_for_orphans("after a stop", self._marks())
+        except ServerGone as error:
+            # A stop when the node is away: what could not be removed stays in the journal.
+            if not self._clock._stopped.is_set():
+                self._broken.add("ended", f"{error}")
+            story.schedule.stops += 1
+            story.existing.look_for_orphans("after a stop", self._marks())
         except WaitsForEver:
             self._broken.add("stuck", "waits for what does not come")
         except Exception as error:  # noqa: BLE001 # whatever it is, it ended the service
             self._broken.add("ended", f"{type(error).__name__}: {error}")
         story.now += timedelta(seconds=self._clock.monotonic())
+
+    def _marks(self) -> set[str]:
+        return {details["mark"] for _, _, details in self._journal.pending() if "mark" in details}
 
     def _between(self, worker: Worker) -> None:
         """Do what happens around a process between two of its steps."""
@@ -291,7 +359,9 @@ class _Life:
         if self._rng.random() < 0.05:
             self._let_a_rival_try()
         if self._rng.random() < 0.05:
-            self._story.write_pack(self._rng.choice((*BAD, *(text.encode() for text in PACKS))))
+            self._story.write_pack(
+                self._rng.choice((*BAD, *(text.encode() for text in self._story.packs)))
+            )
         if self._runs >= RUNS or self._steps >= STEPS:
             self._end_faults() if self._last else self._clock.stop()
         changed = self._reloader.check()
@@ -319,7 +389,7 @@ class _Life:
     def _end_faults(self) -> None:
         self._story.trouble.calm = True
         self._world.faults = Faults(0)
-        self._story.write_pack(PACKS[0].encode())
+        self._story.write_pack(self._story.packs[0].encode())
         self._calm_at, self._calm_from = self._clock.monotonic(), len(self._story.told.runs)
 
     def _look_at_progress(self) -> None:
@@ -350,7 +420,7 @@ def _loaded(path: Path) -> list[Assignment]:
 def _known_cases(where: Path) -> dict[str, Case]:
     """Return key -> case of all packs of the schedules."""
     path, found = where / "known.yaml", {}
-    for text in PACKS:
+    for text in (*PACKS, *NODE_PACKS):
         path.write_text(text, "utf-8")
         found |= {case.key: case for one in _loaded(path) for case in one.matrix.cases}
     path.unlink()

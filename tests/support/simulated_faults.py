@@ -105,6 +105,13 @@ class MortalClock(SimulatedClock):
         if self.monotonic() > LIFE_SECONDS:
             raise WaitsForEver
 
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass that nobody's stop ends, as that of an answer from another machine."""
+        self._fate.moment()
+        self._elapsed += seconds
+        if self.monotonic() > LIFE_SECONDS:
+            raise WaitsForEver
+
 
 class Unreliable:
     """A port behind a bad line: slow, replies lost after the effect, or all of it said twice.

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from unittest import mock
 
+from pvebench.drivers.proxmox import container, node_containers
 from pvebench.drivers.simulated import reality, world
-from pvebench.errors import StoreError
+from pvebench.errors import DriverError, StoreError
 from pvebench.model.ports import Journal
 from pvebench.model.run import Run
 from pvebench.results import Results
@@ -117,6 +118,32 @@ class _Later:
         return []
 
 
+def container_without_journal() -> AbstractContextManager[Any]:
+    """A container of a node is made before anything is noted of it."""
+    real = node_containers.make_container
+
+    def make(node: Any, api: Any, place: Any, journal: Journal, options: Any) -> Any:
+        made = real(node, api, place, _Later(), options)
+        details = {"node": place.node, "vmid": str(made.vmid), "mark": made.mark}
+        made.entry = journal.open(container.KIND, details)
+        return made
+
+    return mock.patch.object(node_containers, "make_container", make)
+
+
+def container_forgotten() -> AbstractContextManager[Any]:
+    """A container that cannot be removed now is struck out of the journal."""
+    real = container._undo
+
+    def undo(made: container.BenchContainer) -> str:
+        try:
+            return real(made)
+        except DriverError:
+            return "could not be removed"
+
+    return mock.patch.object(container, "_undo", undo)
+
+
 def not_locked() -> AbstractContextManager[Any]:
     """Whoever comes gets the state directory."""
     return mock.patch.object(StateDirectory, "_lock")
@@ -169,6 +196,8 @@ MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]]
     "named-alike": (named_alike, "foreign"),
     "without-journal": (without_journal, "orphaned"),
     "journalled-too-late": (journalled_too_late, "orphaned"),
+    "container-without-journal": (container_without_journal, "orphaned"),
+    "container-forgotten": (container_forgotten, "orphaned"),
     "not-locked": (not_locked, "shared"),
     "without-deadline": (without_deadline, "stuck"),
     "without-a-pause": (without_a_pause, "unbounded"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
 from pvebench.store import Store, StoredRun
+from support.simulated_node import SimulatedNode
 
 RULES: Final = {
     "lost": "a run whose end was told is stored, with the numbers that were told",
@@ -31,6 +32,8 @@ RULES: Final = {
 """Rule -> what it says."""
 RUN_SECONDS: Final = 1800.0
 """No run of the schedules' packs takes so long, a hung tool's deadline and all replies slow."""
+CONTAINERS: Final = 4
+"""One that is used, and some whose removal was lost; there are five numbers."""
 PAUSE_SECONDS: Final = 30.0
 """A case that failed comes back after a minute at the soonest."""
 
@@ -70,12 +73,12 @@ class Existing:
         others: names of VMs and volumes that are not the instance's; may change.
     """
 
-    def __init__(self, reality: Reality, own: str, broken: Broken) -> None:
-        self._reality, self._own, self._broken = reality, own, broken
+    def __init__(self, reality: Reality, node: SimulatedNode, own: str, broken: Broken) -> None:
+        self._reality, self._node, self._own, self._broken = reality, node, own, broken
         self.others: set[str] = set()
 
     def _all(self) -> set[str]:
-        return self._reality.vms | self._reality.volumes
+        return self._reality.vms | self._reality.volumes | self._node.names()
 
     def look(self) -> None:
         for name in sorted(self.others - self._all()):
@@ -83,9 +86,17 @@ class Existing:
         mine = [sum(name.startswith(self._own) for name in kind) for kind in self._kinds()]
         if mine[0] > 1 or mine[1] > 2:
             self._broken.add("unbounded", f"{mine[0]} VMs and {mine[1]} volumes at once")
+        if (held := len(self._node.names(self._own))) > CONTAINERS:
+            self._broken.add("unbounded", f"{held} containers at once")
 
-    def look_for_orphans(self, when: str) -> None:
-        for name in sorted(self._all() - self.others):
+    def look_for_orphans(self, when: str, known: Collection[str] = ()) -> None:
+        """See what is left.
+
+        Args:
+            known: marks of containers in the journal: a node may be away for a while.
+        """
+        left = self._all() - self.others
+        for name in sorted(one for one in left if not any(mark in one for mark in known)):
             self._broken.add("orphaned", f"{name} is left {when}")
 
     def _kinds(self) -> tuple[set[str], set[str]]:
@@ -125,6 +136,7 @@ def _look_at_run(run: StoredRun, store: Store, case: Case, broken: Broken) -> No
     evidence = store.evidence(run.number)
     disk = case.scenario.disk
     wanted = f"simulated:{case.scenario.volume} {disk.bus} {disk.cache}"
+    on_node = f"local:{case.scenario.volume_bytes} {disk.bus} {disk.cache}"
     measured = json.loads(evidence["output"])["jobs"][0]["jobname"]
-    if measured != wanted:
+    if measured != (on_node if evidence["hypervisor"].startswith("container ") else wanted):
         broken.add("mislabelled", f"{case.slug} holds the numbers of {measured}")

@@ -332,7 +332,9 @@ def _undo(container: BenchContainer) -> str:
     state = container.state()
     try:
         container.remove()  # one that is gone is called off
-    except VolumeError:
+    except VolumeError as error:
+        if _BUSY in error.happened:
+            raise  # it will carry the mark when its making has ended
         state = container.state()
         if state in (_OURS, "gone"):  # gone from there, but another node has it
             raise
@@ -341,6 +343,8 @@ def _undo(container: BenchContainer) -> str:
 
 
 _OURS: Final = "ours"
+_BUSY: Final = "is still being made"
+"""Of `node.sh`, where who makes it has taken longer than who removes it waits."""
 _LEFT: Final = {
     "stranger": "is left alone: it does not carry the mark of this pvebench",
     # pct writes the mark when it has unpacked the root; whose it is cannot be told before.
