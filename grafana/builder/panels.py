@@ -269,7 +269,9 @@ def open_changes(node: str) -> table.Panel:
 
 def to_change() -> dashboard.DashboardLink:
     """Return a link to the cases of a change."""
-    url = "/d/pvebench-regressions?${datasource:queryparam}"
+    # All of its cases, also where it is for the better; it began maybe before the time range.
+    chosen = "var-change=${__data.fields.change}&var-worst=2"
+    url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{chosen}"
     return dashboard.DashboardLink("Its cases").url(url)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from grafana_foundation_sdk.builders import bargauge, dashboard, stat, statetimeline, table
+from grafana_foundation_sdk.models import dashboard as models
 
 from builder.bars import changes_bars
 from builder.looks import SAME, WORSE, alarm_steps, steps
@@ -25,13 +26,15 @@ from builder.parts import (
     label_variable,
     node_variable,
     place,
+    query_variable,
     storage_variable,
 )
-from builder.promql import counted, in_words, series
+from builder.promql import SAME_CASE, changes_of, counted, in_words, series
 from builder.tables import Column, rows
 from pvebench.metrics.catalog import (
     BASELINE_RUNS,
     CHANGE,
+    CHANGE_CASE,
     CHANGE_STATE,
     CHANGE_THRESHOLD,
     RUN_TIMESTAMP,
@@ -60,6 +63,7 @@ def build() -> dashboard.Dashboard:
         .with_variable(node_variable())
         .with_variable(storage_variable())
         .with_variable(label_variable("metric", "Figure", multi=True, metric=CHANGE_STATE))
+        .with_variable(_change())
         .with_variable(custom_variable("worst", "Show", states))
         .with_panel(open_changes("$node").grid_pos(place(0, 0, 24, 7)))
         .with_panel(_count("Slower", "== -2", WORSE).grid_pos(place(0, 7, 4, 4)))
@@ -74,6 +78,29 @@ def build() -> dashboard.Dashboard:
         .with_panel(_gains().grid_pos(place(12, 34, 12, 9)))
         .with_panel(intro(INTRO, y=43))
     )
+
+
+def _change() -> dashboard.QueryVariable:
+    """Return the variable of the change whose cases are listed: All, or the one of a link."""
+    built = query_variable("change", "Change", f"query_result({changes_of('$node')})")
+    # Its whole sentence would push the other variables off the line.
+    built = built.regex('/change="(?<value>[^"]+)".*summary="(?<text>[^"]{1,40})/')
+    every = models.VariableOption(text="All", value="$__all", selected=True)
+    return built.multi(False).include_all(True).all_value(".*").current(every)
+
+
+def _of_change(*, end: bool = False) -> str:
+    """Return the verdicts on the figures of the change that is chosen; of all, all of them.
+
+    Args:
+        end: those at the end of the time range.
+    """
+    moment = " @ end()" if end else ""
+    every = series(CHANGE_STATE, **FIGURE)
+    # It has no label of that name: "All" matches what is not there, a change's name does not.
+    free = every.replace("}", ',change=~"$change"}')
+    cases = f"{series(CHANGE_CASE, change='$change', node='$node')}{moment}"
+    return f"({free}{moment} or {every}{moment} and on ({SAME_CASE}) {cases})"
 
 
 def _count(title: str, condition: str, colour: str) -> stat.Panel:
@@ -110,7 +137,7 @@ def _suspicious() -> stat.Panel:
 def _list() -> table.Panel:
     change, noise = series(CHANGE, **FIGURE), series(CHANGE_THRESHOLD, **FIGURE)
     # What is shown is chosen first: the few that are worse, before anything is worked out.
-    worse = f"({series(CHANGE_STATE, **FIGURE)} <= $worst)"
+    worse = f"({_of_change()} <= $worst)"
     clear = f"abs({change} and {worse}) / ({noise} > 0)"
     # A case's throughput, latency and cost move together: the clearest figure stands for it.
     one = f"topk by ({CASE}) (1, max by ({KEYS}) ({clear}))"
@@ -145,11 +172,11 @@ def _list() -> table.Panel:
 
 
 def _history() -> statetimeline.Panel:
-    worse = f"{series(CHANGE_STATE, **FIGURE)}"
+    every = series(CHANGE_STATE, **FIGURE)
     return timeline(
         "Verdicts over time",
-        "The 20 figures with the worst verdict now.",
-        in_words(f"({worse} and bottomk(20, {worse} @ end()))"),
+        "The 20 figures with the worst verdict now, of the change that is chosen.",
+        in_words(f"({every} and bottomk(20, {_of_change(end=True)}))"),
         "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
         points=FEWER_POINTS,
     )

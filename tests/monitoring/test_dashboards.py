@@ -180,6 +180,23 @@ def test_the_overview_counts_the_slower_cases_each_once(server: Prometheus) -> N
     assert float(found[0]["value"][1]) == len(cases)
 
 
+def test_a_link_from_a_change_shows_the_cases_of_that_change_and_no_other(
+    server: Prometheus,
+) -> None:
+    board = dashboard("pvebench-regressions")
+    expression = one_query("pvebench-regressions", "Cases")
+    (known,) = server.query("pvebench_change_case_info")
+    labels = ("node", "scenario", "workload")
+
+    def listed(change: str) -> set[tuple[str, ...]]:
+        values = chosen(server, board, every=True) | {"worst": "2", "change": change}
+        found = server.query(substitute(expression, values))
+        return {tuple(one["metric"][name] for name in labels) for one in found}
+
+    assert listed(known["metric"]["change"]) == {tuple(known["metric"][name] for name in labels)}
+    assert len(listed(".*")) > 100
+
+
 def test_the_diskmark_view_has_four_rows_of_reads_and_writes(server: Prometheus) -> None:
     expression = one_query("pvebench-diskmark", "MB/s")
     found = results(server, "pvebench-diskmark", expression, every=False)

@@ -114,7 +114,8 @@ def chosen(server: Prometheus, dashboard: Mapping[str, Any], *, every: bool) -> 
         if variable["type"] == "custom":
             values[name] = variable["current"]["value"]
         elif variable["type"] == "query":
-            if every and variable.get("includeAll"):
+            preset = variable.get("current", {}).get("value") == "$__all"
+            if variable.get("includeAll") and (every or preset):
                 values[name] = variable["allValue"]
             else:
                 # With nothing to choose from, only All is in the list.

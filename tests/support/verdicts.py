@@ -44,6 +44,8 @@ def _tell(families: Families, newest: Sequence[StoredRun | None]) -> None:
         families.add(catalog.CHANGES, {"severity": severity}, severity == "warning")
     families.add(catalog.CHANGE_INFO, labels | about, 1)
     families.add(catalog.CHANGE_CASES, labels, 26)
+    where = {name: first.definition.labels[name] for name in ("node", "scenario", "workload")}
+    families.add(catalog.CHANGE_CASE, labels | where, 1)
     families.add(catalog.CHANGE_EFFECT, labels, -0.25)
     families.add(catalog.CHANGE_EFFECT_LOW, labels, -0.28)
     families.add(catalog.CHANGE_EFFECT_HIGH, labels, -0.22)

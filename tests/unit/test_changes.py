@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +61,12 @@ def info(samples: Sequence[Shown], name: str = "change_info") -> list[dict[str, 
     return [one.labels for one in samples if one.name == f"pvebench_{name}"]
 
 
+def of_cases(samples: Sequence[Shown], change: Mapping[str, str]) -> list[dict[str, str]]:
+    """The cases of a change."""
+    found = info(samples, "change_case_info")
+    return [one for one in found if one["change"] == change["change"]]
+
+
 def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store) -> None:
     upgrade(store, slower=1.25)
     verdicts = Keeper(Feed(Results(store)), ()).judge()
@@ -71,6 +77,9 @@ def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store
     )
     assert (labels["node"], labels["kind"], labels["since"]) == ("lab", "slower", "2026-05-31")
     assert values(samples, "change_cases") == [6]
+    named = {(one["scenario"], one["workload"]) for one in of_cases(samples, labels)}
+    virtio = [case for case in CASES if case.scenario.disk.bus == "virtio"]
+    assert named == {(one.scenario.slug, one.workload.slug) for one in virtio}
     (low,) = values(samples, "change_effect_low_ratio")
     (effect,) = values(samples, "change_effect_ratio")
     (high,) = values(samples, "change_effect_high_ratio")

@@ -394,6 +394,11 @@ CHANGE_INFO = _gauge(
     "critical, warning, or info where it is for the better. Its id stays while it is open.",
 )
 CHANGE_CASES = _gauge("change_cases", ("change",), "Cases that a change has moved.")
+CHANGE_CASE = _gauge(
+    "change_case_info",
+    ("change", "node", "scenario", "workload"),
+    "Which cases a change of pvebench_change_info has moved, always 1.",
+)
 CHANGE_EFFECT = _gauge(
     "change_effect_ratio",
     ("change",),

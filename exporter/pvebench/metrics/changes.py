@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,7 +14,7 @@ from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
 
 MOST_SHOWN: Final = 50
-"""Changes beyond these are only counted: nobody reads them, and each is seven series."""
+"""Changes beyond these are only counted: nobody reads them. Each is seven series and its cases."""
 
 
 def collect_changes(verdicts: Verdicts, families: Families) -> None:
@@ -25,6 +26,7 @@ def collect_changes(verdicts: Verdicts, families: Families) -> None:
         families.add(catalog.CHANGES, {"severity": severity}, count)
     for change in verdicts.changes[:MOST_SHOWN]:
         _add_change(change, families)
+        _add_cases(change, verdicts.labels, families)
 
 
 def _add_change(change: Change, families: Families) -> None:
@@ -46,3 +48,11 @@ def _add_change(change: Change, families: Families) -> None:
     families.add(catalog.CHANGE_EFFECT_HIGH, labels, as_ratio(first.high, first.figure))
     families.add(catalog.CHANGE_CONFIDENCE, labels, 1 - surest)
     families.add(catalog.CHANGE_SINCE, labels, finding.time)
+
+
+def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families: Families) -> None:
+    """Name the cases that a change has moved; a figure's name is no part of theirs."""
+    for case in dict.fromkeys(change.finding.cases):
+        if case in labels:
+            where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
+            families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
