@@ -44,6 +44,7 @@ from pvebench.model.volume import Plug, Volume
 from pvebench.model.workload import Case
 from pvebench.runner import Runner
 from support.container_node import GROUPS, ContainerNode, container_node
+from support.containers import processes
 from support.outcomes import MEASURED
 from support.packs import Recorder, tool_workload
 
@@ -441,3 +442,21 @@ def test_another_size_is_another_container_and_the_old_one_goes(bench: Bench) ->
     assert new
     assert volume.size_bytes == 32 * MIB
     assert [call.partition(" ")[0] for call in bench.node.calls()[-2:]] == ["destroy", "create"]
+
+
+def test_a_program_that_ignores_the_signal_to_end_ends_all_the_same(bench: Bench) -> None:
+    """Witness: /proc, of what is left of it on the node."""
+    bench.guest()
+    container = next(iter(bench.containers._held.values())).container
+    begun = time.monotonic()
+    stubborn = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done; : stubborn"]
+    with pytest.raises(OutcomeUnknown, match="does not end within 1 s"):
+        container.inside().run(stubborn, timeout=1.0)
+    assert time.monotonic() - begun < 12
+    while left := [one for one in processes() if "stubborn" in one]:
+        assert time.monotonic() - begun < 12, left
+        time.sleep(0.1)
+    begun = time.monotonic()
+    for _ in range(5):
+        assert container.inside().run(["true"], timeout=60.0).exit_code == 0
+    assert time.monotonic() - begun < 4  # what watches over it is not waited for

@@ -361,16 +361,18 @@ list_containers() {
 
 # A program in a container, as `pct exec --keep-env 0` starts it, but without that one's perl: this
 # is asked often, while the node is measured. What follows the command on stdin is the program's.
+# One that ignores the signal to end is killed where it is: lxc-attach alone would leave it there.
 run_inside() {
     ours
     next_word
     seconds=$word
     number "$seconds" 5
-    [ "$seconds" -gt 0 ] || refuse "a program has to have an end"
+    case $seconds in 0*) refuse "a program has to have an end, in seconds: $seconds" ;; esac
     next_word
     number "$word" 5
     command=$(head -c "$word")
-    exec timeout "$seconds" lxc-attach -n "$vmid" --clear-env -- \
+    exec timeout -k 5 "$seconds" lxc-attach -n "$vmid" --clear-env -- \
+        /bin/busybox timeout -s KILL "$((seconds + 2))" \
         /bin/busybox env PATH=/usr/bin:/usr/sbin:/bin:/sbin sh -c "$command"
 }
 
@@ -382,7 +384,7 @@ drop_inside() {
     [ -n "$(first_process)" ] || refuse "container $vmid does not run"
     take_turn # one whose answer was lost may look still
     thaw_in_turn
-    timeout 80 lxc-attach -n "$vmid" --clear-env -- /bin/busybox find "$POINT" -name lost+found -prune \
+    timeout -k 5 80 lxc-attach -n "$vmid" --clear-env -- /bin/busybox find "$POINT" -name lost+found -prune \
         -o -type f -exec /bin/dd of={} oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none \; \
         </dev/null >/dev/null 9>&- || refuse "files of container $vmid cannot be put out of the cache"
     path=$(volume_path)
@@ -394,7 +396,7 @@ drop_inside() {
     trap end_freeze EXIT
     trap 'exit 143' HUP INT TERM # else nothing is run at the end
     : >"$TURNS/$mark.frozen"
-    timeout 10 lxc-freeze -n "$vmid" || refuse "container $vmid cannot be frozen"
+    timeout -k 5 10 lxc-freeze -n "$vmid" || refuse "container $vmid cannot be frozen"
     root=/proc/$(first_process)/root
     if [ -L "$root${POINT%/*}" ] || [ -L "$root$POINT" ]; then
         refuse "$POINT of container $vmid is a link"
