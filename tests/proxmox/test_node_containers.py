@@ -9,6 +9,7 @@ What runs in a container is in tests/integration/test_node_containers.py.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -622,3 +623,19 @@ def test_the_guests_files_are_a_tar_that_tar_itself_unpacks(tmp_path: Path) -> N
     assert os.access(tmp_path / "root/sbin/init", os.X_OK)
     with tarfile.open(tmp_path / "root.tar.gz") as tar:
         assert {member.uid for member in tar} == {0}
+
+
+def test_a_turn_that_somebody_holds_is_not_forgotten_however_old_it_is(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    """Else the next one takes another file's lock, and both have the turn. Witness: flock(2)."""
+    held, old = (node.folder / "turns" / mark for mark in (MARK, OTHER))
+    for path in (held, old):
+        path.write_text("made\n")
+        os.utime(path, (0, 0))
+    with held.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        make(asked, store)
+        assert held.exists()
+        assert not old.exists()
+    undo(asked, store)

@@ -223,10 +223,10 @@ call_off() {
 }
 
 # Nobody else may hold such a lock; what this calls has it too, and may outlive this. What nobody
-# used for a day nobody waits for any more: /run is memory.
+# used for a day, nor holds, nobody waits for any more: /run is memory.
 take_turn() {
     (umask 077 && mkdir -p "$TURNS")
-    find "$TURNS" -type f ! -name '*.frozen' -mmin +1440 -delete
+    find "$TURNS" -type f ! -name '*.frozen' -mmin +1440 -exec flock -n {} rm -f {} \;
     [ "$(find "$TURNS" -type f | wc -l)" -lt 2000 ] || refuse "there were 2000 containers today already"
     touch "$TURNS/$mark"
     exec 9>>"$TURNS/$mark"
