@@ -263,7 +263,7 @@ def open_changes(node: str) -> table.Panel:
         )
         .override_by_name("change", [prop("custom.hidden", True)])
         .override_by_name("node", [prop("custom.width", 130)])
-        .override_by_name("storage", [prop("custom.width", 160)])
+        .override_by_name("storage", [prop("custom.width", 220)])
     )
 
 

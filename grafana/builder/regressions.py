@@ -116,7 +116,7 @@ def _count(title: str, condition: str, colour: str) -> stat.Panel:
 
 def _unknown() -> stat.Panel:
     return number(
-        "Figures that cannot be told",
+        "Cannot be told",
         f"Too few runs, or they vary too much: {FIRST_VERDICT}, if they are steady.",
         f"sum({series(VERDICT_CASES, node='$node', storage='$storage', state='cannot_tell')}) "
         f"or 0 * sum({series(VERDICT_CASES, node='$node', storage='$storage')})",
