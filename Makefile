@@ -89,7 +89,7 @@ bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run 
 bench-detection: venv ## measure how well changes are found, beside other methods; SEED= ARGS= (needs Python, for the others the index)
 	@$(BIN)/python bench/detection.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there (needs what run needs, for containers root and lxc, for a node sshd)
+crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files (needs what run needs, for containers root and lxc, for a node sshd)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED) $(ARGS)
 
 hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug between; ARGS=--single-cpu as it was (needs what run needs)

@@ -181,10 +181,12 @@ CONTAINER = "container"
 
 
 class LabCrashTest(CrashTest):
-    """Of the local lab: VMs of its own and, as root, containers."""
+    """Of the local lab: VMs of its own and, as root, loop devices and containers."""
 
-    def __init__(self, directory: Path, *, seed: int, containers: bool = False) -> None:
-        loops = os.geteuid() == 0 and Path("/dev/loop-control").exists()
+    def __init__(
+        self, directory: Path, *, seed: int, containers: bool = False, loops: bool = True
+    ) -> None:
+        loops = loops and os.geteuid() == 0 and Path("/dev/loop-control").exists()
         storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
         lines = [f"  {name}: {{kind: {kind}, path: {name}}}" for name, kind in storages.items()]
         config = directory / "pvebench.yaml"
