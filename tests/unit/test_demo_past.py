@@ -22,9 +22,12 @@ def test_it_is_judged_now_and_then_and_soon_after_new_software() -> None:
     moments = judged_moments([END - 300 * DAY, END - 90 * DAY, END - 20 * DAY], END)
     ago = [(END - moment) / DAY for moment in moments]
     assert ago == sorted(ago, reverse=True)
-    assert {88.5, 18.5, 16.0, 9.0, 4.0} <= set(ago)
-    assert max(ago) < 92
-    assert min(ago) > 0
+    assert ago == [88.5, 80.0, 64.0, 48.0, 32.0, 18.5, 9.0, 4.0]
+
+
+def test_nodes_that_were_upgraded_on_one_day_are_judged_once_when_the_last_was() -> None:
+    moments = judged_moments([END - 20.25 * DAY, END - 20 * DAY, END - 19.75 * DAY], END)
+    assert [END - one for one in moments if 17 * DAY < END - one < 20 * DAY] == [18.25 * DAY]
 
 
 def test_software_that_came_a_moment_ago_is_not_judged_yet() -> None:

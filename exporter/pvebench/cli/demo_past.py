@@ -22,6 +22,8 @@ RECENT_DAYS: Final = (9.0, 4.0)
 """Also judged: a doubt of one day should not stand for two weeks where people look first."""
 AFTER_CHANGE_DAYS: Final = 1.5
 """So long after new software every case has been measured with it, by the demo's pack."""
+APART_DAYS: Final = 4.0
+"""A usual moment so close to one after new software tells nothing that is looked for."""
 
 
 def judged_moments(changes: Iterable[float], end: float) -> list[float]:
@@ -34,6 +36,9 @@ def judged_moments(changes: Iterable[float], end: float) -> list[float]:
     usual = {end - days * USUAL_DAYS * DAY for days in range(1, int(TOLD_DAYS / USUAL_DAYS) + 1)}
     usual |= {end - days * DAY for days in RECENT_DAYS}
     soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
+    # Nodes that are upgraded on one day are judged once, when the last has been.
+    soon = {one for one in soon if not any(0 < later - one < DAY for later in soon)}
+    usual = {one for one in usual if all(abs(one - new) > APART_DAYS * DAY for new in soon)}
     return sorted(one for one in usual | soon if end - TOLD_DAYS * DAY < one < end)
 
 
