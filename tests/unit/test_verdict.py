@@ -235,6 +235,14 @@ def test_a_regression_that_is_mended_is_back_at_the_baseline() -> None:
     assert all(one.reason.startswith("back at the baseline, no") for one in report.verdicts)
 
 
+def test_a_loss_after_a_much_larger_one_that_was_mended_is_not_the_same() -> None:
+    def mended_and_lost_again(labels: Labels, figure: str, run: int) -> float:
+        return 0.03 if 30 <= run < 50 else 0.75 if run >= 70 else 1.0
+
+    report = judge(histories(mended_and_lost_again, runs=95))
+    assert states(report) == {"slower": 24}
+
+
 def test_judging_again_after_one_more_run_says_the_same_as_judging_afresh() -> None:
     found = histories(after_change(0.9, bus="scsi"), runs=50)
     again = Judge()

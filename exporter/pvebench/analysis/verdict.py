@@ -39,7 +39,7 @@ LEAST_PRESENT: Final = 3
 WEEK_OF_RUNS: Final = 200
 """Runs whose hours are known."""
 LEFT: Final = 0.35
-"""Share of the largest step within which a level is back where it was."""
+"""Share of what the last step came back from within which a level is back where it was."""
 
 
 class VerdictState(StrEnum):
@@ -337,9 +337,10 @@ def _state(
 def _after_steps(
     history: CaseHistory, steps: Sequence[CaseStep], apart: Difference
 ) -> tuple[VerdictState, str]:
-    left = max(abs(step.effect) for step in steps) * LEFT
+    # What had been left long before must not hide the newest step: only the way it came counts.
+    left = min(abs(apart.effect - steps[-1].effect) * LEFT, claim_of(history))
     if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
-        if apart.excluded <= max(claim_of(history), left):
+        if apart.excluded <= claim_of(history):
             reason = f"back at the baseline, no change above {size_text(apart.excluded)}"
             return VerdictState.SAME, reason
         return VerdictState.CANNOT_TELL, f"back near the baseline; {_missing(history, apart)}"
