@@ -88,6 +88,7 @@ def status(pool: str, scan: str) -> str:
         (state(HEAD.format(pool="tank", scan=DONE)), "tank", {"zfs_fragmentation": 0.48}),
         (state("not available"), "other", {}),
         ("not available: the node is away", "tank", {}),
+        ("== zpool\n\n \n== scrub\n", "tank", {}),
     ],
 )
 def test_the_state_by_ssh_tells_of_one_pool(text: str, pool: str, told: dict[str, float]) -> None:

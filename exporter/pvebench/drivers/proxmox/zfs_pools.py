@@ -89,7 +89,7 @@ def read_state(text: str, pool: str) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for line in _part(text, "zpool").splitlines():
-        name, *columns = line.split()
+        name, *columns = line.split() or [""]
         if name == pool and len(columns) == len(_COLUMNS):
             share = dict(zip(_COLUMNS, columns, strict=True))["fragmentation"]
             if _PERCENT.fullmatch(share):
