@@ -11,6 +11,7 @@ import numpy as np
 
 from judging.series import KINDS, Vector
 from pvebench.analysis.unknown_times import ChangePoint, LevelScan
+from pvebench.analysis.verdict import left_after
 
 CV: Final = 0.03
 AT: Final = 200
@@ -102,7 +103,7 @@ def standing(steps: tuple[ChangePoint, ...] | list[ChangePoint]) -> float:
     if not steps or steps[-1].mode:
         return 0.0
     total = sum(one.effect for one in steps)
-    return total if abs(total) > 0.35 * max(abs(one.effect) for one in steps) else 0.0
+    return total if abs(total) > left_after(steps[-1].effect, total) else 0.0
 
 
 def found(kind: str, rng: np.random.Generator, series: int, ratio: float) -> Steps:

@@ -39,7 +39,9 @@ LEAST_PRESENT: Final = 3
 WEEK_OF_RUNS: Final = 200
 """Runs whose hours are known."""
 LEFT: Final = 0.35
-"""Share of what the last step came back from within which a level is back where it was."""
+"""Share of what the last step came back from within which a level is back where it was …"""
+FARTHEST: Final = math.log(2)
+"""… but no more of it than this: a third of a stall of a thousand times is no way back."""
 
 
 class VerdictState(StrEnum):
@@ -337,10 +339,9 @@ def _state(
 def _after_steps(
     history: CaseHistory, steps: Sequence[CaseStep], apart: Difference
 ) -> tuple[VerdictState, str]:
-    # What had been left long before must not hide the newest step: only the way it came counts.
-    left = min(abs(apart.effect - steps[-1].effect) * LEFT, claim_of(history))
+    left = left_after(steps[-1].effect, apart.effect)
     if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
-        if apart.excluded <= claim_of(history):
+        if apart.excluded <= max(claim_of(history), left):
             reason = f"back at the baseline, no change above {size_text(apart.excluded)}"
             return VerdictState.SAME, reason
         return VerdictState.CANNOT_TELL, f"back near the baseline; {_missing(history, apart)}"
@@ -348,6 +349,18 @@ def _after_steps(
         return VerdictState.SLOWER, ""
     reason = too_good(history, apart.effect)
     return (VerdictState.SUSPICIOUS, reason) if reason else (VerdictState.FASTER, "")
+
+
+def left_after(last: float, effect: float) -> float:
+    """Return how far from the baseline a level may be to be back there.
+
+    What was larger, long before, says nothing of that: only what the last step came back from.
+
+    Args:
+        last: size of the last step, a logarithm.
+        effect: of the level after it against the baseline.
+    """
+    return LEFT * min(abs(effect - last), FARTHEST)
 
 
 def _missing(history: CaseHistory, apart: Difference) -> str:
