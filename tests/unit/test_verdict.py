@@ -243,6 +243,13 @@ def test_a_loss_after_a_much_larger_one_that_was_mended_is_not_the_same() -> Non
     assert states(report) == {"slower": 24}
 
 
+def test_a_third_of_a_thousandfold_loss_is_no_way_back() -> None:
+    def mended_by_half(labels: Labels, figure: str, run: int) -> float:
+        return 0.001 if 30 <= run < 50 else 0.5 if run >= 50 else 1.0
+
+    assert states(judge(histories(mended_by_half, runs=80))) == {"slower": 24}
+
+
 def test_judging_again_after_one_more_run_says_the_same_as_judging_afresh() -> None:
     found = histories(after_change(0.9, bus="scsi"), runs=50)
     again = Judge()
