@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from grafana_foundation_sdk.builders import barchart, bargauge, common, dashboard, prometheus
 from grafana_foundation_sdk.models import common as models
@@ -34,14 +35,18 @@ def ranking(
     )
 
 
+FEW: Final = 5
+"""Bars of which Grafana writes the names whole, above them; beside more of them it cuts them."""
+
+
 def changes_bars(
     title: str,
     description: str,
     expression: str,
     legend: str,
     *,
-    worse: int = 10,
-    better: int = 10,
+    worse: int = FEW,
+    better: int = FEW,
     limit: str = "0",
     words: bool = True,
     neutral: bool = False,

@@ -185,7 +185,7 @@ def _history() -> statetimeline.Panel:
 def _gains() -> bargauge.Panel:
     return changes_bars(
         "Largest gains",
-        "The ten figures that gained most.",
+        "The five figures that gained most.",
         series(CHANGE, **FIGURE),
         "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=0,
@@ -195,7 +195,7 @@ def _gains() -> bargauge.Panel:
 def _worst() -> bargauge.Panel:
     return changes_bars(
         "Largest losses",
-        "The ten figures that lost most.",
+        "The five figures that lost most.",
         series(CHANGE, **FIGURE),
         "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
         better=0,

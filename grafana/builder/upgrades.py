@@ -190,7 +190,7 @@ def _environments() -> table.Panel:
 def _worst() -> bargauge.Panel:
     return changes_bars(
         "Largest losses",
-        "Throughput, the worst first.",
+        "Throughput, the worst five; all are in the table.",
         _ratio(),
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
         better=0,
@@ -201,7 +201,7 @@ def _worst() -> bargauge.Panel:
 def _best() -> bargauge.Panel:
     return changes_bars(
         "Largest gains",
-        "Throughput, the best first. A gain that no device can give is an alarm, not a win.",
+        "Throughput, the best five. A gain that no device can give is an alarm, not a win.",
         _ratio(),
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=0,
@@ -253,8 +253,6 @@ def _latency() -> bargauge.Panel:
         "Better is less latency.",
         ratio,
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
-        worse=5,
-        better=5,
         limit=NOISE,
     )
 
@@ -268,8 +266,6 @@ def _cpu() -> bargauge.Panel:
         "Better is less CPU; idle guests are among them.",
         ratio,
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
-        worse=5,
-        better=5,
         limit=NOISE,
     )
 
