@@ -325,19 +325,25 @@ def test_no_two_panels_overlap_and_none_leaves_the_grid(board: dict[str, Any]) -
     assert heights == set(range(max(heights) + 1))
 
 
+def with_links() -> list[str]:
+    """Return the files that lead to dashboards: the dashboards themselves, and the alerts."""
+    alerts = ROOT / "prometheus/rules/alerts.yml"
+    return [
+        path.read_text("utf-8") for path in [*(ROOT / "grafana/dashboards").glob("*.json"), alerts]
+    ]
+
+
 def test_every_link_leads_to_a_dashboard_that_exists() -> None:
     uids = {board["uid"] for board in dashboards()}
-    texts = [path.read_text("utf-8") for path in (ROOT / "grafana/dashboards").glob("*.json")]
-    texts.append((ROOT / "prometheus/rules/alerts.yml").read_text("utf-8"))
-    linked = {uid for text in texts for uid in re.findall(r"/d/([\w-]+)\?", text)}
+    linked = {uid for text in with_links() for uid in re.findall(r"/d/([\w-]+)\?", text)}
     assert "pvebench-case" in linked
     assert linked <= uids
 
 
 def test_every_link_names_variables_that_its_target_has() -> None:
     names = {board["uid"]: {one["name"] for one in variables(board)} for board in dashboards()}
-    for path in (ROOT / "grafana/dashboards").glob("*.json"):
-        for uid, rest in re.findall(r"/d/([\w-]+)\?([^\"]+)", path.read_text("utf-8")):
+    for text in with_links():
+        for uid, rest in re.findall(r"/d/([\w-]+)\?([^\"]+)", text):
             assert set(re.findall(r"var-(\w+)=", rest)) <= names[uid]
 
 
