@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +15,7 @@ from pvebench.analysis.figures import Figure
 from pvebench.analysis.hours import like_hours, spread_out, without_hours
 from pvebench.analysis.known_times.event_shift import CaseShift
 from pvebench.analysis.levels.difference import Difference, difference, size_text
+from pvebench.analysis.missing import claim_of, count_text, missing_text, when_text
 from pvebench.analysis.noise import NEWEST as NOISE_RUNS
 from pvebench.analysis.noise import slow_hours, slow_stretches, two_levels
 from pvebench.analysis.slow_change import PARTS
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from pvebench.analysis.hours import Hours
     from pvebench.analysis.levels.robust import Matrix
 
-CLAIM: Final = math.log(1.1)
-"""Change that must be excluded before anything is called the same."""
-TIMES: Final = 1.5
-"""Times a figure's least effect that must be excluded at least: of those that vary by nature."""
 PRESENT: Final = 10
 """Newest runs that make the present level where nothing has happened, of many."""
 SIDE: Final = 60
@@ -318,11 +313,6 @@ def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ..
     return tuple(found)
 
 
-def claim_of(history: CaseHistory) -> float:
-    """Return the size of change that must be excluded to call a case the same."""
-    return max(CLAIM, TIMES * history.figure.least_effect)
-
-
 def _state(
     history: CaseHistory, steps: Sequence[CaseStep], last: CaseShift | None, apart: Difference
 ) -> tuple[VerdictState, str]:
@@ -332,7 +322,7 @@ def _state(
         worse = last.effect < 0
         return (VerdictState.MAYBE_SLOWER if worse else VerdictState.MAYBE_FASTER), ""
     if apart.excluded > claim_of(history):
-        return VerdictState.CANNOT_TELL, _missing(history, apart)
+        return VerdictState.CANNOT_TELL, missing_text(history, apart)
     return VerdictState.SAME, f"no change above {size_text(apart.excluded)}"
 
 
@@ -344,7 +334,7 @@ def _after_steps(
         if apart.excluded <= max(claim_of(history), left):
             reason = f"back at the baseline, no change above {size_text(apart.excluded)}"
             return VerdictState.SAME, reason
-        return VerdictState.CANNOT_TELL, f"back near the baseline; {_missing(history, apart)}"
+        return VerdictState.CANNOT_TELL, f"back near the baseline; {missing_text(history, apart)}"
     if apart.effect < 0:
         return VerdictState.SLOWER, ""
     reason = too_good(history, apart.effect)
@@ -363,18 +353,6 @@ def left_after(last: float, effect: float) -> float:
     return LEFT * min(abs(effect - last), FARTHEST)
 
 
-def _missing(history: CaseHistory, apart: Difference) -> str:
-    """Return what could be told now, and when it will be known."""
-    now = (
-        f"{count_text(apart.after, 'run')} after {apart.before}: up to {size_text(apart.excluded)}"
-    )
-    size = claim_of(history)
-    more = apart.more_runs(size)
-    if more is None:
-        return f"{now} could hide; {apart.before} runs before are too few ever to exclude 10 %"
-    return f"{now} could hide; {size_text(size)} {when_text(history, more)}"
-
-
 def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
     """Return the noise of a case that has a name."""
     if history.figure.kind != "speed" or not history.figure.more_is_better:
@@ -384,21 +362,3 @@ def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
     texts = [slow_hours(levelled[-NOISE_RUNS:], times)]
     texts.append(slow_stretches(_without_hours(history, steps)[-NOISE_RUNS:]))
     return [text for text in texts if text]
-
-
-def when_text(history: CaseHistory, runs: int) -> str:
-    """Return when so many more runs will be there, at the pace of the newest ones."""
-    times = history.times()[-PRESENT:]
-    text = f"after {count_text(runs, 'more run')}"
-    if len(times) < 2:
-        return text
-    pace = statistics.median(after - before for before, after in itertools.pairwise(times))
-    then = datetime.fromtimestamp(times[-1] + runs * pace, UTC)
-    days = runs * pace / 86400
-    when = f"{then:%A}" if days < 6 else f"{then:%Y-%m-%d}"
-    return f"{text}, about {when if days >= 1 else f'{then:%A %H} h UTC'}"
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

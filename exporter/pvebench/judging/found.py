@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 from pvebench.analysis.case_history import LEAST_BASELINE
-from pvebench.analysis.verdict import LEAST_PRESENT, count_text
+from pvebench.analysis.missing import count_text
+from pvebench.analysis.verdict import LEAST_PRESENT
 from pvebench.judging.fastest import LEAST_RUNS, NEWEST, Against, Apart, Contest, Place, contests
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Cache

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from pvebench.analysis.levels.difference import size_text
+from pvebench.analysis.missing import count_text
 from pvebench.analysis.together.findings import Finding
-from pvebench.analysis.verdict import VerdictState, count_text
+from pvebench.analysis.verdict import VerdictState
 from pvebench.analysis.words import sentence
 from pvebench.judging.verdicts import Verdicts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
-from pvebench.analysis.verdict import count_text
+from pvebench.analysis.missing import count_text
 from pvebench.config import Settings
 from pvebench.config.notify import NotifyTarget
 from pvebench.errors import ConfigError
