@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError
+from pvebench.model.units import SECTOR
 
 _DEPENDS: Final = re.compile(rb"\0depends=([^\0]*)\0")
 _PACKED: Final = (".xz", ".gz")
@@ -27,7 +28,6 @@ _PACKED: Final = (".xz", ".gz")
 _SETUP_SECTORS: Final = 0x1F1
 _MAGIC: Final = 0x202
 _PAYLOAD: Final = 0x248
-_SECTOR_BYTES: Final = 512
 _PVH_ENTRY: Final = 18
 """Type of the ELF note, owned by `Xen`, that names the entry point."""
 
@@ -67,7 +67,7 @@ def direct_kernel(packed: bytes) -> bytes:
 def _payload(packed: bytes) -> bytes:
     if len(packed) < _PAYLOAD + 8 or packed[_MAGIC : _MAGIC + 4] != b"HdrS":
         return b""
-    start = (packed[_SETUP_SECTORS] + 1) * _SECTOR_BYTES
+    start = (packed[_SETUP_SECTORS] + 1) * SECTOR
     offset, length = struct.unpack_from("<II", packed, _PAYLOAD)
     return packed[start + offset : start + offset + length]
 

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
-from pvebench.model.units import GIB, KIB, MIB, format_size
+from pvebench.model.units import GIB, KIB, MIB, SECTOR, format_size
 
 DEFAULT_CLUSTER: Final = 64 * KIB
-SECTOR: Final = 512
-"""Bytes; what the kernel counts read-ahead in."""
 MOST_LIMITED: Final = 100_000_000
 """The highest limit of operations or MiB per second that can be asked for."""
 _SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")

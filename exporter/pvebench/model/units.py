@@ -15,6 +15,9 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 TIB: Final = 1024 * GIB
+SECTOR: Final = 512
+"""Bytes; what the kernel counts I/O, sizes and read-ahead in, whatever a device's own sectors are
+(Documentation/block/stat.rst of Linux, blockdev(8))."""
 
 _SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
 _SIZE_FACTORS: Final = {

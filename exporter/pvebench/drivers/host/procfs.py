@@ -16,6 +16,7 @@ from pvebench.drivers.host.shares import FILES as SHARE_FILES
 from pvebench.drivers.host.shares import share_counters
 from pvebench.drivers.lxc.cgroups import cpu_seconds
 from pvebench.model.host import HostSnapshot
+from pvebench.model.units import SECTOR
 from pvebench.model.volume import BlockCounters
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -24,8 +25,6 @@ _MICROSECONDS: Final = 1e6
 """In a second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
 _NANOSECONDS: Final = 1e9
 """In a second; the unit of schedstat."""
-_SECTOR: Final = 512
-"""Bytes; the unit of /sys/dev/block/*/stat whatever the device's own sector size."""
 
 # idle, iowait and steal of the cpu line, counted from user = 0: what another machine took was
 # not used here, and while it takes it, the others are counted on as if nothing had happened.
@@ -248,8 +247,8 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
         read_operations=fields[0],
         write_operations=fields[4],
         flush_operations=flushes,
-        read_bytes=fields[2] * _SECTOR,
-        write_bytes=fields[6] * _SECTOR,
+        read_bytes=fields[2] * SECTOR,
+        write_bytes=fields[6] * SECTOR,
     )
 
 

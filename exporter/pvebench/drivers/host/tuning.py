@@ -21,6 +21,7 @@ from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import DriverError, SwitchFailed, VolumeError
 from pvebench.model.disk import DEVICE_OPTIONS, Disk, option_text
 from pvebench.model.ports import Journal
+from pvebench.model.units import SECTOR
 
 KIND: Final = "device-setting"
 """Kind of the journal entries made here."""
@@ -144,8 +145,6 @@ def _boot() -> str:
     return _text(Path("/proc/sys/kernel/random/boot_id"))
 
 
-SECTOR: Final = 512
-"""Bytes; the unit of blockdev --setra."""
 _WRITE_CACHING: Final = re.compile(r"write-caching\s*=\s*([01])\b")
 _IN_FORCE: Final = re.compile(r"\[([^]]+)\]")
 

@@ -40,11 +40,10 @@ from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT, GuestImage, container_a
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest, Journal
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import SECTOR
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 _READ_BACK: Final = ("bus", "format", "cache")
-_SECTOR: Final = 512
-"""Bytes; the unit of /sys/dev/block/*/size."""
 _SEND_SECONDS: Final = 600.0
 _EMPTY: Final = f"find {MOUNT_POINT} -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {{}} +"
 
@@ -227,7 +226,7 @@ class NodeContainers:
         return Attachment(
             device=f"/dev/block/{os.major(now.mounted)}:{os.minor(now.mounted)}",
             effective={
-                "size_bytes": str(sectors * _SECTOR),
+                "size_bytes": str(sectors * SECTOR),
                 "bus": str(disk.bus),
                 "format": "raw",  # nothing is between the file system and the volume's bytes
                 "cache": "none" if told.get("direct") == "1" else "writeback",
