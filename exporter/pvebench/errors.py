@@ -1,4 +1,4 @@
-"""The whole error tree of pvebench. Every room may import it; it imports nothing of ours.
+"""The whole error tree of pvebench. Every room may import it.
 
     PvebenchError                    1
     ├── ConfigError                  2   a settings file or a pack is wrong
@@ -43,6 +43,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pvebench.foreign_text import printable
+
 _LONGEST: Final = 1000
 """Characters of a complaint."""
 
@@ -51,6 +53,7 @@ class PvebenchError(Exception):
     """Root of every error that a user can see.
 
     Where whoever raises it knows neither cause nor next step, the class tells what it usually is.
+    Words of others may be in it as they came: what it shows is cleaned here, for terminals.
 
     Args:
         happened: what went wrong, with the names and numbers that matter.
@@ -67,11 +70,11 @@ class PvebenchError(Exception):
     def __init__(
         self, happened: str, *, cause: str = "", next_step: str = "", evidence: str = ""
     ) -> None:
-        super().__init__(happened)
-        self.happened = happened
+        self.happened = printable(happened)
+        super().__init__(self.happened)
         known = cause or next_step
-        self.cause = cause if known else self.usual_cause
-        self.next_step = next_step if known else self.usual_next_step
+        self.cause = printable(cause if known else self.usual_cause)
+        self.next_step = printable(next_step if known else self.usual_next_step)
         self.evidence = evidence
 
     def __str__(self) -> str:

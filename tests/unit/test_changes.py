@@ -16,8 +16,9 @@ from pvebench.analysis.judge import NodeReport
 from pvebench.analysis.together.findings import Finding
 from pvebench.analysis.verdict import Verdict, VerdictState
 from pvebench.analysis.words import sentence
+from pvebench.foreign_text import MOST_LETTERS, one_line
 from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.change import MOST_LETTERS, Change, listed, one_line
+from pvebench.judging.change import Change, listed
 from pvebench.judging.headline import headline
 from pvebench.judging.naming import KNOWN_SECONDS, NEAR_RUNS, UNSAID_SECONDS, Namer, recognised
 from pvebench.metrics.changes import MOST_SHOWN, collect_changes

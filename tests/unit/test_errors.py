@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import structlog
 
 import pvebench
 from pvebench import errors
+from pvebench.cli.logs import configure_logging
 from pvebench.errors import ConfigError, Interrupted, PvebenchError, SwitchFailed
 
 PLACES = (ConfigError,)
@@ -46,6 +50,39 @@ def test_an_error_of_which_no_more_is_known_tells_what_it_usually_is() -> None:
         f"  likely cause: {SwitchFailed.usual_cause}",
         f"  next step: {SwitchFailed.usual_next_step}",
     ]
+
+
+def test_words_of_others_in_an_error_cannot_steer_a_terminal() -> None:
+    """What is no graphic character is obeyed by one (ECMA-48); a line break is ours."""
+    said = "two\nlines \x1b[2J\x07\u202e\x9b31m"
+    error = SwitchFailed(said, cause=said, next_step=said, evidence=said)
+    assert str(error).replace("\n", "").isprintable()
+    assert error.happened == "two\nlines  [2J   31m"
+    assert error.args == (error.happened,)
+    assert error.evidence == said, "what was said is kept as it was"
+
+
+def test_words_of_others_in_the_log_cannot_steer_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with log_restored():
+        configure_logging("info", "logfmt")
+        structlog.get_logger().warning("left", found="a\x1b[2J b\x07", other="\x1b]0;x\x07\n")
+        logging.getLogger("x").warning("\x1b[31m")
+    told = capsys.readouterr().err
+    assert told.count("\n") == 2
+    assert told.replace("\n", "").isprintable()
+
+
+@contextmanager
+def log_restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before, configured = (root.handlers, root.level), structlog.get_config()
+    try:
+        yield
+    finally:
+        root.handlers, root.level = before
+        structlog.configure(**configured)
 
 
 @pytest.mark.parametrize("known", ["cause", "next_step"])

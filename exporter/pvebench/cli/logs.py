@@ -7,7 +7,9 @@ import sys
 
 import structlog
 from structlog.stdlib import ProcessorFormatter
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from pvebench.foreign_text import printable
 
 
 def configure_logging(level: str, form: str) -> None:
@@ -15,7 +17,7 @@ def configure_logging(level: str, form: str) -> None:
     renderer = (
         structlog.processors.JSONRenderer()
         if form == "json"
-        else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"])
+        else _Logfmt(key_order=["timestamp", "level", "event"])
     )
     common: list[Processor] = [
         structlog.processors.add_log_level,
@@ -32,6 +34,13 @@ def configure_logging(level: str, form: str) -> None:
     root = logging.getLogger()
     root.handlers = [_Stderr(common, renderer)]
     root.setLevel(max(logging.WARNING, getattr(logging, level.upper())))
+
+
+class _Logfmt(structlog.processors.LogfmtRenderer):
+    """Writes what a guest or a node said without what a terminal would obey, unlike its parent."""
+
+    def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
+        return printable(super().__call__(logger, name, event_dict))
 
 
 class _Stderr(logging.Handler):

@@ -7,12 +7,11 @@ from typing import Final, Literal
 
 from pvebench.analysis.together.findings import AND, Finding
 from pvebench.analysis.words import LISTED, sentence
+from pvebench.foreign_text import one_line
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 """What wants a look first."""
-MOST_LETTERS: Final = 500
-"""Of a summary: names of cases and versions in it are other people's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +38,6 @@ class Change:
     def summary(self) -> str:
         """The sentence of the verdict, without what is another with every run."""
         return one_line(sentence(self.finding, evidence=False))
-
-
-def one_line(text: str, most: int = MOST_LETTERS) -> str:
-    """Return text without line breaks and control characters, and of a bounded length."""
-    plain = " ".join("".join(one if one.isprintable() else " " for one in text).split())
-    return plain if len(plain) <= most else plain[: most - 2].rstrip() + " …"
 
 
 def listed(names: tuple[str, ...]) -> str:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.analysis.verdict import as_ratio
+from pvebench.foreign_text import one_line
 from pvebench.judging import Verdicts
-from pvebench.judging.change import SEVERITIES, Change, listed, one_line
+from pvebench.judging.change import SEVERITIES, Change, listed
 from pvebench.judging.headline import headline, standing
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pvebench import __version__
 from pvebench.answers import Body, EndlessAnswer, read_body
 from pvebench.errors import ChainBroken, ConfigError, Problem
+from pvebench.foreign_text import one_line
 from pvebench.model.units import MIB
 
 MOST_BYTES: Final = 32 * MIB
@@ -122,8 +123,7 @@ class Grafana:
 
     def _clean(self, text: str) -> str:
         """Return foreign text for a message: one short line, without the token."""
-        line = "".join(c if c.isprintable() else " " for c in text.replace(self._token, "…"))
-        return line[:_SHOWN]
+        return one_line(text.replace(self._token, "…"), _SHOWN)
 
 
 def _root(url: str) -> str:

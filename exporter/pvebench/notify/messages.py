@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pvebench.analysis.words import sentence
+from pvebench.foreign_text import one_line
 from pvebench.judging import Verdicts
-from pvebench.judging.change import Change, listed, one_line
+from pvebench.judging.change import Change, listed
 from pvebench.judging.headline import headline
 from pvebench.store import KnownChange, Message
 

@@ -21,6 +21,7 @@ from pvebench.errors import (
     ServerGone,
     ServerUntrusted,
 )
+from pvebench.foreign_text import printable
 
 LOST_REPLY: Final = frozenset({502, 503, 504, 596, 597, 598, 599})
 """The request went out and no answer came back: pveproxy's codes, and those of a proxy."""
@@ -137,8 +138,7 @@ def _broken(error: Exception) -> tuple[str, bool]:
 
 def spoken(text: str) -> str:
     """Return a server's words as they can be shown: of bearable length, nothing for terminals."""
-    shown = "".join(one if one.isprintable() or one == "\n" else " " for one in text.strip())
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} …"
+    return printable(text.strip(), _LONGEST)
 
 
 def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverError:
