@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzz.by_ssh import node, node_seeds
 from fuzz.numbers_in import NumbersIn, check_traced
 from fuzz.outside import (
     agent,
@@ -68,6 +69,7 @@ class Target:
             return True
         assert len(said) < LONGEST_ERROR, "the error has no bound"
         assert said.strip(), "the error says nothing"
+        assert said.replace("\n", "").isprintable(), "a terminal would obey the error"
         return False
 
 
@@ -245,6 +247,7 @@ TARGETS: dict[str, Target] = {
     "agent": Target(agent, agent_seeds, 200),
     "qmp": Target(qmp, qmp_seeds, 25),
     "proxmox": Target(proxmox, proxmox_seeds, 200),
+    "node": Target(node, node_seeds, 200),
     "http": Target(http, http_seeds, 60),
     "database": Target(database, database_seeds, 6),
 }

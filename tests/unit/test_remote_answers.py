@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,14 @@ from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Row
 from pvebench.drivers.host.remote_storages import RemoteDirectory
 from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.proxmox.container import (
+    KIND,
+    BenchContainer,
+    find_containers,
+    undo_containers,
+)
+from pvebench.drivers.proxmox.container_facts import check_limits, device_below, filesystem
+from pvebench.drivers.proxmox.node_ssh import NodeSsh, check_node
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.errors import PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -26,6 +34,11 @@ from pvebench.model.ports import Completed
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 
+TOLD = (
+    b"memory: 1\ncores: 1\nmp0: x:y,mp=/mnt/test\ncpus: 0\npid: 7\nsectors: 9\ndirect: 1\n"
+    b"mount: 5 4 %s / /mnt/test rw - ext4 /dev/loop0 rw\nbelow: regular file|0|0|1|0\n"
+)
+"""Of a container, with a line of /proc/PID/mountinfo (proc(5))."""
 SSH = SshSettings(host="pve1", key_file=Path("key"))
 HOSTILE = (
     b"",
@@ -46,6 +59,14 @@ HOSTILE = (
     b"no NUL at all\n",
     b"1e309\n",
     "٣".encode(),
+    b"pvebench-node 3\nhas \x1b[2J\nhas pct\n",
+    b"\x1b]0;title\x07 and \xe2\x80\xae backwards",
+    b"ours\n" + TOLD % b"8:1",
+    b"ours\n" + TOLD % b"99999999999999999999:99999999999999999999",
+    b"ours\n" + TOLD % b"-1:x",
+    b"ours\nmount: \npid: x\n",
+    b"gone\nours",
+    b"123456789 " + b"a" * 32 + b" running\n" * 1000,
 )
 
 
@@ -97,12 +118,53 @@ def _create(ssh: SshConnection) -> None:
     storage.drop_caches(storage.create(ROW))
 
 
+def _container(ssh: SshConnection) -> BenchContainer:
+    return BenchContainer(NodeSsh(ssh), 9500, "a" * 32)
+
+
+def _look_at(container: BenchContainer) -> None:
+    told = container.tell()
+    check_limits(told, ROW.machine)
+    filesystem(told)
+    device_below(told, "x:y")
+
+
+def _undo(ssh: SshConnection) -> None:
+    journal = NoJournal()
+    details = {"node": "n", "vmid": "9500", "mark": "a" * 32}
+    journal.pending = lambda: [(1, KIND, details)]  # type: ignore[method-assign] # one is left
+    for line in undo_containers(journal, NodeSsh(ssh), node="n"):
+        assert_shown(line)
+
+
+def _check(ssh: SshConnection) -> None:
+    for _, _, text in check_node(NodeSsh(ssh)):
+        assert_shown(text)
+
+
+def assert_shown(text: str) -> None:
+    """Nothing in it is obeyed by a terminal (ECMA-48: what is no graphic character)."""
+    assert text.replace("\n", "").isprintable(), text
+
+
 QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
     _poll,
     _create,
     lambda ssh: _machine(ssh).counters("/dev/sdz"),
     lambda ssh: _machine(ssh).snapshot("/dev/sdz"),
     lambda ssh: _machine(ssh).facts(),
+    _check,
+    _undo,
+    lambda ssh: NodeSsh(ssh).device("x:y"),
+    lambda ssh: NodeSsh(ssh).drop("x:y"),
+    lambda ssh: NodeSsh(ssh).counters(os.makedev(8, 1)),
+    lambda ssh: NodeSsh(ssh).snapshot(9500, os.makedev(8, 1), 9501),
+    lambda ssh: NodeSsh(ssh).makes_containers(),
+    lambda ssh: _look_at(_container(ssh)),
+    lambda ssh: _container(ssh).inside().run(["true"]),
+    lambda ssh: [
+        assert_shown(stray.text) for stray in find_containers(NodeSsh(ssh), "n", NoJournal())
+    ],
 )
 
 
@@ -110,8 +172,10 @@ QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
 @pytest.mark.parametrize("said", HOSTILE)
 def test_any_answer_is_understood_or_refused_by_one_error(said: bytes, code: int) -> None:
     for question in QUESTIONS:
-        with suppress(PvebenchError):  # anything else is a fault
+        try:
             question(Saying(said, code))
+        except PvebenchError as error:  # anything else is a fault
+            assert_shown(str(error))
 
 
 @given(st.binary(max_size=200))

@@ -7,6 +7,7 @@ mounted by the guest's own script as well, but with our rights: a container may 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -286,9 +287,10 @@ class ContainerTools:
 
 def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
     """Return device number, place and file system of each mount, see proc_pid_mountinfo(5)."""
-    found = []
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields = left.split()
-        found.append((fields[2], fields[4], right.split()[0]))
-    return found
+    return [(line["device"], line["place"], line["kind"]) for line in _MOUNT.finditer(mountinfo)]
+
+
+_MOUNT: Final = re.compile(
+    r"^\d+ \d+ (?P<device>\d{1,4}:\d{1,7}) \S+ (?P<place>\S+) [^\n]*? - (?P<kind>\S+) ",
+    re.MULTILINE,
+)

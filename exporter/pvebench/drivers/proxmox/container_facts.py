@@ -49,16 +49,20 @@ def _cpus_in(text: str) -> int:
 
 def mounted_device(told: Mapping[str, str]) -> int:
     """Return the number of the device that is mounted. Raises SwitchFailed."""
-    found = mounts(told["mount"]) if told.get("mount") else []
-    if not found or found[0][1] != MOUNT_POINT:
-        raise SwitchFailed(f"nothing is mounted at {MOUNT_POINT} of the container")
-    major, _, minor = found[0][0].partition(":")
+    major, _, minor = _mounted(told)[0].partition(":")
     return os.makedev(int(major), int(minor))
 
 
 def filesystem(told: Mapping[str, str]) -> str:
-    """Return what is mounted, where something is."""
-    return mounts(told["mount"])[0][2]
+    """Return the kind of what is mounted. Raises SwitchFailed."""
+    return _mounted(told)[1]
+
+
+def _mounted(told: Mapping[str, str]) -> tuple[str, str]:
+    for device, place, kind in mounts(told.get("mount", "")):
+        if place == MOUNT_POINT:
+            return device, kind
+    raise SwitchFailed(f"nothing is mounted at {MOUNT_POINT} of the container")
 
 
 def device_below(told: Mapping[str, str], volid: str) -> int | None:

@@ -1,0 +1,93 @@
+"""A target that asks a Proxmox VE node by ssh, which says anything."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fuzz.numbers_in import NumbersIn
+from fuzz.outside import any_of
+from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.proxmox.container import BenchContainer
+from pvebench.drivers.proxmox.container_facts import check_limits, device_below, filesystem
+from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
+from pvebench.model.ports import Completed
+from pvebench.model.scenario import Machine
+from pvebench.model.units import MIB, SECTOR
+
+SSH = SshSettings(host="pve1", key_file=Path("key"))
+DISK = os.makedev(7, 0)
+VMID = 9500
+
+
+class _Node(SshConnection):
+    """Answers everything with the same bytes."""
+
+    def __init__(self, said: bytes) -> None:
+        super().__init__(SSH)
+        self._said = said
+
+    def run(self, argv: Any, *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
+        return Completed(0, self._said, b"")
+
+
+def node(content: bytes) -> None:
+    """Ask whether it can be used, for counters, and what a container there is."""
+    asks: tuple[Callable[[NodeSsh, bytes], object], ...] = (
+        lambda ssh, _: ssh.hello(),
+        lambda ssh, _: ssh.device("x:y"),
+        _checked,
+        _counted,
+        _container,
+    )
+    any_of(functools.partial(ask, NodeSsh(_Node(content)), content) for ask in asks)
+
+
+def _checked(ssh: NodeSsh, content: bytes) -> None:
+    for name, _, text in check_node(ssh):
+        assert len(name) + len(text) < 2000, "a finding without bound"
+        assert text.replace("\n", "").isprintable(), "a finding that a terminal obeys"
+
+
+def _counted(ssh: NodeSsh, content: bytes) -> None:
+    there = NumbersIn(content.decode("utf-8", "replace"))
+    shot = ssh.snapshot(VMID, DISK, VMID)
+    for moved in shot.bytes.values():
+        assert moved in there or moved / SECTOR in there, "bytes that were not told"
+    for counted in (shot.context_switches, *_numbers(ssh)):
+        assert not counted or counted in there, "a counter that was not told"
+
+
+def _numbers(ssh: NodeSsh) -> tuple[float, ...]:
+    found = ssh.counters(DISK)
+    sectors = found.read_bytes / SECTOR, found.write_bytes / SECTOR
+    return (found.read_operations, found.write_operations, found.flush_operations, *sectors)
+
+
+def _container(ssh: NodeSsh, content: bytes) -> None:
+    told = BenchContainer(ssh, VMID, "a" * 32).tell()
+    check_limits(told, Machine(memory_bytes=64 * MIB, cpus=2))
+    filesystem(told)
+    device_below(told, "x:y")
+
+
+def node_seeds() -> list[bytes]:
+    """Return what the program of a node says on this machine; of a container in its form."""
+    asked = (b"hello\n", b"look\n0\n7:0\n0\n")
+    real = [
+        subprocess.run(["sh", "-c", NODE_SCRIPT], input=one, capture_output=True, check=True)
+        for one in asked
+    ]
+    assert all(done.stdout for done in real), "the program says nothing here"
+    container = (
+        b"ours\nmp0: local:9500/vm-9500-disk-1.raw,mp=/mnt/test,backup=0,size=1G\nmemory: 64\n"
+        b"cores: 2\npid: 4711\ncpus: 0-1\nlimit: 67108864\n"
+        b"mount: 61 60 7:0 / /mnt/test rw,relatime shared:9 - ext4 /dev/loop0 rw\n"
+        b"sectors: 2097152\ndirect: 1\nbelow: regular file|0|0|2049|0\n"
+    )
+    return [*(done.stdout for done in real), container, b"regular file|0|0|2049|1048576\n"]
