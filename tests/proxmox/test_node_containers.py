@@ -424,6 +424,28 @@ def test_notes_of_who_was_made_are_kept_a_day_and_are_not_without_number(
     assert node.calls() == []
 
 
+def test_who_fills_the_nodes_memory_of_containers_keeps_none_of_them_from_its_removal(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    """The key may be another's too, or the node's clock far off: what is there can always go."""
+    made = make(asked, store)
+    turns = node.folder / "turns"
+    for number in range(2000):
+        (turns / f"{number:032x}").touch()
+    (turns / made.mark).unlink()  # it is older than a day
+    assert undo(asked, store) == ["container 9500 on pve1 is removed with its volumes"]
+    assert not node.configuration(9500).exists()
+
+
+def test_notes_of_frozen_containers_do_not_count_as_containers_of_today(
+    node: ContainerNode, asked: NodeSsh, store: Store
+) -> None:
+    for number in range(2000):
+        (node.folder / "turns" / f"{number:032x}.frozen").touch()
+    made = make(asked, store)
+    assert made.state() == "ours"
+
+
 def test_one_whose_making_broke_off_says_not_whose_it_is_and_is_left_with_advice(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
