@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.rivals import Alarms
 from judging.series import KINDS, Vector, with_glitch, with_ramp, with_step
-from pvebench.analysis.unknown_times import LevelScan
+from pvebench.analysis.unknown_times import LevelScan, Scanned
 
 CV = 0.03
 KNOWN_RUNS = 150
@@ -65,6 +65,24 @@ def step_recall(
     made = (with_step(KINDS["independent"](rng, at + runs, CV), at, ratio) for _ in range(series))
     delays = _delays(method, made, at)
     return {count: float((delays <= count).mean()) for count in (3, 5, 10, 20)}
+
+
+def seen_recall(
+    rng: np.random.Generator, series: int, *, ratio: float, runs: int = 10
+) -> tuple[float, float]:
+    """Return the shares of series in which a step was doubted or told within `runs`, and told."""
+    doubted = told_of = 0
+    for _ in range(series):
+        values = with_step(KINDS["independent"](rng, KNOWN_RUNS + runs, CV), KNOWN_RUNS, ratio)
+        scans = [LevelScan(values[: KNOWN_RUNS + after]).detect() for after in range(1, runs + 1)]
+        doubted += any(scan.doubt or _fresh(scan) for scan in scans)
+        told_of += any(map(_fresh, scans))
+    return doubted / series, told_of / series
+
+
+def _fresh(scan: Scanned) -> bool:
+    """Return whether a step was told of that is not older than the change, but for a few runs."""
+    return any(not step.mode and step.seen >= KNOWN_RUNS for step in scan.steps)
 
 
 def ramp_delay(method: Alarms, rng: np.random.Generator, series: int) -> float:
