@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import heatmap as heat_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder.bars import ranking
-from builder.panels import FEWER_POINTS, intro, lines
+from builder.panels import FEW_POINTS, intro, lines
 from builder.parts import (
     DATASOURCE,
     base,
@@ -41,8 +41,6 @@ CASE: Final = {**HERE, "workload": "$workload"}
 LEGEND: Final = "{{words}}, {{direction}}: {{setting}} ({{storage}}, {{node}})"
 SHORT: Final = "{{setting}}: {{words}} ({{storage}}, {{node}})"
 CHOSEN: Final = {**CASE, "percentile": "$percentile"}
-MOST_CELLS: Final = 200
-"""Beside each other: wide enough that a case's runs of a month are seen."""
 INTRO: Final = (
     "**What does a database feel?** Completion latency as the guest sees it. Percentiles are exact "
     "for each run and are never averaged here. A sync is what makes a commit durable; the longest "
@@ -146,7 +144,7 @@ def _tail() -> timeseries.Panel:
         unit="none",
         log=True,
         right=False,
-        points=FEWER_POINTS,
+        points=FEW_POINTS,
     )
 
 
@@ -161,7 +159,7 @@ def _distribution() -> heatmap.Panel:
         heatmap.Panel()
         .datasource(DATASOURCE)
         .with_target(target)
-        .max_data_points(MOST_CELLS)
+        .max_data_points(FEW_POINTS)
         .title("How long operations took (workloads with histogram: true)")
         .description(
             "Operations of the runs that ended in each stretch of time, by completion latency, all "

@@ -16,7 +16,7 @@ from grafana_foundation_sdk.builders import (
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
 from builder.own_cost import exporters, host, memory_and_database, page_parts, scrapes
-from builder.panels import FEWER_POINTS, intro, lines, names, number, timeline, verdict
+from builder.panels import FEW_POINTS, intro, lines, names, number, timeline, verdict
 from builder.parts import (
     STANDS_IN,
     base,
@@ -323,7 +323,7 @@ def _durations() -> timeseries.Panel:
         linked=False,
         right=False,
         zero=True,
-        points=FEWER_POINTS,
+        points=FEW_POINTS,
     )
 
 

@@ -19,7 +19,6 @@ from builder.bars import ranking
 from builder.looks import BETTER, SAME, WORSE, alarm_steps, prop, steps, values
 from builder.panels import (
     FEW_POINTS,
-    FEWER_POINTS,
     FIRST_VERDICT,
     headline,
     intro,
@@ -325,7 +324,7 @@ def _verdicts() -> statetimeline.Panel:
         "The worst figure of each storage over time.",
         f"min by ({BY}) ({series(CHANGE_STATE, **HERE)})",
         "{{storage}}, {{node}}",
-        points=FEWER_POINTS,
+        points=FEW_POINTS,
     )
 
 

@@ -68,11 +68,12 @@ FIRST_LINE: Final = (
 _NO_STATE: Final = -9
 """No state has this value."""
 MOST_POINTS: Final = 800
-"""Of a line. Values are held until the next run, so a point for every pixel only costs time."""
+"""Of lines of one case. Values are held until the next run, so a point for every pixel only costs
+time."""
 FEWER_POINTS: Final = 400
-"""Of what looks at every case at every point: it costs by their product."""
+"""Of lines of as many cases as the variables choose: it costs by their product."""
 FEW_POINTS: Final = 180
-"""Of what also works something out of each case at each point."""
+"""Of what looks at every case at every point."""
 
 
 def intro(words: str, *, y: int = 0) -> text.Panel:
@@ -297,7 +298,7 @@ def lines(
     right: bool = True,
     linked: bool = True,
     zero: bool = False,
-    points: int = MOST_POINTS,
+    points: int | None = None,
     missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
     """Return held values over time: thin steps, a table as legend, lines linked to their case."""
@@ -314,7 +315,7 @@ def lines(
     built = (
         timeseries.Panel()
         .datasource(DATASOURCE)
-        .max_data_points(points)
+        .max_data_points(points or (FEWER_POINTS if linked else MOST_POINTS))
         .targets(list(targets))
         .title(title)
         .description(description)
@@ -344,7 +345,7 @@ def timeline(
     legend: str,
     mappings: Sequence[dashboard_models.ValueMapping] | None = None,
     *,
-    points: int = MOST_POINTS,
+    points: int = FEWER_POINTS,
     missing: str = NEW_ROW,
 ) -> statetimeline.Panel:
     """Return states over time, one bar for each series."""

@@ -9,15 +9,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from builder.bars import changes_bars
 from builder.looks import SAME, WORSE, alarm_steps, steps
-from builder.panels import (
-    FEWER_POINTS,
-    FIRST_VERDICT,
-    intro,
-    number,
-    open_changes,
-    timeline,
-    verdict,
-)
+from builder.panels import FEW_POINTS, FIRST_VERDICT, intro, number, open_changes, timeline, verdict
 from builder.parts import (
     base,
     changes,
@@ -178,7 +170,7 @@ def _history() -> statetimeline.Panel:
         "The 20 figures with the worst verdict now, of the change that is chosen.",
         in_words(f"({every} and bottomk(20, {_of_change(end=True)}))"),
         "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
-        points=FEWER_POINTS,
+        points=FEW_POINTS,
     )
 
 
