@@ -39,6 +39,23 @@ STAYED: Final = 0.65
 STRAYED: Final = 1.5
 BACK: Final = 0.75
 """Scales beyond which a level is left, and within which it is back, for two runs."""
+CLEAR: Final = 6.0
+"""Scales that make levels clearly apart."""
+STRAYED_CLEAR: Final = 2.0
+BACK_CLEAR: Final = 1.0
+"""As STRAYED and BACK, for what may excuse a shift as far as that: chance alone strays less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """How many runs a shift must have lasted, for every run as the newest, [runs].
+
+    Attributes:
+        usual: whatever it is. clear: the same where the levels are clearly apart.
+    """
+
+    usual: Places
+    clear: Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +76,12 @@ class Shifted:
 
 
 def shifted(
-    clean: Cleaned, before: Before, start: int, least: Places, always: Flags
+    clean: Cleaned, before: Before, start: int, least: Least, always: Flags
 ) -> tuple[Shifted, Shifted]:
     """Return the clearest shifts in the stretch from `start` on: by any block, by long ones only.
 
     Args:
-        least: [runs]: newest runs that a long block has at least.
+        least: newest runs that a long block has at least.
         always: [runs]: where a shift that is hardly one is told too; elsewhere it is none.
     """
     import numpy as np
@@ -72,7 +89,8 @@ def shifted(
     sums = _Sums(clean, before)
     now, size = _worth_it(sums, start, always)
     found = _of_blocks(sums, now, size, start)
-    count, long = len(clean.runs), np.flatnonzero(least[now] <= size)
+    long = np.flatnonzero(np.where(found[2] >= CLEAR, least.clear[now], least.usual[now]) <= size)
+    count = len(clean.runs)
     late = (part[long] for part in found)
     return _clearest(count, now, size, *found), _clearest(count, now[long], size[long], *late)
 
@@ -209,11 +227,16 @@ def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matr
     return score, effect, np.abs(effect) / np.sqrt(variance)
 
 
-def longest_strays(clean: Cleaned, before: Before, recent: int) -> Places:
+def longest_strays(
+    clean: Cleaned, before: Before, recent: int, *, strayed: float, back: float
+) -> Places:
     """Return for each run how long the level had been left, the longest of `recent` runs.
 
     Only what came back counts: whatever left the level for so long by itself is this case's
     nature, as a neighbour's load or a backup.
+
+    Args:
+        strayed: scales beyond which it is left. back: within which it is back, for two runs.
     """
     import numpy as np
 
@@ -222,11 +245,11 @@ def longest_strays(clean: Cleaned, before: Before, recent: int) -> Places:
     for run, away in enumerate(((clean.runs - before.level) / before.scale).tolist()):
         if side:
             length += 1
-            inside = 0 if away * side > BACK else inside + 1
+            inside = 0 if away * side > back else inside + 1
             if inside == 2:
                 ended[run] = length - inside
                 side, inside = 0.0, 0
-        if not side and abs(away) > STRAYED:
+        if not side and abs(away) > strayed:
             side, length = (1.0 if away > 0 else -1.0), 1
     padded = np.concatenate([np.zeros(recent - 1, dtype=int), ended])
     found: Places = np.lib.stride_tricks.sliding_window_view(padded, recent).max(axis=-1)

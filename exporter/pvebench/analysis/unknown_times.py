@@ -16,7 +16,21 @@ from typing import TYPE_CHECKING, Final
 from pvebench.analysis.hours import first_days, without_hours
 from pvebench.analysis.levels.cleaned import Cleaned, cleaned
 from pvebench.analysis.levels.robust import two_sided
-from pvebench.analysis.stretch import LEAST, WINDOW, Shifted, before_each, longest_strays, shifted
+from pvebench.analysis.stretch import (
+    BACK,
+    BACK_CLEAR,
+    CLEAR,
+    LEAST,
+    STRAYED,
+    STRAYED_CLEAR,
+    WINDOW,
+    Before,
+    Least,
+    Shifted,
+    before_each,
+    longest_strays,
+    shifted,
+)
 from pvebench.analysis.way_back import BY_CHANCE, LONG, back_again
 
 if TYPE_CHECKING:
@@ -42,8 +56,6 @@ VISITS: Final = 4
 """Visits after which a level is a mode of the case, and being there again is no news."""
 CLEAR_VISITS: Final = 9
 """The same where the levels are so far apart that every visit is seen."""
-CLEAR: Final = 6.0
-"""Scales that make levels clearly apart."""
 SMALLEST: Final = 0.01
 """Shift, as a logarithm, that nobody would call one."""
 
@@ -131,15 +143,14 @@ class LevelScan:
         clean = cleaned(self._levelled(steps))
         start = steps[-1].index if steps else 0
         before = before_each(clean, start)
-        longest = longest_strays(clean, before, RECENT)
-        after = np.clip(longest + 2, LEAST_AFTER, MOST_AFTER)
+        after = _least_after(clean, before)
         past, last = _Past(clean, start, steps), len(self._values) - 1
         early, sure = shifted(clean, before, start, after, past.again)
         worth = (sure.score >= SURE) | (early.score >= (SURE_BACK if steps else SURE))
         worth |= past.again
         worth[last] |= early.score[last] >= DOUBT
         for run in (np.flatnonzero(worth[begin:]) + begin).tolist():
-            found, certain = past.judge(run, sure, early, int(after[run]))
+            found, certain = past.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
                 return found
             if found is not None and run == last and not found.mode:
@@ -254,6 +265,21 @@ class _Past:
         there = np.where((share > 0.65) & (share < 1.6), 1, np.where(share < 0.35, -1, 0))
         clear = there[there != 0]
         return int(clear[0] == 1) + sum(_rises(clear.tolist())) if len(clear) else 0
+
+
+def _least_after(clean: Cleaned, before: Before) -> Least:
+    """Return longer than the level was ever left before, by as much as may be compared."""
+    import numpy as np
+
+    usual, clear = (
+        np.clip(
+            longest_strays(clean, before, RECENT, strayed=strayed, back=back) + 2,
+            LEAST_AFTER,
+            MOST_AFTER,
+        )
+        for strayed, back in ((STRAYED, BACK), (STRAYED_CLEAR, BACK_CLEAR))
+    )
+    return Least(usual, np.minimum(usual, clear))
 
 
 def _rises(signs: Iterable[int]) -> Iterable[bool]:
