@@ -1,9 +1,12 @@
 """Look at every board in a real Grafana: no error, no "No data", walls without scrolling.
 
     make boards-test GRAFANA=http://127.0.0.1:9692 [ARGS=--save DIRECTORY]
+    make boards-test ARGS='--young first-hour'
 
 Grafana must be one that shows the boards without a login, as that of `make demo` and `make run`
-does. Each is opened in Chromium at three sizes; what is wrong is printed, and the exit code is 1.
+does; on the stores of the first day (`support/young.py` has their names, `all` is each) one that
+is in PATH is started. Each is opened in Chromium at three sizes; what is wrong is printed, and the
+exit code is 1.
 Without a Grafana it says so and ends with 2: nothing was looked at.
 """
 
@@ -18,8 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
+from shown import on_a_young_store
 
 from support import asking
+from support.young import YOUNG
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = ((1920, 1080), (1366, 768), (1280, 720))
@@ -34,6 +39,11 @@ NOT_TO_BE_SEEN: Final = (
     "Cannot visualize",
     "An unexpected error happened",
 )
+CUT: Final = """() => [...document.querySelectorAll('section div')]
+    .filter(one => !one.children.length && !one.closest('[role=grid]')
+        && getComputedStyle(one).textOverflow == 'ellipsis' && one.scrollWidth > one.clientWidth)
+    .map(one => one.textContent)"""
+"""Names of bars that end with an ellipsis; tables are wider than their panels and scroll."""
 TALL: Final = 3000
 """Pixels; so high a window has all panels of a board loaded at once."""
 
@@ -43,19 +53,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make boards-test")
     parser.add_argument("grafana", nargs="?", default="", help="address, such as http://…:9692")
     parser.add_argument("--save", type=Path, help="put a picture of each board there")
+    parser.add_argument("--young", default="", help=f"one of {', '.join(YOUNG)}, or all")
     options = parser.parse_args()
-    if not options.grafana:
+    if options.young:
+        names = list(YOUNG) if options.young == "all" else [options.young]
+        wrong = [
+            f"{name}: {one}" for name in names for one in wrong_on_a_young_store(name, options)
+        ]
+    elif options.grafana:
+        wrong = wrong_at(options.grafana, options.save)
+    else:
         print("NOTHING WAS LOOKED AT: no Grafana was named.", file=sys.stderr)
         print("Next step: make demo beside it, then make boards-test GRAFANA=http://127.0.0.1:9692")
         return 2
-    print(f"Grafana {version(options.grafana)} at {options.grafana}")
+    print("\n".join(wrong) or "every board shows what it should")
+    return 1 if wrong else 0
+
+
+def wrong_on_a_young_store(name: str, options: argparse.Namespace) -> list[str]:
+    """Return what is wrong with the boards on a store of the first day."""
+    with on_a_young_store(name) as address:
+        return wrong_at(address, options.save and options.save / name)
+
+
+def wrong_at(address: str, save: Path | None) -> list[str]:
+    """Return what is wrong with the boards of a Grafana."""
+    print(f"Grafana {version(address)} at {address}", flush=True)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        wrong = [one for board in boards() for one in looked_at(browser, options, board)]
+        wrong = [one for board in boards() for one in looked_at(browser, address, save, board)]
         browser.close()
-    print("\n".join(wrong) or "every board shows what it should")
-    return 1 if wrong else 0
+    return wrong
 
 
 def version(address: str) -> str:
@@ -70,20 +99,20 @@ def boards() -> list[dict[str, Any]]:
 
 
 def looked_at(
-    browser: Browser, options: argparse.Namespace, board: dict[str, Any]
+    browser: Browser, grafana: str, save: Path | None, board: dict[str, Any]
 ) -> Iterator[str]:
     """Yield what is wrong with a board at each size."""
     wall = WALLS.get(board["uid"])
     for width, height in (wall,) if wall else SIZES:
         page = browser.new_page(viewport={"width": width, "height": height if wall else TALL})
-        address = f"{options.grafana}/d/{board['uid']}?{ON_A_WALL if wall else 'theme=dark'}"
+        address = f"{grafana}/d/{board['uid']}?{ON_A_WALL if wall else 'theme=dark'}"
         page.goto(address)
         settle(page)
         where = f"{board['uid']} at {width}×{height}"  # the sign
         yield from (f"{where}: {fault}" for fault in faults(page, height if wall else 0))
-        if options.save and (wall or width == SIZES[0][0]):
-            options.save.mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=options.save / f"{board['file']}.png")
+        if save and (wall or width == SIZES[0][0]):
+            save.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=save / f"{board['file']}.png")
         page.close()
 
 
@@ -101,6 +130,7 @@ def faults(page: Page, height: int) -> Iterator[str]:
         yield f"an error in {title!r}"
     text = page.locator("body").inner_text()
     yield from (f"{words!r} is said" for words in NOT_TO_BE_SEEN if re.search(words, text))
+    yield from (f"the name {name!r} is cut" for name in page.evaluate(CUT))
     if height:
         bottoms = page.evaluate(
             "() => [...document.querySelectorAll('.react-grid-item')]"

@@ -10,28 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
-from functools import cache
-from itertools import islice
 from typing import Any
 
 import pytest
 
-from pvebench.cli.demo import simulated_runs
-from pvebench.drivers.simulated.story import history
-from pvebench.judging import Feed, Keeper
-from pvebench.model.run import Run
-from pvebench.store import Store
-from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
 from support.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
-from support.monitored import page_of, statuses
-from support.prometheus import Prometheus, free_port, prometheus
-from support.year import assignments, last_days, results_of
+from support.prometheus import Prometheus
+from support.young import YOUNG, young
 
-YOUNG = {"empty": (1.0, 0), "first run": (1.0, 1), "first hour": (1 / 24, None)}
-"""Name -> (days of the story, how many of its runs)."""
 SHOWS_NOTHING = {"text", "row"}
 NEUTRAL = {"text", "transparent"}
 NO_WORDS = {"", "none", "no data", "null"}
@@ -41,38 +27,8 @@ NO_WORDS = {"", "none", "no data", "null"}
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
-    days, count = YOUNG[request.param]
-    directory = tmp_path_factory.mktemp("young")
-    store = Store(directory / "pvebench.db", simulated=True)
-    fill(store, days, count)
-    results = results_of(store)
-    page = page_of(results, judged=Keeper(Feed(results), ()).judge())
-    exporter = f"127.0.0.1:{free_port()}"
-    app = make_app(page=page, statuses=statuses, results=results)
-    with WebServer(app, listen(exporter)), prometheus(directory, exporter, seconds=1) as server:
-        server.wait_for("pvebench_scheduler_state")
-        server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+    with young(tmp_path_factory.mktemp("young"), request.param) as server:
         yield server
-    store.close()
-
-
-def fill(store: Store, days: float, count: int | None) -> None:
-    """Put so many runs of the last days of the story into a store; None: all of them."""
-    runs = one_cycle()
-    for cycle, node in {(run.cycle, run.case.scenario.node) for run in runs}:
-        store.begin_cycle(cycle, node=node, pack="demo", tier="core", planned=1)
-    told = history(list(runs), last_days(days), end=datetime.now(UTC), seed=1)
-    store.add_history(islice(told, count))
-
-
-@cache
-def one_cycle() -> tuple[Run, ...]:
-    """A run of each case of the demo."""
-    return tuple(
-        replace(run, cycle=f"young-{run.case.scenario.node}")
-        for assignment in assignments()
-        for run in simulated_runs(assignment.matrix.cases[0].scenario.node, assignment, seed=1)
-    )
 
 
 def answers(

@@ -1,0 +1,55 @@
+"""A Grafana of our own with the committed boards, on a store of the first day."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from support.packs import ROOT
+from support.prometheus import free_port, wait_until_ready
+from support.young import young
+
+sys.path.append(str(ROOT / "scripts" / "stack"))
+from services import Layout, grafana  # what `make demo` starts
+
+
+@contextmanager
+def on_a_young_store(name: str) -> Iterator[str]:
+    """Give the address of a Grafana that shows the store of that name."""
+    # What a simulated run logs is not asked for here.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory() as directory:
+        state = Path(directory)
+        with young(state, name, past=True) as server, running(state, server.address) as address:
+            yield address
+
+
+@contextmanager
+def running(state: Path, prometheus: str) -> Iterator[str]:
+    """Run Grafana beside a Prometheus; give its address."""
+    options = argparse.Namespace(
+        prometheus_port=int(prometheus.rpartition(":")[2]), grafana_port=free_port()
+    )
+    service = grafana(options, Layout(state))
+    if service is None:
+        sys.exit("NOTHING WAS LOOKED AT: no Grafana is in PATH.")
+    address = f"http://127.0.0.1:{service.port}"
+    with (state / "grafana.log").open("w") as log:
+        process = subprocess.Popen(
+            service.command, env=os.environ | service.environment, stdout=log, stderr=log
+        )
+    try:
+        wait_until_ready(f"{address}/api/health")
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
