@@ -13,11 +13,24 @@ from builder.looks import fixed, plain, prop
 from builder.parts import DATASOURCE, instant
 from builder.promql import in_words
 
+NAME_PIXELS: Final = 12
+"""So that a case is named whole in half a screen of 1366 pixels."""
+VALUE_PIXELS: Final = 14
+THINNEST_PIXELS: Final = 38
+"""Of a bar with its name above it: where there are more of them, the panel scrolls."""
+THICKEST_PIXELS: Final = 60
+
 
 def ranking(
-    title: str, description: str, expression: str, *, unit: str, legend: str
+    title: str,
+    description: str,
+    expression: str,
+    *,
+    unit: str,
+    legend: str,
+    missing: str = "nothing measured yet: it comes with the first run",
 ) -> bargauge.Panel:
-    """Return horizontal bars, the first the best."""
+    """Return horizontal bars with their names above them, the first the best."""
     return (
         bargauge.Panel()
         .datasource(DATASOURCE)
@@ -26,8 +39,19 @@ def ranking(
         .description(description)
         .unit(unit)
         .min(0)
-        .no_value("nothing measured yet: it comes with the first run")
+        .no_value(missing)
         .orientation(models.VizOrientation.HORIZONTAL)
+        # Seen in a Grafana 12.4: beside the words of an empty panel it is a large grey box.
+        .show_unfilled(False)
+        # Else few bars are as thick as the panel is high, with names so large that they are cut.
+        .text(common.VizTextDisplayOptions().title_size(NAME_PIXELS).value_size(VALUE_PIXELS))
+        .sizing(models.BarGaugeSizing.MANUAL)
+        .min_viz_height(THINNEST_PIXELS)
+        .max_viz_height(THICKEST_PIXELS)
+        # Beside its bar a name is cut at four tenths of the panel.
+        .name_placement(models.BarGaugeNamePlacement.TOP)
+        # A single bar has no name unless one is asked for.
+        .display_name("${__series.name}")
         .display_mode(models.BarGaugeDisplayMode.BASIC)
         .value_mode(models.BarGaugeValueMode.TEXT)
         .color_scheme(plain("blue"))
@@ -36,7 +60,7 @@ def ranking(
 
 
 FEW: Final = 5
-"""Bars of which Grafana writes the names whole, above them; beside more of them it cuts them."""
+"""Bars that can be seen without scrolling."""
 
 
 def changes_bars(
@@ -50,6 +74,7 @@ def changes_bars(
     limit: str = "0",
     words: bool = True,
     neutral: bool = False,
+    missing: str = "none beyond noise among what can be told",
 ) -> bargauge.Panel:
     """Return bars of changes in per cent: the worst, then the best, with their signs.
 
@@ -62,6 +87,7 @@ def changes_bars(
         limit: smaller changes are left out.
         words: what the legend says of workload and setting is added to the chosen few.
         neutral: neither direction is the better one.
+        missing: what is said where no bar is.
     """
     targets = []
     if worse:
@@ -80,7 +106,7 @@ def changes_bars(
         .targets(list(targets))
         .decimals(1)
         .color_scheme(plain())
-        .no_value("none beyond noise among what can be told")
+        .no_value(missing)
         .override_by_query("A" if worse else "-", [minus, prop("color", fixed(down))])
         .override_by_query("B", [prop("unit", "prefix:+"), prop("color", fixed(up))])
     )

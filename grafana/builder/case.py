@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders import (
+    dashboard,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
@@ -112,7 +119,7 @@ def _last() -> stat.Panel:
         series(IOPS, **CASE),
         unit="iops",
         legend="{{direction}}",
-        missing="no IOPS in this case",
+        missing="no IOPS yet",
     )
 
 
@@ -196,7 +203,7 @@ def _value() -> timeseries.Panel:
                 query(baseline, legend="baseline {{direction}}", ref="C"),
                 query(_band(baseline, noise, "+"), legend="upper {{direction}}", ref="D"),
                 query(_band(baseline, noise, "-"), legend="lower {{direction}}", ref="E"),
-                query("vector(0) == $axis", legend="zero", ref="F"),
+                _zero(value, ref="F"),
             ],
             unit="iops",
             linked=False,
@@ -212,13 +219,7 @@ def _value() -> timeseries.Panel:
             ],
         )
         .override_by_name("run: ok", [prop("color", {"mode": "fixed", "fixedColor": "blue"})])
-        .override_by_name(
-            "zero",
-            [
-                prop("custom.lineWidth", 0),
-                prop("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False}),
-            ],
-        )
+        .override_by_name("zero", _UNSEEN)
         .override_by_query(
             "C",
             [
@@ -237,6 +238,17 @@ def _value() -> timeseries.Panel:
         .override_by_name("upper read", _filled_to("lower read"))
         .override_by_name("upper write", _filled_to("lower write"))
     )
+
+
+def _zero(value: str, *, ref: str) -> prometheus.Dataquery:
+    """Return what keeps zero on the axis while the switch says so, and there is a value."""
+    return query(f"(vector(0) == $axis) and on () {value}", legend="zero", ref=ref)
+
+
+_UNSEEN: Final = [
+    prop("custom.lineWidth", 0),
+    prop("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False}),
+]
 
 
 def _ended(value: str) -> str:
@@ -271,12 +283,15 @@ def _percentiles() -> timeseries.Panel:
 def _bandwidth() -> timeseries.Panel:
     return lines(
         "Bandwidth",
-        "Of the last good run; SI units, as vendors count.",
-        [query(series(BANDWIDTH, **CASE), legend="{{direction}}")],
+        "Of the last good run; SI units, as vendors count. The axis is that of the IOPS.",
+        [
+            query(series(BANDWIDTH, **CASE), legend="{{direction}}"),
+            _zero(series(BANDWIDTH, **CASE), ref="B"),
+        ],
         unit="Bps",
         linked=False,
         right=False,
-    )
+    ).override_by_name("zero", _UNSEEN)
 
 
 def _verdicts() -> statetimeline.Panel:
@@ -303,10 +318,10 @@ def _cpu() -> timeseries.Panel:
     return lines(
         "Host CPU while measuring",
         "In cores, measured outside the guest.",
+        # Five rows: below so small a chart Grafana shows two of them.
         [query(series(HOST_CPU, **CASE), legend="{{component}}")],
         unit="none",
         linked=False,
-        right=False,
     )
 
 

@@ -236,9 +236,9 @@ def _table() -> table.Panel:
 
 
 def _named() -> str:
-    """Return B's workloads with their words; the values are of no use."""
-    of_b = series(IOPS, node="$node_b", scenario="${storage_b}.${b}")
-    return in_words(f"(max by (job, instance, {KEYS}) ({of_b}))", scenario="")
+    """Return the workloads of both sides with their words; the values are of no use."""
+    both = series(IOPS, node="$node_a|$node_b", scenario="${storage_a}.${a}|${storage_b}.${b}")
+    return in_words(f"(max by (job, instance, {KEYS}) ({both}))", scenario="")
 
 
 def _differences() -> bargauge.Panel:
@@ -249,6 +249,7 @@ def _differences() -> bargauge.Panel:
         "{{words}} ({{direction}})",
         words=False,
         neutral=True,
+        missing="none among the workloads that both have",
     ).min(0)
 
 

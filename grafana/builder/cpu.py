@@ -59,11 +59,11 @@ def build() -> dashboard.Dashboard:
         .with_panel(_table().grid_pos(place(0, 12, 24, 11)))
         .with_panel(_components().grid_pos(place(0, 23, 12, 9)))
         .with_panel(_idle().grid_pos(place(12, 23, 12, 9)))
-        .with_panel(_changes().grid_pos(place(0, 32, 12, 8)))
-        .with_panel(_watts().grid_pos(place(12, 32, 12, 8)))
-        .with_panel(_switches().grid_pos(place(0, 40, 12, 9)))
-        .with_panel(_guest().grid_pos(place(12, 40, 12, 9)))
-        .with_panel(intro(INTRO, y=49))
+        .with_panel(_changes().grid_pos(place(0, 32, 12, 9)))
+        .with_panel(_watts().grid_pos(place(12, 32, 12, 9)))
+        .with_panel(_switches().grid_pos(place(0, 41, 12, 9)))
+        .with_panel(_guest().grid_pos(place(12, 41, 12, 9)))
+        .with_panel(intro(INTRO, y=50))
     )
 
 
@@ -89,20 +89,16 @@ def _ranking() -> bargauge.Panel:
 
 def _matrix() -> table.Panel:
     named = in_words(_cost(CASE), workload=False, scenario="disk")
-    return (
-        grid(
-            "Core-µs an I/O by cache mode",
-            "Of several nodes and storages the cheapest. Darker is more CPU within this table.",
-            f"min by (disk, cache) ({named})",
-            unit="µs",
-            row="disk",
-            column="cache",
-            corner="disk, by cache mode",
-            order=tuple(Cache),
-        )
-        .decimals(1)
-        .no_value("not measured")
-    )
+    return grid(
+        "Core-µs an I/O by cache mode",
+        "Of several nodes and storages the cheapest. Darker is more CPU within this table.",
+        f"min by (disk, cache) ({named})",
+        unit="µs",
+        row="disk",
+        column="cache",
+        corner="disk, by cache mode",
+        order=tuple(Cache),
+    ).decimals(1)
 
 
 def _changes() -> bargauge.Panel:

@@ -128,7 +128,7 @@ def _title() -> stat.Panel:
         "Scenario, and the software it was measured with.",
         f"({named}) * on () group_left (environment) topk(1, max by (environment) ({environment}))",
         "{{setting}} on {{storage}}, {{node}}  ·  {{environment}}",
-        missing="nothing measured yet: it comes with the first run",
+        missing="it comes with the first run",
     )
 
 
@@ -138,5 +138,5 @@ def _measured() -> stat.Panel:
         "End of the newest run shown.",
         f"max({series(RUN_TIMESTAMP, **HERE)}) * 1000",
         unit="dateTimeAsIso",
-        missing="never",
+        missing="not yet",
     )

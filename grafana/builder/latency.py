@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import heatmap as heat_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder.bars import ranking
-from builder.panels import FEW_POINTS, intro, lines
+from builder.panels import FEW_POINTS, ROOM, intro, lines
 from builder.parts import (
     DATASOURCE,
     base,
@@ -35,7 +35,7 @@ from pvebench.metrics.catalog import (
     SYNC_LATENCY_PERCENTILE,
 )
 
-NO_HISTOGRAM: Final = "no histogram: true here yet"
+NO_HISTOGRAM: Final = f"{ROOM}no histogram yet"
 HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
 CASE: Final = {**HERE, "workload": "$workload"}
 LEGEND: Final = "{{words}}, {{direction}}: {{setting}} ({{storage}}, {{node}})"
@@ -60,15 +60,15 @@ def build() -> dashboard.Dashboard:
         .with_variable(workload_variable(multi=True))
         .with_variable(scenario_variable())
         .with_variable(custom_variable("percentile", "Percentile", percentiles))
-        .with_panel(_over_time().grid_pos(place(0, 0, 14, 10)))
-        .with_panel(_ranking().grid_pos(place(14, 0, 10, 10)))
-        .with_panel(_syncs().grid_pos(place(0, 10, 14, 9)))
-        .with_panel(_sync_ranking().grid_pos(place(14, 10, 10, 9)))
-        .with_panel(_stalls().grid_pos(place(0, 19, 12, 9)))
-        .with_panel(_tail().grid_pos(place(12, 19, 12, 9)))
-        .with_panel(_distribution().grid_pos(place(0, 28, 24, 10)))
-        .with_panel(_table().grid_pos(place(0, 38, 24, 11)))
-        .with_panel(intro(INTRO, y=49))
+        .with_panel(_over_time().grid_pos(place(0, 0, 12, 13)))
+        .with_panel(_ranking().grid_pos(place(12, 0, 12, 13)))
+        .with_panel(_syncs().grid_pos(place(0, 13, 12, 11)))
+        .with_panel(_sync_ranking().grid_pos(place(12, 13, 12, 11)))
+        .with_panel(_stalls().grid_pos(place(0, 24, 12, 9)))
+        .with_panel(_tail().grid_pos(place(12, 24, 12, 9)))
+        .with_panel(_distribution().grid_pos(place(0, 33, 24, 10)))
+        .with_panel(_table().grid_pos(place(0, 43, 24, 11)))
+        .with_panel(intro(INTRO, y=54))
     )
 
 
@@ -83,6 +83,7 @@ def _over_time() -> timeseries.Panel:
         [query(_most(series(LATENCY_PERCENTILE, **CHOSEN)), legend=LEGEND)],
         unit="s",
         log=True,
+        right=False,
     )
 
 
@@ -106,6 +107,8 @@ def _syncs() -> timeseries.Panel:
         [query(_most(chosen), legend=SHORT)],
         unit="s",
         log=True,
+        right=False,
+        missing="No workload that syncs has run yet.",
     )
 
 
@@ -117,6 +120,7 @@ def _sync_ranking() -> bargauge.Panel:
         f"sort({in_words(f'bottomk(12, {chosen})')})",
         unit="s",
         legend=SHORT,
+        missing="no workload that syncs has run yet",
     )
 
 
@@ -168,6 +172,8 @@ def _distribution() -> heatmap.Panel:
             "second run on: what a counter begins with is no increase."
         )
         .no_value(NO_HISTOGRAM)
+        # Without a histogram its scale has no ends; the tooltip has the numbers.
+        .hide_legend()
         # No colour that means better or worse; the exponent shows the rare beside the frequent.
         .color(
             heatmap.HeatmapColorOptions()

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.builders import dashboard, stat, table, timeseries
 from grafana_foundation_sdk.models import common as models
 
 from builder.looks import SAME, plain, prop, signed_words, values
-from builder.panels import intro, lines, names
+from builder.panels import NEW_ROW, intro, lines, names
 from builder.parts import (
     base,
     changes,
@@ -43,6 +43,7 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "not_durable": (1004, "not durable", SAME, {"apart": "not_durable"}),
     "warm": (1005, "warm cache", SAME, {"apart": "warm"}),
     "host": (1006, "no VM", SAME, {"apart": "host"}),
+    "only": (1007, "only one so far", SAME, {"against": "fastest", "apart": ""}),
 }
 """Standing -> (number for it in a cell, word, colour, labels of the metric)."""
 INTRO: Final = (
@@ -80,17 +81,23 @@ def build() -> dashboard.Dashboard:
 
 
 def _standing(name: str) -> str:
-    return series(SETTING_INFO, **CASE, **STANDINGS[name][3])
+    found = series(SETTING_INFO, **CASE, **STANDINGS[name][3])
+    if name not in {"fastest", "only"}:
+        return found
+    # What nothing was compared with is the fastest of one, which is no praise.
+    several = f"count({series(SETTING_INFO, **CASE, apart='')}) > 1"
+    return f"({found} {'and' if name == 'fastest' else 'unless'} on () ({several}))"
 
 
 def _answer() -> stat.Panel:
-    fastest, same = (in_words(_standing(name)) for name in ("fastest", "same"))
+    fastest, same, only = (in_words(_standing(name)) for name in ("fastest", "same", "only"))
     return (
         names(
             "Best setting",
             "Of those that keep what the guest was told is safe, and that read from the disk.",
             "",
             "",
+            missing="Known with the third run of each setting",
         )
         .targets(
             [
@@ -100,11 +107,12 @@ def _answer() -> stat.Panel:
                     legend="settings that cannot be told from it by their noise",
                     ref="B",
                 ),
+                instant(only, legend="{{words}}: only {{setting}} is measured so far", ref="C"),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .override_by_query("A", [prop("mappings", values({"1": (" ", SAME)}))])
-        .no_value("Known with the third run of each setting")
+        .override_by_query("C", [prop("mappings", values({"1": (" ", SAME)}))])
     )
 
 
@@ -179,7 +187,7 @@ def _change() -> table.Panel:
         .color_scheme(plain())
         .with_transformation(as_text(*Cache))
         .mappings(signed_words(nothing="–"))
-        .no_value("no verdict yet")
+        .no_value(NEW_ROW)
     )
 
 
@@ -191,7 +199,7 @@ def _details() -> table.Panel:
         str(code): (f"{text}{more}", colour)
         for (code, text, colour, _), more in zip(
             STANDINGS.values(),
-            ("", ", within noise", "", ", not compared", ", not compared", ", not compared"),
+            ("", ", within noise", "", ", not compared", ", not compared", ", not compared", ""),
             strict=True,
         )
     } | {"0": ("slower", "orange")}

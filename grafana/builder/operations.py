@@ -6,12 +6,14 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import (
     bargauge,
+    common,
     dashboard,
     stat,
     statetimeline,
     table,
     timeseries,
 )
+from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
 from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
@@ -92,20 +94,20 @@ def build() -> dashboard.Dashboard:
         .with_panel(_failing().grid_pos(place(13, 6, 4, 4)))
         .with_panel(_overdue().grid_pos(place(17, 6, 4, 4)))
         .with_panel(_reload().grid_pos(place(21, 6, 3, 4)))
-        .with_panel(_states().grid_pos(place(0, 10, 16, 8)))
-        .with_panel(_steps().grid_pos(place(16, 10, 8, 8)))
-        .with_panel(_outcomes().grid_pos(place(0, 18, 8, 8)))
-        .with_panel(_failures().grid_pos(place(8, 18, 16, 8)))
-        .with_panel(_durations().grid_pos(place(0, 26, 12, 9)))
-        .with_panel(_late().grid_pos(place(12, 26, 12, 9)))
-        .with_panel(_written().grid_pos(place(0, 35, 12, 8)))
-        .with_panel(_forecast().grid_pos(place(12, 35, 12, 8)))
-        .with_panel(scrapes().grid_pos(place(0, 43, 8, 8)))
-        .with_panel(page_parts().grid_pos(place(8, 43, 8, 8)))
-        .with_panel(memory_and_database().grid_pos(place(16, 43, 8, 8)))
-        .with_panel(exporters().grid_pos(place(0, 51, 24, 5)))
+        .with_panel(_states().grid_pos(place(0, 10, 16, 11)))
+        .with_panel(_steps().grid_pos(place(16, 10, 8, 11)))
+        .with_panel(_outcomes().grid_pos(place(0, 21, 8, 8)))
+        .with_panel(_failures().grid_pos(place(8, 21, 16, 8)))
+        .with_panel(_durations().grid_pos(place(0, 29, 10, 9)))
+        .with_panel(_late().grid_pos(place(10, 29, 14, 9)))
+        .with_panel(_written().grid_pos(place(0, 38, 12, 9)))
+        .with_panel(_forecast().grid_pos(place(12, 38, 12, 9)))
+        .with_panel(scrapes().grid_pos(place(0, 47, 8, 8)))
+        .with_panel(page_parts().grid_pos(place(8, 47, 8, 8)))
+        .with_panel(memory_and_database().grid_pos(place(16, 47, 8, 8)))
+        .with_panel(exporters().grid_pos(place(0, 55, 24, 5)))
         .with_row(host())
-        .with_panel(intro(INTRO, y=57))
+        .with_panel(intro(INTRO, y=61))
     )
 
 
@@ -125,13 +127,13 @@ def _doing() -> table.Panel:
             "begins (an estimate from the plan and the runs so far), when the last step was made.",
             ("node",),
             (
-                Column(title="does", expression=f"max by (node) ({state})", wide=260),
+                Column(title="does", expression=f"max by (node) ({state})", wide=230),
                 Column(
                     title="for longer than half an hour",
                     expression=f"max by (node) ({stuck})",
                     unit="dtdurations",
                     decimals=0,
-                    wide=230,
+                    wide=210,
                 ),
                 Column(
                     title="case", expression=f"max by (node, title) ({series(CURRENT_RUN, **NODE)})"
@@ -157,6 +159,7 @@ def _doing() -> table.Panel:
                     expression=f"max by (node) ({step})",
                     unit="dtdurations",
                     decimals=0,
+                    wide=140,
                 ),
             ),
             linked=False,
@@ -269,12 +272,18 @@ def _steps() -> timeseries.Panel:
 
 
 def _outcomes() -> bargauge.Panel:
-    return ranking(
+    built = ranking(
         "Runs by outcome",
         "Since the first run. Only `ok` is published without a reason.",
         f"sort_desc(sum by (outcome) ({series(RUNS, **NODE)}))",
         unit="none",
         legend="{{outcome}}",
+    )
+    # Short names, seven of them: beside their bars, in a size that fits.
+    return (
+        built.name_placement(BarGaugeNamePlacement.LEFT)
+        .text(common.VizTextDisplayOptions())
+        .min_viz_height(16)
     )
 
 
@@ -343,7 +352,7 @@ def _late() -> table.Panel:
         ),
         sort="intervals",
         hidden=("storage",),
-    )
+    ).override_by_name("workload", [prop("custom.width", 190)])
 
 
 def _written() -> timeseries.Panel:

@@ -77,10 +77,10 @@ def build() -> dashboard.Dashboard:
         .with_panel(_failing().grid_pos(place(11, 17, 3, 4)))
         .with_panel(_cycle().grid_pos(place(14, 17, 4, 4)))
         .with_panel(_software().grid_pos(place(18, 17, 6, 4)))
-        .with_panel(_best().grid_pos(place(0, 21, 24, 10)))
-        .with_panel(_trend().grid_pos(place(0, 31, 12, 9)))
-        .with_panel(_verdicts().grid_pos(place(12, 31, 12, 9)))
-        .with_panel(_alerts().grid_pos(place(0, 40, 24, 6)))
+        .with_panel(_best().grid_pos(place(0, 21, 24, 13)))
+        .with_panel(_trend().grid_pos(place(0, 34, 12, 9)))
+        .with_panel(_verdicts().grid_pos(place(12, 34, 12, 9)))
+        .with_panel(_alerts().grid_pos(place(0, 43, 24, 6)))
         .with_panel(
             intro(
                 "**What changed, how fast is my storage, is it current?** pvebench cycles a "
@@ -89,7 +89,7 @@ def build() -> dashboard.Dashboard:
                 "*change* is one thing that happened, whatever the number of cases that show it: "
                 "it is told when it is larger than noise and has been seen again. In all changes "
                 "**plus is better**.",
-                y=46,
+                y=49,
             )
         )
     )

@@ -104,7 +104,7 @@ def host() -> dashboard.Row:
         linked=False,
         right=False,
         zero=True,
-    ).grid_pos(place(0, 58, 12, 8))
+    ).grid_pos(place(0, 62, 12, 8))
     disks = lines(
         "Disks busy",
         "Share of time with I/O under way, from node_exporter.",
@@ -113,6 +113,6 @@ def host() -> dashboard.Row:
         linked=False,
         right=False,
         zero=True,
-    ).grid_pos(place(12, 58, 12, 8))
-    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 56, 24, 1))
+    ).grid_pos(place(12, 62, 12, 8))
+    row = dashboard.Row("Host (node_exporter)").collapsed(True).grid_pos(place(0, 60, 24, 1))
     return row.with_panel(cpu).with_panel(disks)

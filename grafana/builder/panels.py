@@ -65,6 +65,9 @@ FIRST_LINE: Final = (
     "Nothing to draw yet: the line begins with the first good run. A shorter time range (top "
     "right) shows it sooner."
 )
+ROOM: Final = "\u2007\u2007"
+"""Blanks as wide as digits before a name in a timeline: Grafana 12.4 draws names a little wider
+than it measures them, and cuts them on the left."""
 _NO_STATE: Final = -9
 """No state has this value."""
 MOST_POINTS: Final = 800
@@ -234,7 +237,7 @@ def open_changes(node: str) -> table.Panel:
             descending=False,
             linked=False,
             hidden=("kind",),
-            missing="No change is open. What is not known yet is said above.",
+            missing="No change is open. The Overview's sentence says what is not known yet.",
         )
         .override_by_name("since", [prop("custom.width", 110)])
         .override_by_name(
@@ -276,12 +279,14 @@ def to_change() -> dashboard.DashboardLink:
     return dashboard.DashboardLink("Its cases").url(url)
 
 
-def no_state(expression: str) -> str:
+def no_state(expression: str, *, step: str = "$__interval") -> str:
     """Return what stands in a timeline that has nothing: a row without a bar.
 
     Seen in a Grafana 12.4: an answer without series is told as "Data does not have a time field".
+    So it stands there until what is there now has been there for a step: Grafana asks at whole
+    ones, and has no answer before.
     """
-    return f"{_NO_STATE} * ({none_of(expression)})"
+    return f"{_NO_STATE} * ({none_of(f'last_over_time(({expression})[1s:1s] offset {step})')})"
 
 
 def _without_bar() -> list[dashboard_models.ValueMapping]:
@@ -355,8 +360,8 @@ def timeline(
         .max_data_points(points)
         .targets(
             [
-                query(expression, legend=legend),
-                instant(no_state(expression), legend=missing, ref=STANDS_IN),
+                query(expression, legend=ROOM + legend),
+                instant(no_state(expression), legend=ROOM + missing, ref=STANDS_IN),
             ]
         )
         .title(title)

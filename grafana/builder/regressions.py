@@ -37,6 +37,8 @@ from pvebench.metrics.catalog import (
 FIGURE: Final = {"node": "$node", "storage": "$storage", "metric": "$metric"}
 KEYS: Final = "node, storage, scenario, workload, direction, metric"
 CASE: Final = "node, storage, scenario, workload"
+NAME_PIXELS: Final = 620
+"""Of a figure's whole name: by itself Grafana leaves names four tenths of a panel at most."""
 INTRO: Final = (
     "**What is worse, since when, how sure is that?** On top each change, told once. Below "
     "the cases that show it, a row each, sorted by how many times a figure is larger than its own "
@@ -171,7 +173,7 @@ def _history() -> statetimeline.Panel:
         in_words(f"({every} and bottomk(20, {_of_change(end=True)}))"),
         "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
         points=FEW_POINTS,
-    )
+    ).axis_width(NAME_PIXELS)
 
 
 def _gains() -> bargauge.Panel:

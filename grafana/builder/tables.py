@@ -10,18 +10,39 @@ from grafana_foundation_sdk.builders import prometheus, table
 from grafana_foundation_sdk.models import common as models
 from grafana_foundation_sdk.models import dashboard as dashboard_models
 
-from builder.looks import case_link, fixed, prop, sequential, signed_words, state_words
+from builder.looks import (
+    UNKNOWN,
+    case_link,
+    fixed,
+    plain,
+    prop,
+    sequential,
+    signed_words,
+    state_words,
+    values,
+)
 from builder.parts import DATASOURCE, STANDS_IN, instant, table_query, transformation
 from builder.promql import none_of
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 126, "storage": 120}
 """Label -> pixels of its column."""
+LETTER_PIXELS: Final = 8
+"""The most that a letter of what stands in an empty table is wide."""
 LEAST_PIXELS: Final = 110
 """Of a column that shares what is left: on a narrow screen the table scrolls."""
-WIDE: Final = {"words": 240, "setting": 220, "scenario": 260, "summary": 420}
+WIDE: Final = {"words": 250, "setting": 250, "scenario": 310, "summary": 420}
 """Label -> the least pixels of its column; without them a narrow screen would leave a syllable."""
-NAMES: Final = {"words": "workload, in words", "metric": "figure"}
+SO_FAR: Final = "nothing"
+"""Label of what stands in an empty table: of its own, so that it is no link and is not cut."""
+NAMES: Final = {
+    "words": "workload, in words",
+    "metric": "figure",
+    "pve_version": "PVE",
+    "kernel_version": "kernel",
+    "qemu_version": "QEMU",
+    SO_FAR: "so far",
+}
 """Labels -> what their columns are called."""
 
 
@@ -112,11 +133,13 @@ def rows(
     built = (
         table.Panel()
         .datasource(DATASOURCE)
-        .targets([*_targets(keys, columns, there, missing)])
+        .targets([*_targets(columns, there, missing)])
         .title(title)
         .description(description)
         .unit("short")
         .no_value(missing)
+        # Grafana's own colour of a cell is green, which judges.
+        .color_scheme(plain())
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
@@ -125,25 +148,26 @@ def rows(
     )
     # What stands for an empty table is too long for an empty cell.
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
-    looks = [*((one.title, _column_look(one)) for one in columns), *_key_looks(keys, linked=linked)]
+    looks = [
+        *((one.title, _column_look(one)) for one in columns),
+        (NAMES[SO_FAR], [prop("custom.minWidth", max(LEAST_PIXELS, LETTER_PIXELS * len(missing)))]),
+        *_key_looks(keys, linked=linked),
+    ]
     for name, properties in looks:
         built = built.override_by_name(name, properties)
     return built
 
 
-def _targets(
-    keys: Sequence[str], columns: Sequence[Column], there: str, missing: str
-) -> list[prometheus.Dataquery]:
+def _targets(columns: Sequence[Column], there: str, missing: str) -> list[prometheus.Dataquery]:
     asked = [table_query(one.asked, ref=_ref(index)) for index, one in enumerate(columns)]
     if len(columns) == 1:
         return asked
     # Seen in a Grafana 12.4: of several answers without rows it shows a header and no `noValue`.
-    place = next((key for key in keys if key in WIDE), keys[0])
     # To ask all columns again would cost too much; a row that has neither end is none.
     none = none_of(there or columns[0].asked)
     if not there:
         none += f" unless on () ({columns[-1].asked})"
-    words = f'label_replace({none}, "{place}", "{missing}", "", "")'
+    words = f'label_replace({none}, "{SO_FAR}", "{missing}", "", "")'
     return [*asked, table_query(words, ref=STANDS_IN)]
 
 
@@ -173,7 +197,7 @@ def _shaped(
                 ("Time", "__name__", "job", "instance", f"Value #{STANDS_IN}", *hidden), True
             ),
             renameByName=shown | NAMES,
-            indexByName={name: index for index, name in enumerate([*keys, *shown])},
+            indexByName={name: index for index, name in enumerate([SO_FAR, *keys, *shown])},
         ),
     ]
     if sort:
@@ -191,10 +215,11 @@ def _column_look(column: Column) -> _Look:
 def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Look]]:
     """Yield the looks of the labels' columns: name, properties."""
     # Settings and words are long, everything else is short: it gets no more than it needs. Where
-    # nothing is long, the storage takes what is left.
+    # nothing is long, the storage or the figure takes what is left.
     narrow = [key for key in keys if key in NARROW]
     if not {*keys} & WIDE.keys():
-        narrow = [key for key in narrow if key != "storage"]
+        rest = "storage" if "storage" in narrow else "metric"
+        narrow = [key for key in narrow if key != rest]
     for name in narrow:
         yield NAMES.get(name, name), [prop("custom.width", NARROW[name])]
     for name in [key for key in keys if key in WIDE]:
@@ -243,7 +268,11 @@ def grid(
         .title(title)
         .description(description)
         .unit(unit)
-        .no_value("not measured")
+        .no_value("nothing measured yet: it comes with the first run")
+        # Without a colour: the lowest value has the darkest one. That is for zero, not for the
+        # least: a single value would else be as dark as none.
+        .mappings(values({}, nothing=("not measured", UNKNOWN)))
+        .min(0)
         .align(models.FieldTextAlignment.RIGHT)
         .display_mode(models.TableCellDisplayMode.COLOR_BACKGROUND)
         .color_scheme(sequential())

@@ -36,12 +36,15 @@ CASE: Final = "job, instance, node, storage, scenario, workload"
 KEYS: Final = f"{CASE}, direction"
 NOISE: Final = "$noise"
 NOTHING: Final = "now"
+TWO_MOMENTS: Final = " and on () (vector($before) != $after)"
+"""Nothing is said to be the same because it was compared with itself."""
+NO_SIDES: Final = "no upgrade to compare yet"
 INTRO: Final = (
     "**Did the upgrade cost me anything?** The moment *Before* is compared with *After* (the end "
     "of the present environment: now) on every node chosen, each by the median of a window, so "
     "that one odd run does not decide. *Certain* is a change larger than what single runs vary "
     "by in both windows. **Plus is better**, for latency and CPU too. Until there are two "
-    "environments, the present one is compared with itself."
+    "environments there is nothing to compare."
 )
 
 
@@ -140,8 +143,8 @@ def _count(title: str, condition: str, colour: str) -> stat.Panel:
     panel = number(
         title,
         f"Cases whose throughput is {title.lower()} by more than the noise limit.",
-        f"sum({_ratio()} {condition})",
-        missing="no results on both sides",
+        f"sum({_ratio()} {condition}){TWO_MOMENTS}",
+        missing=NO_SIDES,
     )
     return verdict(panel, steps(SAME, (1, colour)))
 
@@ -150,8 +153,8 @@ def _all() -> stat.Panel:
     return number(
         "Compared",
         "Cases with results on both sides.",
-        f"count({_ratio()})",
-        missing="no results on both sides",
+        f"count({_ratio()}){TWO_MOMENTS}",
+        missing=NO_SIDES,
     )
 
 
@@ -159,9 +162,9 @@ def _mean() -> stat.Panel:
     return signed(
         "Throughput after against before, %",
         "Geometric mean over the compared cases of each storage; plus is better.",
-        f"(exp(avg by (node, storage) (ln(1 + {_ratio()}))) - 1)",
+        f"((exp(avg by (node, storage) (ln(1 + {_ratio()}))) - 1){TWO_MOMENTS})",
         legend="{{storage}}, {{node}}",
-        missing="no results on both sides",
+        missing=NO_SIDES,
     )
 
 

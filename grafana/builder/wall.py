@@ -23,6 +23,7 @@ from builder.panels import (
     FIRST_VERDICT,
     NEW_ROW,
     NOTHING_YET,
+    ROOM,
     headline,
     lines,
     no_state,
@@ -59,6 +60,8 @@ TREND: Final = "30d"
 """Of the four cases: as long as an upgrade is worth a look."""
 TREND_POINTS: Final = 1000
 """Fine enough to show a line within the first hour; it is four series."""
+TREND_STEP: Final = "30m"
+"""The step in which Grafana asks for so many points of so many days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ FULL_HD: Final = Size(
 )
 # A title takes forty of a panel's pixels: what is left of a small trend is for the line alone.
 HD: Final = Size(
-    strips=(4, 6, 4, 4), trend=3, sentence=28, value=32, label=17, text=22, bars=3, axes=False
+    strips=(4, 6, 4, 4), trend=3, sentence=28, value=32, label=17, text=22, bars=2, axes=False
 )
 
 
@@ -272,6 +275,7 @@ def _fastest(size: Size) -> bargauge.Panel:
         expression,
         unit="iops",
         legend="",
+        missing="they come with the first run of case 1",
     )
     return _bars(panel, [_ask(expression, legend="{{setting}}, {{storage}}")], size)
 
@@ -307,7 +311,8 @@ def _bars(
     panel: bargauge.Panel, targets: Sequence[prometheus.Dataquery], size: Size
 ) -> bargauge.Panel:
     text = common.VizTextDisplayOptions().value_size(size.label - 2).title_size(size.label - 4)
-    return panel.datasource(FIXED).targets(list(targets)).text(text)
+    # Nothing scrolls on a wall.
+    return panel.datasource(FIXED).targets(list(targets)).text(text).min_viz_height(16)
 
 
 def _history() -> statetimeline.Panel:
@@ -326,8 +331,8 @@ def _history() -> statetimeline.Panel:
         .legend(common.VizLegendOptions().show_legend(False))
         .targets(
             [
-                _ask(expression, legend=legend, past=True),
-                _ask(no_state(expression), legend=NEW_ROW, ref=STANDS_IN),
+                _ask(expression, legend=ROOM + legend, past=True),
+                _ask(no_state(expression, step=TREND_STEP), legend=ROOM + NEW_ROW, ref=STANDS_IN),
             ]
         )
         .max_data_points(TREND_POINTS)

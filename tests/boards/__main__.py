@@ -39,6 +39,8 @@ NOT_TO_BE_SEEN: Final = (
     "Cannot visualize",
     "An unexpected error happened",
 )
+LEAST_WIDTH: Final = 1366
+"""Pixels; half of a narrower screen is too small for the longest names of cases, but on walls."""
 CUT: Final = """() => [...document.querySelectorAll('section div')]
     .filter(one => !one.children.length && !one.closest('[role=grid]')
         && getComputedStyle(one).textOverflow == 'ellipsis' && one.scrollWidth > one.clientWidth)
@@ -130,7 +132,8 @@ def faults(page: Page, height: int) -> Iterator[str]:
         yield f"an error in {title!r}"
     text = page.locator("body").inner_text()
     yield from (f"{words!r} is said" for words in NOT_TO_BE_SEEN if re.search(words, text))
-    yield from (f"the name {name!r} is cut" for name in page.evaluate(CUT))
+    if page.viewport_size["width"] >= LEAST_WIDTH or height:
+        yield from (f"the name {name!r} is cut" for name in page.evaluate(CUT))
     if height:
         bottoms = page.evaluate(
             "() => [...document.querySelectorAll('.react-grid-item')]"

@@ -10,6 +10,7 @@ from pvebench.analysis.missing import count_text
 from pvebench.analysis.together.findings import Finding
 from pvebench.analysis.verdict import VerdictState
 from pvebench.analysis.words import sentence
+from pvebench.judging.found import LEAST_JUDGED
 from pvebench.judging.verdicts import Verdicts
 
 WORDS: Final = {
@@ -63,7 +64,7 @@ def calm(verdicts: Verdicts) -> str:
     counts = verdicts.counts()
     further = " further" if WORSE & counts.keys() else ""
     if not counts:
-        return "Nothing has been judged yet."
+        return f"Nothing has been judged yet: a verdict takes {LEAST_JUDGED} runs of a case."
     unknown = [one for one in verdicts.verdicts if one.state is VerdictState.CANNOT_TELL]
     if not unknown:
         widest = max((one.excluded for one in verdicts.verdicts if one.state.code == 0), default=0)
