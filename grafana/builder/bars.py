@@ -14,7 +14,7 @@ from builder.parts import DATASOURCE, instant
 from builder.promql import in_words
 
 NAME_PIXELS: Final = 12
-"""So that a case is named whole in half a screen of 1366 pixels."""
+"""As those of legends: at 1920 pixels half a screen has room for the longest name of a case."""
 VALUE_PIXELS: Final = 14
 THINNEST_PIXELS: Final = 38
 """Of a bar with its name above it: where there are more of them, the panel scrolls."""

@@ -255,7 +255,7 @@ def _states() -> statetimeline.Panel:
         f"max by (node, state) ({series(SCHEDULER_STATE, **NODE)})",
         "{{node}} {{state}}",
         words,
-        missing="no answer",
+        missing="nothing to draw yet",
     )
 
 

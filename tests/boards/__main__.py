@@ -39,8 +39,8 @@ NOT_TO_BE_SEEN: Final = (
     "Cannot visualize",
     "An unexpected error happened",
 )
-LEAST_WIDTH: Final = 1366
-"""Pixels; half of a narrower screen is too small for the longest names of cases, but on walls."""
+LEAST_WIDTH: Final = 1920
+"""Pixels; half of a narrower screen, beside Grafana's menu, is too small for the longest names."""
 CUT: Final = """() => [...document.querySelectorAll('section div')]
     .filter(one => !one.children.length && !one.closest('[role=grid]')
         && getComputedStyle(one).textOverflow == 'ellipsis' && one.scrollWidth > one.clientWidth)
