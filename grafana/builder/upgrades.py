@@ -39,6 +39,8 @@ NOTHING: Final = "now"
 TWO_MOMENTS: Final = " and on () (vector($before) != $after)"
 """Nothing is said to be the same because it was compared with itself."""
 NO_SIDES: Final = "no upgrade to compare yet"
+NOTHING_TOLD: Final = "no change beyond noise can be told"
+"""Of bars that may be empty as nothing was compared: that nothing changed would be a claim."""
 INTRO: Final = (
     "**Did the upgrade cost me anything?** The moment *Before* is compared with *After* (the end "
     "of the present environment: now) on every node chosen, each by the median of a window, so "
@@ -198,6 +200,7 @@ def _worst() -> bargauge.Panel:
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
         better=0,
         limit=NOISE,
+        missing=NOTHING_TOLD,
     )
 
 
@@ -209,6 +212,7 @@ def _best() -> bargauge.Panel:
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
         worse=0,
         limit=NOISE,
+        missing=NOTHING_TOLD,
     )
 
 
@@ -241,7 +245,7 @@ def _cases() -> table.Panel:
         sort="change",
         descending=False,
         there=kept,
-        missing="nothing above the limit among what has results on both sides",
+        missing="no change above the limit can be told",
     ).override_by_name(
         "certain",
         [prop("mappings", values({"1": ("certain", SAME), "0": ("may be chance", SAME)}))],
@@ -257,6 +261,7 @@ def _latency() -> bargauge.Panel:
         ratio,
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
         limit=NOISE,
+        missing=NOTHING_TOLD,
     )
 
 
@@ -270,12 +275,13 @@ def _cpu() -> bargauge.Panel:
         ratio,
         "{{setting}}, {{words}} ({{storage}}, {{node}})",
         limit=NOISE,
+        missing=NOTHING_TOLD,
     )
 
 
 def _trend() -> timeseries.Panel:
     now = series(IOPS, **HERE)
-    expression = f"exp(avg by (node, storage) (ln({now} / ({now} @ $before > 0))))"
+    expression = f"exp(avg by (node, storage) (ln({now} / ({now} @ $before > 0)))){TWO_MOMENTS}"
     return lines(
         "Throughput against the environment before",
         "Geometric mean over each storage's cases; 100 % is the level at the end of *Before*.",
@@ -284,4 +290,5 @@ def _trend() -> timeseries.Panel:
         linked=False,
         right=False,
         points=FEW_POINTS,
+        missing=NO_SIDES,
     )

@@ -144,6 +144,22 @@ def test_the_only_setting_that_was_measured_is_not_called_the_fastest(server: Pr
     assert bool(found["Best setting", "C"]) == (1007 in codes) == (len(settings) == 1)
 
 
+def test_no_level_is_drawn_as_that_before_an_upgrade_where_both_sides_are_one_moment(
+    server: Prometheus,
+) -> None:
+    board = board_of("pvebench-upgrades")
+    title = "Throughput against the environment before"
+    (panel,) = (one for one in panels(board) if one["title"] == title)
+    now, later = f"{time.time():.0f}", f"{time.time() + 1:.0f}"
+    values = chosen(server, board, every=True) | {"before": now}
+    one, two = (
+        server.query(substitute(panel["targets"][0]["expr"], values | {"after": after}))
+        for after in (now, later)
+    )
+    assert one == []
+    assert bool(two) == bool(server.query("pvebench_iops"))
+
+
 def test_a_workload_of_one_side_only_is_named_in_the_comparison(server: Prometheus) -> None:
     found = answers(server, board_of("pvebench-compare"))
 

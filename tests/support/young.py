@@ -78,7 +78,8 @@ def young(directory: Path, name: str, *, past: bool = False) -> Iterator[Prometh
 def _fill_past(directory: Path, results: Results, exporter: str) -> None:
     start, end = first_moment(results), datetime.now(UTC).timestamp()
     labels = {"job": "pvebench", "instance": exporter}
-    step = max(15.0, (end - start) / PAST_STEPS)
+    # Above Prometheus' look-back of five minutes lines would be dashed.
+    step = min(240.0, max(15.0, (end - start) / PAST_STEPS))
     path = directory / "past.om"
     with path.open("w", encoding="utf-8") as file:
         write_past(results, SHOWN, Window(start=start, end=end, step=step, labels=labels), file)
