@@ -90,4 +90,10 @@ def node_seeds() -> list[bytes]:
         b"mount: 61 60 7:0 / /mnt/test rw,relatime shared:9 - ext4 /dev/loop0 rw\n"
         b"sectors: 2097152\ndirect: 1\nbelow: regular file|0|0|2049|0\n"
     )
-    return [*(done.stdout for done in real), container, b"regular file|0|0|2049|1048576\n"]
+    # In the form of Linux' Documentation/block/stat.rst: a machine may have no such device.
+    disk = (
+        b"/proc/stat\0cpu  10 0 20 70 0 0 0 0 0 0\n/proc/stat\0cpu0 10 0 20 70 0 0 0 0 0 0\n"
+        b"/proc/stat\0ctxt 115487780\n/sys/dev/block/7:0/stat\0 2650585 171 63255545 400617 "
+        b"64395110 511673 18496132 267635 0 200508 681426 50 0 3194930 121 5107 13051\n"
+    )
+    return [*(done.stdout for done in real), container, disk, b"regular file|0|0|2049|1048576\n"]

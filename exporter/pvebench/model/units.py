@@ -19,6 +19,7 @@ SECTOR: Final = 512
 """Bytes; what the kernel counts I/O, sizes and read-ahead in, whatever a device's own sectors are
 (Documentation/block/stat.rst of Linux, blockdev(8))."""
 
+_KERNEL_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 _SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
 _SIZE_FACTORS: Final = {
     "": 1,
@@ -96,6 +97,17 @@ def format_size(count: int) -> str:
         if count and count % factor == 0:
             return f"{count // factor}{suffix}"
     return str(count)
+
+
+def kernel_number(text: str) -> int:
+    """Return a whole number as /proc and /sys write it.
+
+    Raises:
+        ValueError: it is none. `int` takes `1_0` too, which is none of theirs.
+    """
+    if not _KERNEL_NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"{text[:40]!r} is no number of a kernel")
+    return int(text)
 
 
 def show_bytes(count: float) -> str:

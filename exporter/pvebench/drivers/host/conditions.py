@@ -11,6 +11,8 @@ from contextlib import suppress
 from importlib.resources.abc import Traversable
 from typing import Final
 
+from pvebench.model.units import kernel_number
+
 _DRIVES: Final = frozenset({"nvme", "drivetemp"})
 """Chips of hwmon that are drives: nvme/host/hwmon.c and hwmon/drivetemp.c in drivers/ of Linux."""
 _SENSOR: Final = "temp1"
@@ -80,7 +82,7 @@ def _margins(chips: Traversable) -> Iterable[float]:
 
 
 def _number(path: Traversable) -> int:
-    return int(path.read_text("ascii"))
+    return kernel_number(path.read_text("ascii"))
 
 
 def _margin(margins: Iterable[float]) -> dict[str, float]:

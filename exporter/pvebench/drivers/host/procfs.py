@@ -16,7 +16,7 @@ from pvebench.drivers.host.shares import FILES as SHARE_FILES
 from pvebench.drivers.host.shares import share_counters
 from pvebench.drivers.lxc.cgroups import cpu_seconds
 from pvebench.model.host import HostSnapshot
-from pvebench.model.units import SECTOR
+from pvebench.model.units import SECTOR, kernel_number
 from pvebench.model.volume import BlockCounters
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -108,12 +108,12 @@ def _host_cpu(root: Traversable) -> tuple[float, int, int]:
         name, *values = line.split()
         if name == "cpu":
             skip = {*_IDLE_FIELDS, *_GUEST_FIELDS}
-            ticks = sum(int(value) for at, value in enumerate(values) if at not in skip)
+            ticks = sum(kernel_number(value) for at, value in enumerate(values) if at not in skip)
             busy = ticks / _TICKS
         elif name.startswith("cpu"):
             cpus += 1
         elif name == "ctxt":
-            switches = int(values[0])
+            switches = kernel_number(values[0])
     return busy, cpus, switches
 
 
@@ -140,7 +140,7 @@ def _vcpu_wait(process: Traversable) -> dict[str, float]:
     """Return how long the vcpu threads waited for a CPU, if the kernel counts that."""
     try:
         waits = [
-            int((task / "schedstat").read_text("ascii").split()[1])
+            kernel_number((task / "schedstat").read_text("ascii").split()[1])
             for task in _tasks(process)
             if _VCPU.match(_name(task))
         ]
@@ -171,7 +171,7 @@ def vm_exits(root: Traversable, pid: int) -> int:
     try:
         entries = list((root / "sys/kernel/debug/kvm").iterdir())
         of_vm = [entry for entry in entries if entry.name.startswith(f"{pid}-")]
-        return sum(int((entry / "exits").read_text("ascii")) for entry in of_vm)
+        return sum(kernel_number((entry / "exits").read_text("ascii")) for entry in of_vm)
     except (OSError, ValueError):
         return 0
 
@@ -187,7 +187,7 @@ def _name(task: Traversable) -> str:
 def _stat_seconds(path: Traversable) -> float:
     # The name is in parentheses and may hold spaces; utime and stime are fields 14 and 15.
     fields = path.read_bytes().decode("utf-8", "replace").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return (kernel_number(fields[11]) + kernel_number(fields[12])) / _TICKS
 
 
 def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
@@ -196,7 +196,10 @@ def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
     except OSError:
         return {}
     values = dict(line.split(": ") for line in text.splitlines())
-    return {"process_read": int(values["read_bytes"]), "process_write": int(values["write_bytes"])}
+    return {
+        "process_read": kernel_number(values["read_bytes"]),
+        "process_write": kernel_number(values["write_bytes"]),
+    }
 
 
 def _device_bytes(root: Traversable, device: int) -> dict[str, int]:
@@ -241,7 +244,7 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
     """
     name = f"{os.major(device)}:{os.minor(device)}"
     text = (root / "sys/dev/block" / name / "stat").read_text("ascii")
-    fields = [int(field) for field in text.split()]
+    fields = [kernel_number(field) for field in text.split()]
     flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
     return BlockCounters(
         read_operations=fields[0],

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import DriverError
+from pvebench.model.units import kernel_number
 
 GROUPS: Final = Path("/sys/fs/cgroup")
 END_SECONDS: Final = 10.0
@@ -61,7 +62,7 @@ def group_seconds(stat: Traversable) -> float | None:
     """Return the CPU time that a group's cpu.stat tells; None: it cannot be read."""
     try:
         used = dict(line.split() for line in stat.read_text("ascii").splitlines())
-        return int(used["usage_usec"]) / _MICROSECONDS
+        return kernel_number(used["usage_usec"]) / _MICROSECONDS
     except (OSError, KeyError, ValueError):
         return None
 
