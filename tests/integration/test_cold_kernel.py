@@ -76,6 +76,10 @@ def test_a_block_device_loses_what_is_cached_of_it_with_its_last_user(device: Pa
         before = read_bytes(device)
         qemu_io(device, "writeback", "read")
         assert read_bytes(device) - before < 0.1 * SIZE  # from memory, while somebody has it open
-    before = read_bytes(device)
-    qemu_io(device, "writeback", "read")
-    assert read_bytes(device) - before >= SIZE
+    read = [0]
+    # Another test may have it open just then, as those that look at all devices.
+    while read[-1] < SIZE and len(read) < 5:
+        before = read_bytes(device)
+        qemu_io(device, "writeback", "read")
+        read.append(read_bytes(device) - before)
+    assert read[-1] >= SIZE, read
