@@ -6,34 +6,18 @@ import functools
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from fuzz.numbers_in import NumbersIn
 from fuzz.outside import any_of
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.host.ssh_settings import SshSettings
 from pvebench.drivers.proxmox.container import BenchContainer
 from pvebench.drivers.proxmox.container_facts import check_limits, device_below, filesystem
 from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
-from pvebench.model.ports import Completed
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, SECTOR
+from support.said_by_ssh import Saying
 
-SSH = SshSettings(host="pve1", key_file=Path("key"))
 DISK = os.makedev(7, 0)
 VMID = 9500
-
-
-class _Node(SshConnection):
-    """Answers everything with the same bytes."""
-
-    def __init__(self, said: bytes) -> None:
-        super().__init__(SSH)
-        self._said = said
-
-    def run(self, argv: Any, *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        return Completed(0, self._said, b"")
 
 
 def node(content: bytes) -> None:
@@ -45,7 +29,7 @@ def node(content: bytes) -> None:
         _counted,
         _container,
     )
-    any_of(functools.partial(ask, NodeSsh(_Node(content)), content) for ask in asks)
+    any_of(functools.partial(ask, NodeSsh(Saying(content)), content) for ask in asks)
 
 
 def _checked(ssh: NodeSsh, content: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,16 +29,15 @@ from pvebench.drivers.proxmox.node_ssh import NodeSsh, check_node
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.errors import PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.ports import Completed
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
+from support.said_by_ssh import SSH, Saying
 
 TOLD = (
     b"memory: 1\ncores: 1\nmp0: x:y,mp=/mnt/test\ncpus: 0\npid: 7\nsectors: 9\ndirect: 1\n"
     b"mount: 5 4 %s / /mnt/test rw - ext4 /dev/loop0 rw\nbelow: regular file|0|0|1|0\n"
 )
 """Of a container, with a line of /proc/PID/mountinfo (proc(5))."""
-SSH = SshSettings(host="pve1", key_file=Path("key"))
 HOSTILE = (
     b"",
     b"\n\n\n",
@@ -81,17 +79,6 @@ class NoJournal:
 
     def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
         return []
-
-
-class Saying(SshConnection):
-    """Answers everything with the same bytes."""
-
-    def __init__(self, said: bytes, code: int = 0) -> None:
-        super().__init__(SSH)
-        self._done = Completed(code, said, said)
-
-    def run(self, argv: Any, *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        return self._done
 
 
 ROW = Scenario(

@@ -47,7 +47,7 @@ BACK_CLEAR: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class MustLast:
     """How many runs a shift must have lasted, for every run as the newest, [runs].
 
     Attributes:
@@ -76,7 +76,7 @@ class Shifted:
 
 
 def shifted(
-    clean: Cleaned, before: Before, start: int, least: Least, always: Flags
+    clean: Cleaned, before: Before, start: int, least: MustLast, always: Flags
 ) -> tuple[Shifted, Shifted]:
     """Return the clearest shifts in the stretch from `start` on: by any block, by long ones only.
 

@@ -25,7 +25,7 @@ from pvebench.analysis.stretch import (
     STRAYED_CLEAR,
     WINDOW,
     Before,
-    Least,
+    MustLast,
     Shifted,
     before_each,
     longest_strays,
@@ -267,7 +267,7 @@ class _Past:
         return int(clear[0] == 1) + sum(_rises(clear.tolist())) if len(clear) else 0
 
 
-def _least_after(clean: Cleaned, before: Before) -> Least:
+def _least_after(clean: Cleaned, before: Before) -> MustLast:
     """Return longer than the level was ever left before, by as much as may be compared."""
     import numpy as np
 
@@ -279,7 +279,7 @@ def _least_after(clean: Cleaned, before: Before) -> Least:
         )
         for strayed, back in ((STRAYED, BACK), (STRAYED_CLEAR, BACK_CLEAR))
     )
-    return Least(usual, np.minimum(usual, clear))
+    return MustLast(usual, np.minimum(usual, clear))
 
 
 def _rises(signs: Iterable[int]) -> Iterable[bool]:
