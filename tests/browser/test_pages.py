@@ -235,6 +235,8 @@ def test_a_new_run_comes_onto_the_page_by_itself_and_focus_and_scroll_stay(
         assert scrolled > 0
         before = page.locator("#clock").inner_text()
         case = simulation.worker._queue[0]
+        # The history may fail; this run may not: one that did keeps the age of the last good one.
+        simulation.world.faults._rates.clear()
         simulation.worker.step()
         page.clock.run_for(16_000)
         expect(page.locator("#clock")).not_to_have_text(before)
