@@ -75,39 +75,63 @@ class Shifted:
     apart: Matrix
 
 
-def shifted(
-    clean: Cleaned, before: Before, start: int, least: MustLast, always: Flags
-) -> tuple[Shifted, Shifted]:
-    """Return the clearest shifts in the stretch from `start` on: by any block, by long ones only.
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of a stretch that may be more than chance; [blocks].
+
+    Attributes:
+        runs: that the history has.
+        now: newest run of each. size: runs of it.
+        score, effect, apart: as a shift has them.
+    """
+
+    runs: int
+    now: Places
+    size: Places
+    score: Matrix
+    effect: Matrix
+    apart: Matrix
+
+    def clearest(self) -> Shifted:
+        """Return the clearest of the blocks that end with each run; the shorter one of equals."""
+        import numpy as np
+
+        count = self.runs
+        order = np.lexsort((self.size, -self.score, self.now))
+        place, firsts = np.unique(self.now[order], return_index=True)
+        best = order[firsts]
+        made = Shifted(
+            np.zeros(count), np.zeros(count, dtype=int), np.zeros(count), np.zeros(count)
+        )
+        made.score[place], made.block[place] = self.score[best], self.size[best]
+        made.effect[place], made.apart[place] = self.effect[best], self.apart[best]
+        return made
+
+    def that_last(self, least: MustLast) -> Blocks:
+        """Return those that are as long as a shift must last."""
+        import numpy as np
+
+        must = np.where(self.apart >= CLEAR, least.clear[self.now], least.usual[self.now])
+        long = np.flatnonzero(must <= self.size)
+        return Blocks(
+            runs=self.runs,
+            now=self.now[long],
+            size=self.size[long],
+            score=self.score[long],
+            effect=self.effect[long],
+            apart=self.apart[long],
+        )
+
+
+def blocks_of(clean: Cleaned, before: Before, start: int, always: Flags) -> Blocks:
+    """Return the blocks of the stretch from `start` on.
 
     Args:
-        least: newest runs that a long block has at least.
         always: [runs]: where a shift that is hardly one is told too; elsewhere it is none.
     """
-    import numpy as np
-
     sums = _Sums(clean, before)
     now, size = _worth_it(sums, start, always)
-    found = _of_blocks(sums, now, size, start)
-    long = np.flatnonzero(np.where(found[2] >= CLEAR, least.clear[now], least.usual[now]) <= size)
-    count = len(clean.runs)
-    late = (part[long] for part in found)
-    return _clearest(count, now, size, *found), _clearest(count, now[long], size[long], *late)
-
-
-def _clearest(
-    count: int, now: Places, size: Places, score: Matrix, effect: Matrix, apart: Matrix
-) -> Shifted:
-    """Return the clearest of the blocks that end with each run; the shorter one of equals."""
-    import numpy as np
-
-    order = np.lexsort((size, -score, now))
-    place, firsts = np.unique(now[order], return_index=True)
-    best = order[firsts]
-    made = Shifted(np.zeros(count), np.zeros(count, dtype=int), np.zeros(count), np.zeros(count))
-    made.score[place], made.block[place] = score[best], size[best]
-    made.effect[place], made.apart[place] = effect[best], apart[best]
-    return made
+    return Blocks(len(clean.runs), now, size, *_of_blocks(sums, now, size, start))
 
 
 @dataclass(frozen=True, slots=True)

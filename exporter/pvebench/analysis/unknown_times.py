@@ -28,8 +28,8 @@ from pvebench.analysis.stretch import (
     MustLast,
     Shifted,
     before_each,
+    blocks_of,
     longest_strays,
-    shifted,
 )
 from pvebench.analysis.way_back import BY_CHANCE, LONG, back_again
 
@@ -143,13 +143,19 @@ class LevelScan:
         clean = cleaned(self._levelled(steps))
         start = steps[-1].index if steps else 0
         before = before_each(clean, start)
-        after = _least_after(clean, before)
         past, last = _Past(clean, start, steps), len(self._values) - 1
-        early, sure = shifted(clean, before, start, after, past.again)
-        worth = (sure.score >= SURE) | (early.score >= (SURE_BACK if steps else SURE))
-        worth |= past.again
+        blocks = blocks_of(clean, before, start, past.again)
+        if not len(blocks.now):
+            return None
+        early = blocks.clearest()
+        worth = (early.score >= (SURE_BACK if steps else SURE)) | past.again
         worth[last] |= early.score[last] >= DOUBT
-        for run in (np.flatnonzero(worth[begin:]) + begin).tolist():
+        looked_at = np.flatnonzero(worth[begin:]) + begin
+        if not len(looked_at):
+            return None
+        after = _least_after(clean, before)
+        sure = blocks.that_last(after).clearest()
+        for run in looked_at.tolist():
             found, certain = past.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
                 return found
