@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from dataclasses import replace
@@ -16,8 +17,9 @@ from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
 from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
+from pvebench.judging.columns import CaseColumns
 from pvebench.judging.data import verdicts_data
-from pvebench.judging.figures import METRICS, PARTS, figures_of, shared_labels
+from pvebench.judging.figures import NOT_MEASURED, NUMBERS, figures_of, shared_labels
 from pvebench.judging.headline import calm, headline
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
@@ -130,13 +132,17 @@ def test_of_the_percentiles_only_those_that_are_judged_are_read(store: Store) ->
     tail = [Sample("clat_percentile", Direction.READ, 1e-3, Unit.SECONDS, p) for p in ("50", "99")]
     run = measured(CASES[0], 1)
     store.add_run(replace(run, samples=(*run.samples, *tail)))
-    (read,) = store.numbers(METRICS, parts=PARTS)
-    assert {part for metric, _, part in read.values if metric == "clat_percentile"} == {"99"}
-    (everything,) = store.numbers(METRICS)
-    assert {part for metric, _, part in everything.values if metric == "clat_percentile"} == {
-        "50",
-        "99",
-    }
+    (read,) = store.numbers(NUMBERS)
+    read_too = [number for number, value in zip(NUMBERS, read.values, strict=True) if value]
+    assert ("clat_percentile", "read", "99") in read_too
+    assert {part for metric, _, part in NUMBERS if metric == "clat_percentile"} == {"99"}
+    (everything,) = store.numbers([("clat_percentile", "read", part) for part in ("50", "95")])
+    assert everything.values == [1e-3, None]
+
+
+def test_a_run_without_any_of_the_numbers_is_not_read(store: Store) -> None:
+    store.add_run(measured(CASES[0], 1))
+    assert not [*store.numbers([("boot_time", "", "")])]
 
 
 def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
@@ -184,27 +190,61 @@ def test_a_failed_run_is_no_part_of_a_history(store: Store) -> None:
     assert feed.nodes == []
 
 
-def test_figures_are_made_from_the_samples_of_a_run() -> None:
-    values = {
+def test_figures_are_made_from_the_samples_of_runs() -> None:
+    full = {
         ("iops", "read", ""): 3000.0,
         ("iops", "write", ""): 1000.0,
         ("clat_percentile", "read", "99"): 0.002,
-        ("clat_percentile", "read", "50"): 0.001,
         ("clat_max", "write", ""): 0.5,
         ("host_cpu", "", "qemu"): 0.8,
         ("host_cpu", "", "total"): 1.6,
         ("boot_time", "", ""): 7.0,
     }
-    assert sorted(figures_of(values, "fio")) == [
-        ("cpu_cost", "", 0.0002),
-        ("latency_p99", "read", 0.002),
-        ("longest_stall", "write", 0.5),
-        ("throughput", "read", 3000.0),
-        ("throughput", "write", 1000.0),
+    still = {("host_cpu", "", "total"): 0.03, ("boot_time", "", ""): 7.0}
+    runs = [[one.get(number) for number in NUMBERS] for one in (full, still)]
+    missing = pytest.approx(NOT_MEASURED, nan_ok=True)
+    assert figures_of(runs, "fio") == {
+        ("throughput", "read"): [3000.0, missing],
+        ("throughput", "write"): [1000.0, missing],
+        ("latency_p99", "read"): [0.002, missing],
+        ("longest_stall", "write"): [0.5, missing],
+        ("cpu_cost", ""): [0.0002, missing],
+    }
+    assert figures_of(runs[1:], "fio") == {}
+    assert figures_of(runs[1:], "idle") == {("idle_cost", ""): [0.03]}
+    assert figures_of(runs[1:], "boot") == {("boot_time", ""): [7.0]}
+
+
+def test_runs_read_at_once_and_one_by_one_are_the_same_history(store: Store) -> None:
+    order = [*range(1, 40), 7, 3, *range(40, 45), 41]
+    store.add_history(
+        replace(measured(CASES[0], day), uid=f"{number}") for number, day in enumerate(order)
+    )
+    at_once, one_by_one = CaseColumns("fio"), CaseColumns("fio")
+    runs = [*store.numbers(NUMBERS)]
+    at_once.add(runs)
+    for run in runs:
+        one_by_one.add([run])
+    kept = [
+        {place: [*points] for place, points in columns.counting(-math.inf).items()}
+        for columns in (at_once, one_by_one)
     ]
-    still = {("host_cpu", "", "qemu"): 0.03, ("boot_time", "", ""): 7.0}
-    assert list(figures_of(still, "idle")) == [("idle_cost", "", 0.03)]
-    assert list(figures_of(still, "boot")) == [("boot_time", "", 7.0)]
+    assert kept[0] == kept[1]
+    assert kept[0]
+
+
+def test_a_figure_that_some_runs_do_not_have_is_judged_by_those_that_have_it(store: Store) -> None:
+    some = [
+        replace(run, samples=run.samples[: 1 if day % 2 else None])
+        for day in range(8)
+        if (run := measured(CASES[0], day))
+    ]
+    store.add_history(some)
+    columns = CaseColumns("fio")
+    columns.add([*store.numbers(NUMBERS)])
+    counts = {place: len(points) for place, points in columns.counting(-math.inf).items()}
+    assert max(counts.values()) == 8
+    assert set(counts.values()) == {4, 8}
 
 
 @pytest.mark.parametrize(

@@ -3,87 +3,32 @@
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import compress
+from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
-from sys import intern
 from typing import Final, TypeVar
 
-from pvebench.analysis.case_history import CaseHistory, GoodRuns
+from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.figures import FIGURES
 from pvebench.analysis.judge import Material
-from pvebench.judging.figures import METRICS, PARTS, figures_of, shared_labels
+from pvebench.judging.columns import CaseColumns
+from pvebench.judging.figures import NUMBERS, shared_labels
 from pvebench.model.definition import Definition
-from pvebench.model.run import Outcome
 from pvebench.results import DefinitionChange, Results
 from pvebench.store import Decision, RunNumbers, Store
 
 T = TypeVar("T")
 
-MOST_POINTS: Final = 1000
-"""Newest runs of a case that are kept at least."""
-FORGOTTEN_SHARE: Final = 0.2
-"""Of the runs of a figure; so many are let go of at once."""
-ENOUGH_OK: Final = 20
-"""Runs that are `ok` beside which those count that are good with a reason."""
-
-
-class _Series:
-    """One figure of a case, oldest first, as columns."""
-
-    def __init__(self) -> None:
-        self._times, self._values = array("d"), array("d")
-        self._environments: list[str] = []
-        self._ok = bytearray()
-        self._counting: tuple[float, GoodRuns] | None = None
-
-    def add(self, run: RunNumbers, value: float) -> None:
-        """Take over a run: most come last."""
-        self._counting = None
-        place = bisect_right(self._times, run.finished)
-        self._times.insert(place, run.finished)
-        self._values.insert(place, value)
-        self._environments.insert(place, intern(run.environment))
-        self._ok.insert(place, run.outcome is Outcome.OK)
-        if len(self._times) >= 2 * MOST_POINTS:
-            self._drop(len(self._times) - MOST_POINTS)
-
-    def forget(self, before: float) -> None:
-        """Let go of the runs that ended before a moment, once they are a good part of all."""
-        old = bisect_left(self._times, before)
-        if old > FORGOTTEN_SHARE * len(self._times):
-            self._drop(old)
-
-    def _drop(self, count: int) -> None:
-        # Not at every run: a history that begins elsewhere is judged from its beginning.
-        for column in (self._times, self._values, self._environments, self._ok):
-            del column[:count]
-        self._counting = None
-
-    def counting(self, since: float) -> GoodRuns:
-        """Return the runs that count, since a moment; the same ones until there are more.
-
-        Noisy runs and those that were not steady are never a baseline alone: they count beside
-        as many `ok` ones as make a baseline, and not before.
-        """
-        if self._counting is None or self._counting[0] != since:
-            present = slice(bisect_left(self._times, since), None)
-            times, values = self._times[present], self._values[present]
-            environments, ok = self._environments[present], self._ok[present]
-            if ok.count(True) < min(ENOUGH_OK, len(ok)):
-                times, values = array("d", compress(times, ok)), array("d", compress(values, ok))
-                environments = [*compress(environments, ok)]
-            self._counting = since, GoodRuns.of_columns(times, environments, values)
-        return self._counting[1]
+AT_ONCE: Final = 50_000
+"""Runs that are in memory on their way into columns: some ten of each case of a large store."""
 
 
 @dataclass(slots=True)
 class _Case:
     definition: Definition
-    series: dict[tuple[str, str], _Series] = field(default_factory=dict)
+    columns: CaseColumns
 
 
 def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
@@ -146,7 +91,7 @@ class Feed:
             self._removals = removals
         # A run is in the database before the results have been told of it: that one is next.
         known = self._results.now.version
-        new = self._results.store.numbers(METRICS, parts=PARTS, after=self.newest_run)
+        new = self._results.store.numbers(NUMBERS, after=self.newest_run)
         return self.take(run for run in new if run.run <= known)
 
     def take(self, new: Iterable[RunNumbers], *, until: float = math.inf) -> bool:
@@ -160,12 +105,15 @@ class Feed:
         if decided:
             self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
         # A database that fails in the middle costs no run its judging: the rest is read next time.
-        more = False
-        for run in new:
+        runs, more = iter(new), False
+        while chunk := [*islice(runs, AT_ONCE)]:
             more = True
-            if self._environments is None or run.environment in self._environments:
-                self._add(run)
-            self.newest_run = max(self.newest_run, run.run)
+            self._add(
+                run
+                for run in chunk
+                if self._environments is None or run.environment in self._environments
+            )
+            self.newest_run = max(self.newest_run, *(run.run for run in chunk))
         return more or decided
 
     def _forget(self) -> None:
@@ -173,22 +121,24 @@ class Feed:
         oldest = self._results.store.oldest_good_runs()
         self._cases = {key: case for key, case in self._cases.items() if key in oldest}
         for key, case in self._cases.items():
-            for series in case.series.values():
-                series.forget(oldest[key])
+            case.columns.forget(oldest[key])
 
-    def _add(self, run: RunNumbers) -> None:
-        case = self._cases.get(run.case_key)
-        if case is None:
-            definition = self._results.now.cases[run.case_key].definition
-            case = self._cases[run.case_key] = _Case(definition)
-        for name, direction, value in figures_of(run.values, case.definition.tool):
-            series = case.series.get((name, direction))
-            if series is None:
-                series = case.series[name, direction] = _Series()
-            series.add(run, value)
+    def _add(self, runs: Iterable[RunNumbers]) -> None:
+        by_case: dict[str, list[RunNumbers]] = {}
+        for run in runs:
+            by_case.setdefault(run.case_key, []).append(run)
+            self._add_time(run)
+        for key, own in by_case.items():
+            case = self._cases.get(key)
+            if case is None:
+                definition = self._results.now.cases[key].definition
+                case = self._cases[key] = _Case(definition, CaseColumns(definition.tool))
+            case.columns.add(own)
+
+    def _add_time(self, run: RunNumbers) -> None:
         timeline = self._timeline.setdefault(run.node, [])
         _put(timeline, (run.finished, run.environment), itemgetter(0))
-        if len(timeline) > 2 and len({digest for _, digest in timeline[-3:]}) == 1:
+        if len(timeline) > 2 and timeline[-3][1] == timeline[-2][1] == timeline[-1][1]:
             del timeline[-2]
 
     def material(self, node: str) -> Material:
@@ -239,7 +189,7 @@ def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:
             figure=FIGURES[figure],
             labels=shared,
             direction=direction,
-            points=series.counting(since),
+            points=points,
         )
-        for (figure, direction), series in case.series.items()
+        for (figure, direction), points in case.columns.counting(since).items()
     ]

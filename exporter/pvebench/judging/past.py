@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pvebench.analysis.judge import Judge
 from pvebench.judging.feed import Feed
-from pvebench.judging.figures import METRICS, PARTS
+from pvebench.judging.figures import NUMBERS
 from pvebench.judging.keeper import judged
 from pvebench.judging.naming import Namer
 from pvebench.judging.verdicts import Verdicts
@@ -24,7 +24,7 @@ def past_verdicts(
         issues: known ones.
         moments: UNIX seconds, oldest first. Each takes about as long as judging all there was.
     """
-    runs = sorted(results.store.numbers(METRICS, parts=PARTS), key=lambda run: run.finished)
+    runs = sorted(results.store.numbers(NUMBERS), key=lambda run: run.finished)
     ends = [run.finished for run in runs]
     feed, judge, namer, begun = Feed(results), Judge(issues), Namer(), 0
     for moment in moments:

@@ -10,6 +10,7 @@ from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
 from pvebench.store.records import (
     GOOD,
     CaseRecord,
+    Number,
     Point,
     RunNumbers,
     StoredRun,
@@ -34,6 +35,7 @@ __all__ = [
     "Looked",
     "Mended",
     "Message",
+    "Number",
     "Outbox",
     "Point",
     "Queued",

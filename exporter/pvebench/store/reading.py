@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, select
@@ -16,7 +15,7 @@ from pvebench.model.environment import Episode
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Direction
 from pvebench.store.engine import reading
-from pvebench.store.records import GOOD, CaseRecord, Point, RunNumbers, StoredRun, Totals
+from pvebench.store.records import GOOD, CaseRecord, Number, Point, RunNumbers, StoredRun, Totals
 from pvebench.store.rows import keys_table, with_samples
 from pvebench.store.tables import (
     case_outcomes,
@@ -143,14 +142,11 @@ class StoredResults:
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
 
-    def numbers(
-        self, metrics: Collection[str], *, parts: Collection[str] | None = None, after: int = 0
-    ) -> Iterator[RunNumbers]:
+    def numbers(self, wanted: Sequence[Number], *, after: int = 0) -> Iterator[RunNumbers]:
         """Yield the good runs with a number above `after`, in the order of their numbers.
 
         Args:
-            metrics, parts: which of their numbers, and which parts of those; None: all. Runs
-                that have none of them are absent.
+            wanted: which of their numbers; runs that have none of them are absent.
         """
         columns = (
             runs.c.id,
@@ -160,22 +156,20 @@ class StoredResults:
             runs.c.environment,
             runs.c.outcome,
         )
+        # A row a run, whatever else was measured: samples are in the order of their key.
         query = (
-            select(*columns, samples.c.metric, samples.c.direction, samples.c.part, samples.c.value)
-            .join(samples, samples.c.run == runs.c.id)
-            .where(runs.c.id > after, runs.c.outcome.in_(GOOD), samples.c.metric.in_(metrics))
+            select(*columns, *map(_of_each, wanted))
+            .where(runs.c.id > after, runs.c.outcome.in_(GOOD))
             .order_by(runs.c.id)
         )
-        if parts is not None:
-            query = query.where(samples.c.part.in_(parts))
         with reading(self._engine) as connection:
             found = connection.execute(query, execution_options={"yield_per": _ROWS})
-            rows = chain.from_iterable(found.partitions())
-            for number, group in groupby(rows, key=itemgetter(0)):
-                own = [*group]
-                _, key, node, finished, digest, outcome, *_ = own[0]
-                values = {(row[6], row[7], row[8]): row[9] for row in own}
-                yield RunNumbers(number, key, node, finished, digest, _OUTCOMES[outcome], values)
+            for row in chain.from_iterable(found.partitions()):
+                number, key, node, finished, digest, outcome, *values = row
+                if values.count(None) < len(values):
+                    yield RunNumbers(
+                        number, key, node, finished, digest, _OUTCOMES[outcome], values
+                    )
 
     def oldest_good_runs(self) -> dict[str, float]:
         """Return case key -> end of its oldest good run, UNIX seconds."""
@@ -303,6 +297,14 @@ def _by_number(connection: Connection, numbers: Any) -> dict[int, StoredRun]:
     """Return number -> run, for those that a query gives."""
     found = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
     return {run.number: run for run in found}
+
+
+def _of_each(number: Number) -> ScalarSelect[Any]:
+    """Return one number of the run in the outer query's row."""
+    metric, direction, part = number
+    own = (samples.c.run == runs.c.id) & (samples.c.metric == metric)
+    own &= (samples.c.direction == direction) & (samples.c.part == part)
+    return select(samples.c.value).where(own).correlate(runs).scalar_subquery()
 
 
 def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Run, Sample
@@ -13,6 +13,8 @@ from pvebench.model.workload import Direction
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes whose numbers are published."""
+Number = tuple[str, str, str]
+"""Which of a run's: metric, direction or "", part."""
 SUMMED: Final = frozenset({"clat_histogram"})
 """Metrics that are added up over all good runs of a case."""
 
@@ -134,16 +136,15 @@ class CaseRecord:
         return self.last.definition
 
 
-@dataclass(frozen=True, slots=True)
-class RunNumbers:
-    """A good run's numbers.
+class RunNumbers(NamedTuple):
+    """A good run's numbers; millions of them are read at a start.
 
     Attributes:
         run: its number.
         finished: seconds since the epoch, UTC.
         environment: digest.
         outcome: `ok`, or the good one that says how far the numbers can be trusted.
-        values: (metric, direction or "", part) -> value in the metric's base unit.
+        values: those that were asked for, in the metric's base unit; None: not measured.
     """
 
     run: int
@@ -152,7 +153,7 @@ class RunNumbers:
     finished: float
     environment: str
     outcome: Outcome
-    values: dict[tuple[str, str, str], float]
+    values: Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
