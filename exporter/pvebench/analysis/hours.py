@@ -102,30 +102,54 @@ def _effects(values: Matrix, times: Matrix) -> list[float]:
     looks_back = min(int((times - times[0] < FIRST_DAYS * DAY).sum()), len(times) - 1)
     sums, counts, found = [0.0] * 48, [0.0] * 48, list[float]()
     noise, weight = 0.0, 0.0
+    # Half of what judging costs is this loop: each run takes the shortest way through it.
     for run, hour in enumerate(hours):
-        count, variance = counts[hour], noise / weight if weight else 0.0
-        mean = sums[hour] / count if count else 0.0
-        effect = 0.0
-        if run >= known:
-            other = (hour + 24) % 48
-            total, near = _near(hour, sums, counts)
-            # After a month of nights the first days, and the first weekend at an hour that
-            # matters on working days: nobody knows.
-            new = run >= LONG and near < LIKE_RUNS
-            new = new or (count < 2 and _sure(sums[other], counts[other], variance) != 0.0)
-            effect = surprise[run] if new else _sure(total, near, variance)
-        found.append(effect)
-        if count >= 1:
-            rest = abs(away[run] - mean) * math.sqrt(count / (count + 1))
-            most = 3 * math.sqrt(variance) if weight > 5 else math.inf
-            noise = KEPT * noise + min(rest, most) ** 2
+        total, count, this = sums[hour], counts[hour], away[run]
+        variance = noise / weight if weight else 0.0
+        if run < known:
+            found.append(0.0)
+        elif count >= LIKE_RUNS:
+            found.append(_sure(total, count, variance))
+        else:
+            found.append(_of_few(hour, sums, counts, variance, run, surprise[run]))
+        if count:
+            rest = abs(this - total / count) * math.sqrt(count / (count + 1))
+            if weight > 5 and rest**2 > 9 * variance:
+                rest = 3 * math.sqrt(variance)
+            noise = KEPT * noise + rest**2
             weight = KEPT * weight + 1
         if run == looks_back >= known:
             for early, place in enumerate(hours[:known]):
                 found[early] = _sure(sums[place], counts[place], noise / max(weight, 1.0))
-        keep = MEMORY / (MEMORY + 1) if count >= MEMORY else 1.0
-        sums[hour], counts[hour] = keep * (sums[hour] + away[run]), keep * (count + 1)
+        if count >= MEMORY:
+            keep = MEMORY / (MEMORY + 1)
+            sums[hour], counts[hour] = keep * (total + this), keep * (count + 1)
+        else:
+            sums[hour], counts[hour] = total + this, count + 1
     return found
+
+
+def _of_few(
+    hour: int,
+    sums: Sequence[float],
+    counts: Sequence[float],
+    variance: float,
+    run: int,
+    surprise: float,
+) -> float:
+    """Return the effect of an hour that has too few runs of its own.
+
+    After a month of nights the first days, and the first weekend at an hour that matters on
+    working days: nobody knows.
+    """
+    beside = _BESIDE[hour]
+    near = sum(counts[one] for one in beside)
+    other = (hour + 24) % 48
+    if run >= LONG and near < LIKE_RUNS:
+        return surprise
+    if _sure(sums[other], counts[other], variance):
+        return surprise
+    return _sure(sum(sums[one] for one in beside), near, variance)
 
 
 def _from_the_week(values: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
@@ -147,14 +171,6 @@ def _sure(total: float, count: float, variance: float) -> float:
     if count < 2 or not total:
         return 0.0
     return total / count * max(0.0, 1 - WARY * variance * count / total**2)
-
-
-def _near(hour: int, sums: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
-    """Return sum and number of the runs of an hour; of one hardly known, with those beside it."""
-    if counts[hour] >= LIKE_RUNS:
-        return sums[hour], counts[hour]
-    one, _, other = _BESIDE[hour]
-    return sums[one] + sums[hour] + sums[other], counts[one] + counts[hour] + counts[other]
 
 
 _BESIDE: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for hour in range(48)]
