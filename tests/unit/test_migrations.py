@@ -134,7 +134,8 @@ def test_the_making_of_a_database_killed_at_any_step_leaves_one_that_opens(tmp_p
 @pytest.mark.parametrize("revision", OLD)
 def test_an_old_database_is_read_as_its_own_code_wrote_it(tmp_path: Path, revision: str) -> None:
     store = Store(old_database(tmp_path, revision))
-    assert [(run.uid, str(run.outcome)) for run in store.runs()] == [
+    in_all_of_them = [run for run in store.runs() if run.uid in {"a", "b", "c"}]
+    assert [(run.uid, str(run.outcome)) for run in in_all_of_them] == [
         ("c", "ok"),
         ("b", "failed"),
         ("a", "ok"),

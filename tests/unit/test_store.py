@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -203,6 +204,22 @@ def test_failures_are_what_is_not_ok_newest_first(store: Store) -> None:
     store.add_run(run("b", outcome=Outcome.FAILED, minutes=1))
     store.add_run(run("c", outcome=Outcome.NOISY, minutes=2))
     assert [found.uid for found in store.runs(limit=5, not_ok=True)] == ["c", "b"]
+
+
+@pytest.mark.parametrize("asked", [{"not_ok": True}, {"outcome": Outcome.FAILED}])
+def test_failures_are_found_without_going_through_the_good_runs(
+    store: Store, asked: dict[str, Any]
+) -> None:
+    """SQLite's own plan of the query, https://www.sqlite.org/eqp.html: there are years of them."""
+    said: list[tuple[str, Any]] = []
+    event.listen(
+        store._engine, "before_cursor_execute", lambda *given: said.append((given[2], given[3]))
+    )
+    store.runs(**asked)
+    query, values = next(one for one in said if "runs.outcome !=" in one[0])
+    with sqlite3.connect(store.path) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    assert plan == ["SCAN runs USING INDEX runs_not_ok"]
 
 
 def test_a_store_says_what_kind_of_results_it_holds(tmp_path: Path, store: Store) -> None:

@@ -18,6 +18,7 @@ from pvebench.store.engine import reading
 from pvebench.store.records import GOOD, CaseRecord, Number, Point, RunNumbers, StoredRun, Totals
 from pvebench.store.rows import keys_table, with_samples
 from pvebench.store.tables import (
+    NOT_OK,
     case_outcomes,
     case_sums,
     cases,
@@ -72,8 +73,8 @@ class StoredResults:
             query = query.where(runs.c.case_key == case_key)
         if outcome is not None:
             query = query.where(runs.c.outcome == outcome)
-        if not_ok:
-            query = query.where(runs.c.outcome != Outcome.OK)
+        if not_ok or outcome not in {None, Outcome.OK}:
+            query = query.where(NOT_OK)
         if pack is not None:
             query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
         with reading(self._engine) as connection:

@@ -20,9 +20,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -76,7 +77,10 @@ runs = Table(
     Column("pass_number", Integer, nullable=False, server_default="0"),
     Index("runs_of_case", "case_key", "finished"),
     Index("runs_by_time", "finished"),
+    Index("runs_not_ok", "finished", sqlite_where=text("outcome != 'ok'")),
 )
+NOT_OK: Final = text("runs.outcome != 'ok'")
+"""As the index has it: SQLite uses one on some rows only where the query says the same."""
 
 # What follows from the runs of each case, so that nobody has to go through them to know it.
 cases = Table(
