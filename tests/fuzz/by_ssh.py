@@ -10,13 +10,14 @@ from collections.abc import Callable
 from fuzz.numbers_in import NumbersIn
 from fuzz.outside import any_of
 from pvebench.drivers.proxmox.container import BenchContainer
-from pvebench.drivers.proxmox.container_facts import check_limits, device_below, filesystem
+from pvebench.drivers.proxmox.container_facts import check_limits, devices_of, filesystem
 from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, SECTOR
 from support.said_by_ssh import Saying
 
 DISK = os.makedev(7, 0)
+OTHER = os.makedev(7, 1)
 VMID = 9500
 
 
@@ -24,7 +25,7 @@ def node(content: bytes) -> None:
     """Ask whether it can be used, for counters, and what a container there is."""
     asks: tuple[Callable[[NodeSsh, bytes], object], ...] = (
         lambda ssh, _: ssh.hello(),
-        lambda ssh, _: ssh.device("x:y"),
+        lambda ssh, _: ssh.devices("x:y"),
         _checked,
         _counted,
         _container,
@@ -40,9 +41,11 @@ def _checked(ssh: NodeSsh, content: bytes) -> None:
 
 def _counted(ssh: NodeSsh, content: bytes) -> None:
     there = NumbersIn(content.decode("utf-8", "replace"))
-    shot = ssh.snapshot(VMID, DISK, VMID)
+    shot = ssh.snapshot(VMID, (DISK,), VMID)
     for moved in shot.bytes.values():
         assert moved in there or moved / SECTOR in there, "bytes that were not told"
+    if "device_read" in ssh.snapshot(VMID, (DISK, OTHER)).bytes:
+        assert {"device_read", "device_write"} <= {*shot.bytes}, "one device counted for two"
     for counted in (shot.context_switches, *_numbers(ssh)):
         assert not counted or counted in there, "a counter that was not told"
 
@@ -57,7 +60,7 @@ def _container(ssh: NodeSsh, content: bytes) -> None:
     told = BenchContainer(ssh, VMID, "a" * 32).tell()
     check_limits(told, Machine(memory_bytes=64 * MIB, cpus=2))
     filesystem(told)
-    device_below(told, "x:y")
+    devices_of(told, "x:y")
 
 
 def node_seeds() -> list[bytes]:
@@ -80,4 +83,7 @@ def node_seeds() -> list[bytes]:
         b"/proc/stat\0ctxt 115487780\n/sys/dev/block/7:0/stat\0 2650585 171 63255545 400617 "
         b"64395110 511673 18496132 267635 0 200508 681426 50 0 3194930 121 5107 13051\n"
     )
-    return [*(done.stdout for done in real), container, disk, b"regular file|0|0|2049|1048576\n"]
+    both = disk + disk.rpartition(b"\n/sys")[2].replace(b"dev/block/7:0", b"/sys/dev/block/7:1")
+    below = b"regular file|0|0|41|0|7:0,7:1\n"
+    told = b"regular file|0|0|2049|1048576\n"
+    return [*(done.stdout for done in real), container, disk, both, below, told]

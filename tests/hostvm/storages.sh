@@ -29,6 +29,17 @@ directory() {
 
 ext4() { mounted "$1" mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0; }
 
+# The directory is a subvolume, as Proxmox makes one for each volume: its files' number is its own.
+on_btrfs() { # PROFILE DISK…
+    local profile=$1
+    shift
+    mkfs.btrfs -q -f -d "$profile" -m "$profile" "$@" >&2
+    mkdir -p /srv/bench
+    mount "$1" /srv/bench
+    btrfs -q subvolume create /srv/bench/pvebench >&2
+    directory /srv/bench
+}
+
 group() { # DISK…
     vgcreate --quiet --yes bench "$@" >&2
 }
@@ -83,7 +94,8 @@ make() {
     zfs-ssd-cache) pool "$D1" log "$D3" cache "$D2" ;;
     sata) readlink -f /dev/disk/by-id/ata-*pvebench-sata ;;
     xfs) mounted "$D1" mkfs.xfs -q -f ;;
-    btrfs) mounted "$D1" mkfs.btrfs -q -f ;;
+    btrfs) on_btrfs single "$D1" ;;
+    btrfs-raid1) on_btrfs raid1 "$D1" "$D2" ;;
     bcache)
         modprobe bcache
         make-bcache --wipe-bcache -B "$D1" -C "$D2" >&2
@@ -156,6 +168,7 @@ show() {
     raid*) cat /proc/mdstat ;;
     z*) zpool status bench && zfs list -t volume ;;
     sata) hdparm -W "$(make sata)" ;;
+    btrfs*) btrfs filesystem df /srv/bench && btrfs filesystem show /srv/bench ;;
     *) findmnt --raw --noheadings --output FSTYPE,SOURCE,OPTIONS /srv/bench ;;
     esac
 }

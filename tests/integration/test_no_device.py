@@ -8,64 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.config import Settings
-from pvebench.drivers import engine_of
-from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.driver import Workplace
-from pvebench.model.conduct import Conduct
-from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Outcome, Run
-from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.units import MIB
-from pvebench.model.workload import Case
-from pvebench.runner import Runner
 from pvebench.runner.runner import UNCOUNTED
-from pvebench.store import Store
+from support.host_row import SIZE, measured
 from support.outcomes import MEASURED
 from support.overlay import overlay
-from support.packs import Recorder, tool_workload
 from support.sshd import ssh_server
-
-SIZE = 8 * MIB
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     with overlay(tmp_path) as where:
         yield where
-
-
-def measured(tmp_path: Path, where: Path, **more: object) -> Run:
-    """Return a run of fio on a file in `where`, by the settings of a user."""
-    settings = Settings.model_validate(
-        {
-            "driver": "host",
-            "node": "lab",
-            "state": tmp_path / "state",
-            "storages": {"local": {"path": where}},
-            **more,
-        }
-    )
-    settings.state.mkdir()
-    row = Scenario(
-        node="lab",
-        storage="local",
-        disk=Disk(bus=Bus.HOST, format=Format.RAW, cache=Cache.NONE),
-        machine=Machine(memory_bytes=MIB, cpus=1),
-        volume_bytes=SIZE,
-    )
-    options = {"rw": "randread", "bs": "4k"}
-    workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=1.0)
-    store = Store(tmp_path / "pvebench.db", simulated=False)
-    clock = SystemClock()
-    made = Workplace(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
-    (site,) = engine_of("host").sites(settings, made)
-    runner = Runner(site, Recorder())
-    try:
-        return runner.run(Case(scenario=row, workload=workload), cycle="", conduct=Conduct())
-    finally:
-        runner.close()
-        store.close()
 
 
 def must_say_what_nobody_saw(run: Run) -> None:

@@ -174,8 +174,7 @@ def test_it_is_the_node_that_says_who_runs_it_and_what_is_mounted(bench: Bench) 
     mounts = guest.run(["cat", "/proc/mounts"]).stdout.decode()
     assert " /mnt/test ext4 rw" in mounts
     assert " /run tmpfs rw" in mounts  # jobs write nothing to a storage
-    device = bench.containers.device
-    assert device is not None
+    (device,) = bench.containers.devices
     path = f"/dev/loop{os.minor(device)}"
     told = subprocess.run(["dumpe2fs", "-h", path], capture_output=True, text=True, check=True)
     assert " mmp" in told.stdout  # as Proxmox makes it; the guest's own script does not
@@ -189,7 +188,7 @@ def test_counters_are_those_of_the_volumes_own_device(bench: Bench) -> None:
     assert guest.run(write).exit_code == 0
     moved = bench.both.counters().since(before)
     assert 8 * MIB <= moved.write_bytes < 10 * MIB
-    device = bench.containers.device or 0
+    (device,) = bench.containers.devices
     stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
     assert int(stat[6]) * 512 >= moved.write_bytes
     later = bench.probe.snapshot()
@@ -425,7 +424,7 @@ def test_one_that_may_run_on_other_cpus_than_its_configuration_says_does_not_mea
 def test_what_is_mounted_over_the_volume_is_not_measured_in_its_place(bench: Bench) -> None:
     """As it looks from the node: the volume is one device, what is mounted is another."""
     bench.guest()
-    used = bench.containers.device
+    (used,) = bench.containers.devices
     other = next(one for one in Path("/dev").glob("loop[0-9]*") if one.stat().st_rdev != used)
     bench.both.detach()
     with (

@@ -18,6 +18,8 @@ from click.testing import CliRunner
 
 from pve.site import Site, scenario
 from pvebench.cli.main import cli
+from pvebench.drivers.host.below import show_devices
+from pvebench.drivers.host.remote_machine import ROWS
 from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
@@ -27,6 +29,7 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.results import _add_switches
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Sample, Unit
+from support.btrfs import btrfs
 from support.sshd import SshServer, ssh_server
 
 NAME = "vm-9500-pvebench-0123456789ab-raw-0.raw"
@@ -69,7 +72,7 @@ class Node:
         )
         places = {
             "grep -saHZ '' -- \"$@\" || :": f"grep -saHZ '' -- \"$@\" | sed '{back}'",
-            '/proc/mdstat "/sys': f'"{self.folder}/mdstat" "/sys',
+            '/proc/mdstat "$GROUPS_OF': f'"{self.folder}/mdstat" "$GROUPS_OF',
             "PIDS=/run/qemu-server": f"PIDS={self.folder}/pids",
             "PATH=/usr/sbin": f"PATH={self.folder}/bin:/usr/sbin",
             '"/sys/kernel/debug/kvm/$pid-"*/exits': f'"{self.folder}/kvm/$pid-"*/exits',
@@ -119,32 +122,52 @@ def test_the_page_cache_of_a_volume_is_dropped_for_certain(node: Node, asked: No
 def test_counters_are_those_of_the_vm_and_of_the_volumes_own_device(
     node: Node, asked: NodeSsh
 ) -> None:
-    device = asked.device(VOLUME)
-    assert device == node.volume.stat().st_dev
-    shot = asked.snapshot(9500, device)
+    devices = asked.devices(VOLUME)
+    assert devices == (node.volume.stat().st_dev,)
+    shot = asked.snapshot(9500, devices)
     assert {"total", "qemu", "vcpu", "iothread", "other"} <= set(shot.cpu_seconds)
     assert {"process_read", "process_write"} <= set(shot.bytes)
     assert shot.vm_exits == EXITS
-    stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    stat = Path(f"/sys/dev/block/{show_devices(devices)}/stat")
     assert ("device_read" in shot.bytes) is stat.exists()
     assert shot.cpus == os.cpu_count()
-    assert asked.snapshot(9501, None).cpu_seconds.keys() == {"total"}
+    assert asked.snapshot(9501).cpu_seconds.keys() == {"total"}
+
+
+def test_a_volume_on_btrfs_is_counted_on_all_its_devices(
+    node: Node, asked: NodeSsh, tmp_path: Path
+) -> None:
+    """As a storage of that type has it: a file alone in a subvolume (test_btrfs.py)."""
+    with btrfs(tmp_path, "raid1") as there:
+        volume = there.subvolume("vm-9500-disk") / "disk.raw"
+        volume.write_bytes(os.urandom(1 << 20))
+        pvesm = node.folder / "bin" / "pvesm"
+        pvesm.write_text(f"#!/bin/sh\necho '{volume}'\n")
+        devices = asked.devices(VOLUME)
+        assert {*devices} == there.members()
+        before = asked.snapshot(9500, devices).bytes
+        os.sync()
+        after = asked.snapshot(9500, devices).bytes
+        assert 2 << 20 <= after["device_write"] - before["device_write"] < 8 << 20
+        # As long as all of them are there; and of one alone it is half.
+        assert "device_write" not in asked.snapshot(9500, (*devices, os.makedev(4095, 7))).bytes
+        assert asked.snapshot(9500, devices[:1]).bytes["device_write"] < after["device_write"]
 
 
 def test_a_raid_that_is_checked_is_seen_while_it_lasts(node: Node, asked: NodeSsh) -> None:
     """As md.c of Linux writes it; node_exporter is held against it in test_host_conditions.py."""
-    assert "md_sync" not in asked.snapshot(9500, None).conditions
+    assert "md_sync" not in asked.snapshot(9500).conditions
     arrays = "md0 : active raid1 sda3[0] sdb3[1]\n      1993728 blocks [2/2] [UU]\n"
     (node.folder / "mdstat").write_text(arrays)
-    assert asked.snapshot(9500, None).conditions["md_sync"] == 0.0
+    assert asked.snapshot(9500).conditions["md_sync"] == 0.0
     progress = "      [=>....]  check =  5.7% (114176/1993728) finish=0.2min speed=114176K/sec\n"
     (node.folder / "mdstat").write_text(arrays + progress)
-    assert asked.snapshot(9500, None).conditions["md_sync"] == 1.0
+    assert asked.snapshot(9500).conditions["md_sync"] == 1.0
 
 
 def test_a_number_that_is_another_process_by_now_is_no_vm(node: Node, asked: NodeSsh) -> None:
     (node.folder / "pids" / "9500.pid").write_text(f"{os.getpid()}\n")
-    assert "qemu" not in asked.snapshot(9500, None).cpu_seconds
+    assert "qemu" not in asked.snapshot(9500).cpu_seconds
 
 
 QUESTIONS = (
@@ -158,12 +181,23 @@ QUESTIONS = (
     ["find", f"$(id):{NAME}"],
     ["look", "9500; id", "0:0", "0"],
     ["look", "9500", "../../../etc:1", "0"],
+    ["look", "9500", "0:0,../../../etc:1", "0"],
+    ["look", "9500", "*", "0"],
     ["look", "9500", "0:0", "../9501"],
     ["look", "9500", "8:0/../..", "0"],
     ["sh"],
     ["refuse"],
     [""],
 )
+
+
+@pytest.mark.parametrize("script", [NODE_SCRIPT, ROWS], ids=["node.sh", "rows.sh"])
+def test_what_is_sent_is_clean_for_a_small_shell(script: str) -> None:
+    """As it is put together; each of its files is read in test_setup_make.py."""
+    command = ["shellcheck", "--shell=dash", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    assert script.count("tell_path() {") == 1
 
 
 def test_nothing_else_is_answered(node: Node, asked: NodeSsh) -> None:
@@ -218,10 +252,10 @@ def test_the_script_of_another_version_is_told(node: Node) -> None:
 def test_a_node_may_answer_anything(node: Node, said: str) -> None:
     node.script.write_text(f"#!/bin/sh\nprintf '%b\\n' '{said}'\n")
     asked = node.ask()
-    for question in (asked.hello, lambda: asked.device(VOLUME), lambda: asked.drop(VOLUME)):
+    for question in (asked.hello, lambda: asked.devices(VOLUME), lambda: asked.drop(VOLUME)):
         with pytest.raises(PvebenchError):
             question()
-    assert asked.snapshot(9500, 1).cpu_seconds == {}
+    assert asked.snapshot(9500, (1,)).cpu_seconds == {}
     asked.close()
 
 
@@ -243,9 +277,9 @@ class Stand:
         if self.away:
             raise ServerGone("away")
 
-    def device(self, volid: str) -> int:
+    def devices(self, volid: str) -> tuple[int, ...]:
         self._there()
-        return 77
+        return (77, 78)
 
     def drop(self, volid: str) -> int:
         self._there()
@@ -265,14 +299,14 @@ def test_the_driver_drops_and_counts_the_volume_that_is_plugged_in(site: Site) -
     volume, _ = site.node.volume(wanted)
     site.node.boot(wanted.machine)
     assert "Personalities" in site.node.attach(volume, wanted.disk).raw
-    assert site.node.device == 77
+    assert site.node.devices == (77, 78)
     assert site.node.drop_caches(volume) == 0
     stand.away = True
     with pytest.raises(ServerGone):  # it would read from memory, and be told as cold
         site.node.drop_caches(volume)
     site.node.attach(volume, scenario().disk)
     assert site.node.drop_caches(volume) is None  # cache=none reads past it
-    assert site.node.device is None
+    assert site.node.devices == ()
 
 
 def test_exits_are_told_for_each_operation() -> None:

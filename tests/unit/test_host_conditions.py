@@ -132,7 +132,7 @@ def test_the_hottest_drive_and_zfs_cache_are_told_alike_by_node_exporter_and_the
 ) -> None:
     told = {"disk_margin": 2.5, "zfs_cache": 1603939792.0}
     assert read_counters(page).conditions == told
-    assert read_snapshot(machine, pid=None, device=None, at=0.0).conditions == told
+    assert read_snapshot(machine, pid=None, devices=(), at=0.0).conditions == told
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_raid_that_is_gone_through_is_told_alike_by_node_exporter_and_the_file
     with served(machine) as page:
         found = read_counters(page).conditions
     assert {name: value for name, value in found.items() if name == "md_sync"} == told
-    found = read_snapshot(machine, pid=None, device=None, at=0.0).conditions
+    found = read_snapshot(machine, pid=None, devices=(), at=0.0).conditions
     assert {name: value for name, value in found.items() if name == "md_sync"} == told
 
 

@@ -24,7 +24,7 @@ from pvebench.drivers.proxmox.container import (
     find_containers,
     undo_containers,
 )
-from pvebench.drivers.proxmox.container_facts import check_limits, device_below, filesystem
+from pvebench.drivers.proxmox.container_facts import check_limits, devices_of, filesystem
 from pvebench.drivers.proxmox.node_ssh import NodeSsh, check_node
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.errors import PvebenchError
@@ -51,6 +51,9 @@ HOSTILE = (
     b"block special file|ffffffffff|0|0|0",
     b"block special file|ffffffff|ffffffff|1|1",
     b"regular file|1|2|-5",
+    b"regular file|0|0|41|5|8:1,8:1",
+    b"regular file|0|0|41|5|" + b"8:1," * 240 + b"8:2",
+    b"regular file|0|0|41|5|4096:1",
     b"/proc/stat\0cpu  x y z\n",
     b"/proc/stat\0cpu  1 2\n/proc/stat\0cpu0\n/proc/stat\0ctxt\n",
     b"/sys/dev/block/0:0/stat\0 1 2 3\n",
@@ -113,7 +116,7 @@ def _look_at(container: BenchContainer) -> None:
     told = container.tell()
     check_limits(told, ROW.machine)
     filesystem(told)
-    device_below(told, "x:y")
+    devices_of(told, "x:y")
 
 
 def _undo(ssh: SshConnection) -> None:
@@ -142,10 +145,10 @@ QUESTIONS: tuple[Callable[[SshConnection], Any], ...] = (
     lambda ssh: _machine(ssh).facts(),
     _check,
     _undo,
-    lambda ssh: NodeSsh(ssh).device("x:y"),
+    lambda ssh: NodeSsh(ssh).devices("x:y"),
     lambda ssh: NodeSsh(ssh).drop("x:y"),
     lambda ssh: NodeSsh(ssh).counters(os.makedev(8, 1)),
-    lambda ssh: NodeSsh(ssh).snapshot(9500, os.makedev(8, 1), 9501),
+    lambda ssh: NodeSsh(ssh).snapshot(9500, (os.makedev(8, 1), os.makedev(8, 2)), 9501),
     lambda ssh: NodeSsh(ssh).makes_containers(),
     lambda ssh: _look_at(_container(ssh)),
     lambda ssh: _container(ssh).inside().run(["true"]),
@@ -178,7 +181,7 @@ def test_files_are_told_as_grep_tells_them() -> None:
     found = Fetched.read(said)
     assert (found / "proc/stat").read_text("ascii").startswith("cpu  10 0 20 70")
     assert [entry.name for entry in (found / "proc").iterdir()] == ["stat"]
-    shot = read_snapshot(found, pid=None, device=None, at=1.0)
+    shot = read_snapshot(found, pid=None, devices=(), at=1.0)
     assert (shot.cpu_seconds["total"], shot.cpus, shot.context_switches) == (0.3, 1, 7)
     with pytest.raises(FileNotFoundError):
         (found / "proc/other").read_bytes()

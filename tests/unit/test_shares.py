@@ -51,7 +51,7 @@ def test_it_is_what_the_device_of_the_volume_moved(kind: str) -> None:
         said["/proc/stat"] = b"cpu 1 0 1 1 0 0 0 0 0 0\n"
         # The kernel counts what QEMU reads there for nobody, or for a thread of its own.
         said["/proc/7/io"] = b"read_bytes: 0\nwrite_bytes: 4096\n"
-        found = read_snapshot(Fetched(said), pid=pid, device=DEVICES[kind], at=0.0)
+        found = read_snapshot(Fetched(said), pid=pid, devices=(DEVICES[kind],), at=0.0)
         return dict(found.bytes)
 
     for pid in (None, 7):
@@ -124,5 +124,5 @@ def test_what_the_kernel_does_not_tell_is_not_counted(
 def test_nothing_counts_what_is_kept_in_memory() -> None:
     """Of this machine's own kernel: /dev/shm is a tmpfs."""
     device = Path("/dev/shm").stat().st_dev
-    assert counters_of(Path("/"), device) is None
-    assert files_of(device) == FILES
+    assert counters_of(Path("/"), (device,)) is None
+    assert files_of((device,)) == FILES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from pvebench.model.disk import Disk
@@ -82,3 +82,10 @@ class BlockCounters:
         """Return what was counted after `before`."""
         names = [field.name for field in fields(self)]
         return BlockCounters(**{one: getattr(self, one) - getattr(before, one) for one in names})
+
+
+def sum_of(counters: Iterable[BlockCounters]) -> BlockCounters:
+    """Return what several devices counted together."""
+    every = list(counters)
+    names = [field.name for field in fields(BlockCounters)]
+    return BlockCounters(**{name: sum(getattr(one, name) for one in every) for name in names})

@@ -42,9 +42,9 @@ class HostMachine(Protocol):
     def counters(self, path: str) -> BlockCounters | None:
         """Return the counters of the block device that `path` is, or lies on. Raises OSError.
 
-        Of NFS and CIFS those of what went to the server. They are whoever's, since the machine was
-        started or the file system mounted. None: nothing is counted, as of an overlay, btrfs or a
-        dataset of ZFS.
+        Of a btrfs those of all its devices together: what it keeps twice counts twice. Of NFS and
+        CIFS those of what went to the server. They are whoever's, since the machine was started or
+        the file system mounted. None: nothing is counted, as of an overlay or a dataset of ZFS.
         """
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:

@@ -11,13 +11,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.host.below import devices_below, show_devices
 from pvebench.drivers.host.conditions import of_files
 from pvebench.drivers.host.shares import FILES as SHARE_FILES
 from pvebench.drivers.host.shares import share_counters
 from pvebench.drivers.lxc.cgroups import cpu_seconds
 from pvebench.model.host import HostSnapshot
 from pvebench.model.units import SECTOR, kernel_number
-from pvebench.model.volume import BlockCounters
+from pvebench.model.volume import BlockCounters, sum_of
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MEMORY: Final = (("memory", "some"), ("memory", "full"))
@@ -39,7 +40,7 @@ class ProcProbe:
     Args:
         pid: returns QEMU's process number, or None while there is no VM.
         container: likewise of a process in the container.
-        volume: returns the file or device of the test volume, of which the backing device is
+        volume: returns the file or device of the test volume, of which the backing devices are
             counted; None while there is none on this machine.
         root: `/`; tests give a tree of their own.
     """
@@ -61,11 +62,11 @@ class ProcProbe:
         """Return the counters now; what cannot be read is absent."""
         volume = self._volume()
         try:
-            device = device_number(volume) if volume is not None else None
+            devices = devices_below(volume) if volume is not None else ()
         except OSError:
-            device = None  # it is gone
+            devices = ()  # it is gone
         at, inside = time.monotonic(), self._container()
-        found = read_snapshot(self._root, pid=self._pid(), device=device, at=at)
+        found = read_snapshot(self._root, pid=self._pid(), devices=devices, at=at)
         used = cpu_seconds(self._root, inside) if inside is not None else None
         if used is None:
             return found
@@ -73,13 +74,13 @@ class ProcProbe:
 
 
 def read_snapshot(
-    root: Traversable, *, pid: int | None, device: int | None, at: float
+    root: Traversable, *, pid: int | None, devices: tuple[int, ...], at: float
 ) -> HostSnapshot:
     """Return what /proc and /sys below `root` tell; what is not there is absent.
 
     Args:
-        pid: QEMU's process. device: number of the block device below the test volume.
-        at: when they were read, in seconds.
+        pid: QEMU's process. devices: numbers of the block devices below the test volume; empty:
+            they are not known. at: when they were read, in seconds.
     """
     total, cpus, switches = _host_cpu(root)
     seconds = {"total": total}
@@ -87,10 +88,10 @@ def read_snapshot(
     if pid is not None:
         seconds |= qemu_cpu(root, pid)
         counts |= _process_bytes(root, pid)
-    if device is not None:
-        moved = _device_bytes(root, device)
+    if devices:
+        moved = _device_bytes(root, devices)
         # What goes to a server is counted there alone, not for the process (`shares`).
-        counts = moved if moved and not os.major(device) else counts | moved
+        counts = moved if moved and not os.major(devices[0]) else counts | moved
     return HostSnapshot(
         monotonic=at,
         cpu_seconds=seconds,
@@ -202,9 +203,9 @@ def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
     }
 
 
-def _device_bytes(root: Traversable, device: int) -> dict[str, int]:
+def _device_bytes(root: Traversable, devices: tuple[int, ...]) -> dict[str, int]:
     try:
-        found = counters_of(root, device)
+        found = counters_of(root, devices)
     except OSError:
         found = None
     if found is None:
@@ -212,28 +213,30 @@ def _device_bytes(root: Traversable, device: int) -> dict[str, int]:
     return {"device_read": found.read_bytes, "device_write": found.write_bytes}
 
 
-def device_number(path: Path) -> int:
-    """Return the number of a block device, or of the one below a file or directory."""
-    found = path.stat()
-    return found.st_rdev if path.is_block_device() else found.st_dev
+def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | None:
+    """Return the counters of block devices together, or of a file system on a server's.
 
+    Those of the devices of one btrfs add up: what it keeps twice (RAID1, or its own tables on a
+    single one) was written twice, and counts so.
 
-def counters_of(root: Traversable, device: int) -> BlockCounters | None:
-    """Return the counters of a block device, or of a file system that lies on a server's.
+    Args:
+        devices: as `below.devices_below` tells them.
 
-    None: nothing is counted, as of an overlay, btrfs or a dataset of ZFS.
+    Returns:
+        None: nothing is counted, as of an overlay or a dataset of ZFS, or a device is gone.
     """
     try:
-        return device_counters(root, device)
+        return sum_of(device_counters(root, device) for device in devices)
     except FileNotFoundError:
-        return share_counters(root, device)
+        return share_counters(root, devices[0])
 
 
-def files_of(device: int) -> tuple[str, ...]:
+def files_of(devices: tuple[int, ...]) -> tuple[str, ...]:
     """Return the files that `counters_of` reads."""
-    major, minor = os.major(device), os.minor(device)
     # What is not on a device of its own has a number without a major one.
-    return (f"/sys/dev/block/{major}:{minor}/stat",) if major else SHARE_FILES
+    if not all(map(os.major, devices)):
+        return SHARE_FILES
+    return tuple(f"/sys/dev/block/{show_devices((one,))}/stat" for one in devices)
 
 
 def device_counters(root: Traversable, device: int) -> BlockCounters:
@@ -242,8 +245,7 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
     Raises:
         OSError: there is no such device.
     """
-    name = f"{os.major(device)}:{os.minor(device)}"
-    text = (root / "sys/dev/block" / name / "stat").read_text("ascii")
+    text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
     fields = [kernel_number(field) for field in text.split()]
     flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
     return BlockCounters(

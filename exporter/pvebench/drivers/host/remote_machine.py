@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from pvebench.drivers.host.below import BELOW, parse_devices
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.host_machine import Found
 from pvebench.drivers.host.procfs import counters_of, files_of, host_facts, read_snapshot
@@ -41,7 +42,7 @@ from pvebench.model.volume import BlockCounters
 
 KIND: Final = "ssh-left"
 """Kind of the journal entries made here: a marked path of another machine."""
-ROWS: Final = files("pvebench.drivers.host").joinpath("rows.sh").read_text("utf-8")
+ROWS: Final = BELOW + files("pvebench.drivers.host").joinpath("rows.sh").read_text("utf-8")
 _REFUSED: Final = 96
 _NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
@@ -274,7 +275,7 @@ class RemoteMachine:
         self.tools = RemoteTools(rows, base, journal)
         self._rows = rows
         self._journal = journal
-        self._devices: dict[str, int] = {}
+        self._devices: dict[str, tuple[int, ...]] = {}
         self._scratch: tuple[str, int] | None = None
 
     def find(self, path: str) -> Found:
@@ -284,21 +285,20 @@ class RemoteMachine:
     def counters(self, path: str) -> BlockCounters | None:
         if path not in self._devices:
             self.find(path)
-        device = self._devices[path]
+        devices = self._devices[path]
         try:
-            return counters_of(self._fetch(*files_of(device)), device)
+            return counters_of(self._fetch(*files_of(devices)), devices)
         except (ValueError, IndexError) as error:
             raise OutputUnreadable(f"{self._rows.where} has no counters of {path}") from error
 
     def snapshot(self, path: str) -> HostSnapshot:
         """Return the machine's counters now; what cannot be read is absent."""
-        device = self._devices.get(path)
+        devices = self._devices.get(path, ())
         asked = time.monotonic()
         try:
-            paths = ["/proc/stat", *(files_of(device) if device is not None else [])]
-            found = self._fetch(*paths)
+            found = self._fetch("/proc/stat", *files_of(devices))
             at = (asked + time.monotonic()) / 2  # they are of some moment in between
-            return read_snapshot(found, pid=None, device=device, at=at)
+            return read_snapshot(found, pid=None, devices=devices, at=at)
         except (DriverError, WorkloadError, OSError, ValueError, IndexError):
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={})
 
@@ -351,18 +351,19 @@ class RemoteMachine:
         self._rows.shell.close()
 
 
-def parse_device(said: bytes, path: str) -> tuple[Found, int]:
-    """Return what is at a path, and the number of the device that it is or lies on.
+def parse_device(said: bytes, path: str) -> tuple[Found, tuple[int, ...]]:
+    """Return what is at a path, and the numbers of the devices that it is or lies on.
 
     Args:
-        said: by `stat`: what it is, its numbers, its file system's, and its size.
+        said: by `tell_path` of `below.sh`.
 
     Raises:
         OutputUnreadable: it does not say that.
     """
     text = said.decode("utf-8", "replace").strip()
     fields = _DEVICE.fullmatch(text)
-    if fields is None:
+    of_btrfs = parse_devices(fields["members"] or "") if fields else None
+    if fields is None or of_btrfs is None:
         raise OutputUnreadable(
             f"the machine does not tell what {path} is: {text[:99]!r}",
             cause="the shell there says something of its own",
@@ -370,10 +371,10 @@ def parse_device(said: bytes, path: str) -> tuple[Found, int]:
     is_device = fields["what"] == "block special file"
     own = os.makedev(int(fields["major"], 16), int(fields["minor"], 16))
     found = Found(size_bytes=int(fields["size"]), is_device=is_device)
-    return found, own if is_device else int(fields["below"])
+    return found, (own,) if is_device else of_btrfs or (int(fields["below"]),)
 
 
 _DEVICE: Final = re.compile(
     r"(?P<what>[a-z ]+)\|(?P<major>[0-9a-f]{1,3})\|(?P<minor>[0-9a-f]{1,5})"
-    r"\|(?P<below>[0-9]{1,18})\|(?P<size>[0-9]{1,18})"
+    r"\|(?P<below>[0-9]{1,18})\|(?P<size>[0-9]{1,18})(\|(?P<members>[0-9:,]{0,999}))?"
 )

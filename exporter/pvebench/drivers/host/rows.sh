@@ -32,10 +32,10 @@ within_ours() {
 # Which file it is; of a link the link itself, which is none that we made.
 known() { stat -c '%F|%d|%i|%s' -- "$1"; }
 
-# The device of a path, or that it lies on: what it is, its number if it is one, and its size.
+# The device of a path, or those that it lies on, and its size (below.sh).
 device() {
     size=$(blockdev --getsize64 "$1" 2>/dev/null || stat -L -c %s -- "$1")
-    printf '%s|%s\n' "$(stat -L -c '%F|%t|%T|%d' -- "$1")" "$size"
+    tell_path "$1" "$size"
 }
 
 # Bytes that are free in a directory.

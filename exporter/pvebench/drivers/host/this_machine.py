@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from pvebench.drivers.host.below import devices_below
 from pvebench.drivers.host.host_machine import Found
-from pvebench.drivers.host.procfs import counters_of, device_number, host_facts
+from pvebench.drivers.host.procfs import counters_of, host_facts
 from pvebench.drivers.host.tuning import KIND as SETTING_KIND
 from pvebench.drivers.host.tuning import Tuner, undo_setting
 from pvebench.drivers.lxc.container import KIND as CONTAINER_KIND
@@ -49,7 +50,7 @@ class ThisMachine:
         return Found(size_bytes=size, is_device=Path(path).is_block_device())
 
     def counters(self, path: str) -> BlockCounters | None:
-        return counters_of(Path("/"), device_number(Path(path)))
+        return counters_of(Path("/"), devices_below(Path(path)))
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:
         return self._tuner.apply(Path(path), disk)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.host.procfs import device_counters, device_number
+from pvebench.drivers.host.procfs import device_counters
 from pvebench.drivers.host.this_machine import HostTools
 from pvebench.drivers.lxc.container import DEVICE, Container
 from pvebench.drivers.storages.contract import Storage
@@ -110,7 +110,7 @@ class ContainerDisk:
         if self._device is None or plug != Plug(volume, disk):
             raise SwitchFailed("the container was to have the volume since its start, but has not")
         self._storages[volume.storage].check(volume)
-        number = device_number(self._device)
+        number = self._device.stat().st_rdev
         loop = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/loop")
         direct = not loop.exists() or (loop / "dio").read_text("ascii").strip() == "1"
         with self._device.open("rb") as device:
@@ -166,7 +166,7 @@ class ContainerDisk:
 
 def _counters(device: Path) -> BlockCounters:
     try:
-        return device_counters(Path("/"), device_number(device))
+        return device_counters(Path("/"), device.stat().st_rdev)
     except OSError as error:
         raise SwitchFailed(
             f"the container's block device {device} has no counters",
@@ -220,7 +220,7 @@ class ContainerTools:
 
     def _check_mount(self, filesystem: str) -> None:
         """Raise SwitchFailed unless the volume, and nothing else, is mounted in the container."""
-        number = device_number(self._device)
+        number = self._device.stat().st_rdev
         wanted = f"{os.major(number)}:{os.minor(number)}", MOUNT_POINT, filesystem
         found = mounts(Path(f"/proc/{self._container.pid}/mountinfo").read_text("utf-8"))
         if wanted not in found:

@@ -165,7 +165,7 @@ def _by_ssh_counters(on_node: NodeSsh, measures: BesideVm) -> NodeCounters:
     return NodeCounters(
         on_node,
         vmid=lambda: measures.vmid,
-        device=lambda: measures.device,
+        devices=lambda: measures.devices,
         container=lambda: measures.containers.vmid,
     )
 

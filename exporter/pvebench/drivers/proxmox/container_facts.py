@@ -65,8 +65,8 @@ def _mounted(told: Mapping[str, str]) -> tuple[str, str]:
     raise SwitchFailed(f"nothing is mounted at {MOUNT_POINT} of the container")
 
 
-def device_below(told: Mapping[str, str], volid: str) -> int | None:
-    """Return the device that the volume is or lies on; where that has no path, what is mounted.
+def devices_of(told: Mapping[str, str], volid: str) -> tuple[int, ...]:
+    """Return the devices that the volume is or lies on; where that has no path, what is mounted.
 
     Raises:
         SwitchFailed: the volume is a device, and another one is mounted.
@@ -75,8 +75,8 @@ def device_below(told: Mapping[str, str], volid: str) -> int | None:
     try:
         found, below = parse_device(told.get("below", "").encode(), volid)
     except OutputUnreadable:
-        return mounted
-    if found.is_device and below != mounted:
+        return (mounted,)
+    if found.is_device and below != (mounted,):
         raise SwitchFailed(
             f"{volid} is not what is mounted: {told.get('mount')}",
             cause="something else was mounted over it in the container",

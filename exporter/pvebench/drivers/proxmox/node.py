@@ -82,7 +82,7 @@ class ProxmoxNode:
         self._cold: Plug | None = None
         self._plugged: Plugged | None = None
         self._broken = False
-        self._device: int | None = None
+        self._devices: tuple[int, ...] = ()
         self._told: tuple[float, Mapping[str, Any]] = (0.0, {})
         """When the server was last asked for the VM's status, and its answer."""
         self._attempt = 0
@@ -125,7 +125,8 @@ class ProxmoxNode:
 
     def _forget(self) -> None:
         """Nothing runs: the VM is a new one, or gone."""
-        self._guest = self._machine = self._cold = self._plugged = self._device = None
+        self._guest = self._machine = self._cold = self._plugged = None
+        self._devices = ()
         self._told = 0.0, {}
 
     def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
@@ -262,12 +263,12 @@ class ProxmoxNode:
         return self._with_state(found, plug.volume)
 
     def _with_state(self, found: Attachment, volume: Volume) -> Attachment:
-        """Note which device is to be counted; add the node's state to the evidence."""
-        self._device = None
+        """Note which devices are to be counted; add the node's state to the evidence."""
+        self._devices = ()
         if self._on_node is None:
             return found
         with contextlib.suppress(DriverError, OutputUnreadable):
-            self._device = self._on_node.device(volume.volid)
+            self._devices = self._on_node.devices(volume.volid)
         state = self._on_node.state()
         pool = self._pool_names.below(self._storages[volume.storage])
         return replace(
@@ -293,9 +294,9 @@ class ProxmoxNode:
         self._held.the_volumes.note(volume, content)
 
     @property
-    def device(self) -> int | None:
-        """Number of the node's block device below the volume that is plugged in, where known."""
-        return self._device
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the node's block devices below the volume in use; empty: not known."""
+        return self._devices
 
     def drop_caches(self, volume: Volume) -> int | None:
         if self._on_node is None or STORAGE_TYPES[self._storages[volume.storage].type].network:

@@ -21,10 +21,12 @@ refuse() {
     exit 96
 }
 
+# below.sh of drivers/host is put here.
+
 next_word() {
     word=
     IFS= read -r word || refuse "a word is missing"
-    [ "${#word}" -le 300 ] || refuse "a word is too long"
+    [ "${#word}" -le 1000 ] || refuse "a word is too long"
 }
 
 number() { # WORD LENGTH
@@ -54,11 +56,11 @@ volume() {
     [ -e "$path" ] || refuse "$1 is no file or device of this node: $path"
 }
 
-# What a path is; the number of its device, or of the one that it lies on.
+# What a path is; the numbers of its device, or of those that it lies on.
 find_volume() {
     next_word
     volume "$word"
-    stat -L -c '%F|%t|%T|%d|0' -- "$path"
+    tell_path "$path" 0
 }
 
 drop() {
@@ -68,19 +70,24 @@ drop() {
     fincore --bytes --noheadings --output RES -- "$path"
 }
 
-# Counters of the node, of a VM (0: of none), of a block device (0:0: of none) and of a container.
+# Counters of the node, of a VM (0: of none), of block devices (M:N,…; 0:0: of none) and of a
+# container.
 look() {
     next_word
     vmid=$word
     number "$vmid" 10
     next_word
-    device=$word
-    number "${device%%:*}" 4
-    number "${device#*:}" 8
+    case $word in *[!0-9:,]*) refuse "no devices: $word" ;; esac
+    set --
+    for device in $(printf '%s\n' "$word" | tr , ' '); do
+        number "${device%%:*}" 4
+        number "${device#*:}" 8
+        set -- "$@" "/sys/dev/block/$device/stat"
+    done
     next_word
     number "$word" 10
-    set -- /proc/stat /proc/pressure/cpu /proc/pressure/io /proc/pressure/memory \
-        /proc/mdstat "/sys/dev/block/$device/stat" "$GROUPS_OF/$word/cpu.stat"
+    set -- "$@" /proc/stat /proc/pressure/cpu /proc/pressure/io /proc/pressure/memory \
+        /proc/mdstat "$GROUPS_OF/$word/cpu.stat"
     pid=$(cat "$PIDS/$vmid.pid" 2>/dev/null) || pid=
     if is_vm "$pid" "$vmid"; then
         set -- "$@" "$PIDS/$vmid.pid" "/proc/$pid/stat" "/proc/$pid/io" \
@@ -350,7 +357,7 @@ tell_process() { # PID
     echo "sectors: $(cat "$device/size" 2>/dev/null)"
     echo "direct: $(cat "$device/loop/dio" 2>/dev/null || echo 1)"
     below=$(volume_path)
-    echo "below: $([ -z "$below" ] || stat -L -c '%F|%t|%T|%d|0' -- "$below")"
+    echo "below: $([ -z "$below" ] || tell_path "$below" 0)"
 }
 
 # Every container with a mark: its number, the mark, whether it runs.

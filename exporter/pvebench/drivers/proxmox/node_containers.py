@@ -27,7 +27,7 @@ from pvebench.drivers.proxmox.container import (
 )
 from pvebench.drivers.proxmox.container_facts import (
     check_limits,
-    device_below,
+    devices_of,
     filesystem,
     mounted_device,
 )
@@ -63,8 +63,8 @@ class _Running:
     held: _Held
     tools: ContainerTools
     mounted: int
-    """Number of the device that is mounted; `below`: of the one that the volume is or lies on."""
-    below: int | None
+    """Number of the device that is mounted; `below`: of those that the volume is or lies on."""
+    below: tuple[int, ...]
     counted: BlockCounters
 
 
@@ -104,9 +104,9 @@ class NodeContainers:
         return self._running.held.container.vmid if self._running else 0
 
     @property
-    def device(self) -> int | None:
-        """Number of the node's block device below the volume in use, where known."""
-        return self._running.below if self._running else None
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the node's block devices below the volume in use; empty: not known."""
+        return self._running.below if self._running else ()
 
     def holds(self, volume: Volume) -> bool:
         """Return whether a volume is a container's."""
@@ -204,7 +204,7 @@ class NodeContainers:
             held=held,
             tools=ContainerTools(held.container, filesystem(told)),
             mounted=device,
-            below=device_below(told, held.volume.volid),
+            below=devices_of(told, held.volume.volid),
             counted=self._node.counters(device),
         )
 

@@ -6,7 +6,6 @@ undo; what is done about containers is in `container.py`.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -16,6 +15,7 @@ from importlib.resources import files
 from typing import Final
 
 from pvebench.drivers.driver import Finding
+from pvebench.drivers.host.below import BELOW, show_devices
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.procfs import device_counters, pressures, read_snapshot
 from pvebench.drivers.host.remote_machine import parse_device, whole
@@ -37,7 +37,13 @@ from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
 
 PROGRAM: Final = "pvebench-node"
-NODE_SCRIPT: Final = files("pvebench.drivers.proxmox").joinpath("node.sh").read_text("utf-8")
+_BELOW_HERE: Final = "# below.sh of drivers/host is put here.\n"
+NODE_SCRIPT: Final = (
+    files("pvebench.drivers.proxmox")
+    .joinpath("node.sh")
+    .read_text("utf-8")
+    .replace(_BELOW_HERE, BELOW.removeprefix("#!/bin/sh\n"))
+)
 _GREETING: Final = f"{PROGRAM} 3"
 REFUSED: Final = 96
 """Exit code of what `node.sh` does not do; a program that it runs may end so as well."""
@@ -139,8 +145,12 @@ class NodeSsh:
             return _UNKNOWN not in error.happened
         return True
 
-    def device(self, volid: str) -> int:
-        """Return the number of the block device that a volume is, or lies on. Raises as `ask`."""
+    def devices(self, volid: str) -> tuple[int, ...]:
+        """Return the numbers of the block devices that a volume is, or lies on.
+
+        Raises:
+            OutputUnreadable: the node says something else. Others as `ask`.
+        """
         return parse_device(self.ask("find", volid), volid)[1]
 
     def drop(self, volid: str) -> int:
@@ -154,16 +164,18 @@ class NodeSsh:
         except (DriverError, OutputUnreadable) as error:
             return f"not available: {error.reason}"
 
-    def snapshot(self, vmid: int, device: int | None, container: int = 0) -> HostSnapshot:
-        """Return the counters of node, VM, container and device now.
+    def snapshot(
+        self, vmid: int, devices: tuple[int, ...] = (), container: int = 0
+    ) -> HostSnapshot:
+        """Return the counters of node, VM, container and devices now.
 
         What cannot be read is absent.
         """
         asked = time.monotonic()
         try:
-            found = self._look(vmid, container, device)
+            found = self._look(vmid, container, devices)
             at = (asked + time.monotonic()) / 2  # they are of some moment in between
-            shot = read_snapshot(found, pid=_pid(found, vmid), device=device, at=at)
+            shot = read_snapshot(found, pid=_pid(found, vmid), devices=devices, at=at)
             used = group_seconds(found / f"sys/fs/cgroup/lxc/{container}/cpu.stat")
             inside = {"container": used} if used is not None else {}
             return replace(
@@ -178,15 +190,15 @@ class NodeSsh:
         Raises:
             SwitchFailed: the node has no such device. Others as `ask`.
         """
-        number = f"{os.major(device)}:{os.minor(device)}"
         try:
-            return device_counters(self._look(0, 0, device), device)
+            return device_counters(self._look(0, 0, (device,)), device)
         except (OSError, ValueError, IndexError) as error:
+            number = show_devices((device,))
             raise SwitchFailed(f"{self.where} has no counters of device {number}") from error
 
-    def _look(self, vmid: int, container: int, device: int | None) -> Fetched:
-        number = f"{os.major(device)}:{os.minor(device)}" if device is not None else "0:0"
-        return Fetched.read(self.ask("look", str(vmid), number, str(container)))
+    def _look(self, vmid: int, container: int, devices: tuple[int, ...]) -> Fetched:
+        numbers = show_devices(devices) or "0:0"
+        return Fetched.read(self.ask("look", str(vmid), numbers, str(container)))
 
     def close(self) -> None:
         """End the connection."""
@@ -239,22 +251,22 @@ class ContainerGuard:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounters:
-    """`model.ports.HostProbe`: the node, its VM, and the device of the volume that is plugged in.
+    """`model.ports.HostProbe`: the node, its VM, and the devices of the volume that is plugged in.
 
     Attributes:
         vmid: returns the VM's number; 0: there is none.
-        device: returns the device's number; None: it is not known.
+        devices: returns the devices' numbers; empty: they are not known.
         container: returns the container's number; 0: none runs.
     """
 
     node: NodeSsh
     vmid: Callable[[], int]
-    device: Callable[[], int | None]
+    devices: Callable[[], tuple[int, ...]]
     container: Callable[[], int] = lambda: 0
 
     def snapshot(self) -> HostSnapshot:
         """Return the counters now; what cannot be read is absent."""
-        return self.node.snapshot(self.vmid(), self.device(), self.container())
+        return self.node.snapshot(self.vmid(), self.devices(), self.container())
 
 
 _GIVES: Final = {

@@ -69,9 +69,9 @@ class BesideVm:
         return 0 if self._aside else self.vm.vmid
 
     @property
-    def device(self) -> int | None:
-        """Number of the node's block device below the volume in use, where known."""
-        return self.containers.device if self._aside else self.vm.device
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the node's block devices below the volume in use; empty: not known."""
+        return self.containers.devices if self._aside else self.vm.devices
 
     def drop_caches(self, volume: Volume) -> int | None:
         return self.containers.drop_caches() if self._aside else self.vm.drop_caches(volume)
