@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -29,6 +30,7 @@ from pve.site import Site as Api
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
 from pvebench.drivers.proxmox.cluster import ENGINE
+from pvebench.drivers.proxmox.container import KIND
 from pvebench.drivers.proxmox.settings import ClusterSettings
 from pvebench.drivers.proxmox.vm_and_containers import BesideVm
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
@@ -459,3 +461,18 @@ def test_a_program_that_ignores_the_signal_to_end_ends_all_the_same(bench: Bench
     for _ in range(5):
         assert container.inside().run(["true"], timeout=60.0).exit_code == 0
     assert time.monotonic() - begun < 4  # what watches over it is not waited for
+
+
+def test_what_pct_had_mounted_when_it_was_killed_goes_with_its_container(bench: Bench) -> None:
+    """Else its volume is in use: `mount_all` in PVE/LXC.pm; the mark is written while it is."""
+    dies, seen = bench.node.folder / "dies", bench.node.folder / "mountinfo"
+    dies.write_text("written")
+    does = (bench.node.folder / "bin/pct").read_text().partition("\n")[2]
+    watched = f"({does}); code=$?; [ $1 != create ] || cp /proc/self/mountinfo {seen}; exit $code"
+    with bench.node.program("pct", watched), pytest.raises(VolumeError, match="pct create"):
+        bench.both.volume(replace(CONTAINER, volume_bytes=80 * MIB))  # the other one goes
+    dies.unlink()
+    mounted = [line.split()[4] for line in seen.read_text().splitlines()]
+    assert any(re.fullmatch("/var/lib/lxc/950./rootfs/mnt/test", place) for place in mounted)
+    assert list(bench.node.left(NUMBERS)) == []
+    assert KIND not in {kind for _, kind, _ in bench.api.store.journal.pending()}

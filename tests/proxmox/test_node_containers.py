@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,7 +50,9 @@ from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, conta
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.store import StateDirectory, Store
+from support import standin_pct
 from support.container_node import ContainerNode, container_node
+from support.containers import text
 from support.packs import SMALL, write_pack
 
 MARK = "0123456789abcdef" * 2
@@ -367,17 +370,80 @@ def test_a_program_of_the_node_that_is_killed_beside_pct_leaves_nothing(
     assert [call.partition(" ")[0] for call in node.calls()] == ["create", "destroy"]
 
 
-def test_one_whose_making_broke_off_is_named_when_it_happens(
+def dies_at(step: str, node: ContainerNode, asked: NodeSsh, store: Store) -> None:
+    """Make a container on a node that goes down after a step of it: what is in memory is gone."""
+    (node.folder / "dies").write_text(step)
+    with node.killed("pct", "create"), pytest.raises(OutcomeUnknown):
+        make(asked, store)
+    standin = f"{standin_pct.__file__}\0{node.folder}\0"
+    until(node.calls)  # it goes on without who called it
+    told = Path("/proc").glob
+    until(lambda: not any(standin in text(path) for path in told("[0-9]*/cmdline")))
+    shutil.rmtree(node.folder / "turns")
+
+
+@pytest.mark.parametrize("power", ["on", "cut"])
+@pytest.mark.parametrize("step", ["locked", "unpacked"])
+def test_one_whose_making_broke_off_cannot_be_told_and_is_named_until_it_is_gone(
+    node: ContainerNode, asked: NodeSsh, store: Store, step: str, power: str
+) -> None:
+    """The lock says not whose it is; the node's own notes are in memory, and gone after a cut."""
+    if power == "cut":
+        dies_at(step, node, asked, store)
+    else:
+        (node.folder / "dies").write_text(step)
+        with capture_logs() as said, pytest.raises(VolumeError, match="pct create 9500"):
+            make(asked, store)
+        assert "does not say whose it is" in said[0]["found"]
+    assert node.configuration(9500).read_text() == "lock: create\n"
+    for _ in range(2):
+        (line,) = undo(asked, store)
+        assert line.startswith("could not remove container 9500 on pve1 yet")
+        assert node.configuration(9500).exists()
+    advice = line.partition("(not after a restart); ")[2].split("; ")
+    assert [word.split()[:3] for word in advice] == [
+        ["pct", *x, "9500"] for x in (["unlock"], ["destroy"])
+    ]
+    for command in advice:  # as a person follows it
+        subprocess.run([node.folder / "bin/pct", *command.split()[1:]], check=True)
+    assert list(node.left()) == []
+    assert undo(asked, store) == ["container 9500 on pve1 is gone already"]
+    assert store.journal.pending() == []
+
+
+@pytest.mark.parametrize("power", ["on", "cut"])
+def test_one_whose_making_broke_off_when_it_carried_the_mark_goes_and_nothing_else_does(
+    node: ContainerNode, asked: NodeSsh, store: Store, power: str
+) -> None:
+    others = {"9501": "lock: create\n", "950": "memory: 512\n"}
+    for vmid, written in others.items():
+        node.configuration(int(vmid)).write_text(written)
+        (node.folder / "volumes" / f"vm-{vmid}-disk-0").write_text("somebody's")
+    before = sorted(node.left())
+    if power == "cut":
+        dies_at("written", node, asked, store)
+        assert undo(asked, store) == ["container 9500 on pve1 is removed with its volumes"]
+    else:
+        (node.folder / "dies").write_text("written")
+        with pytest.raises(VolumeError, match="pct create 9500"):
+            make(asked, store)
+    assert sorted(node.left()) == before
+    assert store.journal.pending() == []
+
+
+def test_a_number_that_somebody_makes_a_container_of_meanwhile_is_none_of_ours(
     node: ContainerNode, asked: NodeSsh, store: Store
 ) -> None:
-    with (
-        capture_logs() as said,
-        node.program("pct", f"echo 'lock: create' >{node.configuration(9500)}; exit 255"),
-        pytest.raises(VolumeError, match="pct create 9500"),
-    ):
-        make(asked, store)
-    assert "its making was broken off" in said[0]["found"]
-    assert store.journal.pending() == []
+    """`check_vmid_unused` in PVE/Cluster.pm tells that of one that is just being made, too."""
+    taken = (
+        f"echo 'lock: create' >{node.configuration(9500)}; echo 'CT 9500 already exists'; exit 255"
+    )
+    whole = node.folder / "bin" / "pct"
+    does = whole.read_text().partition("\n")[2]
+    with node.program("pct", f'case "$2" in 9500) {taken} ;; *) {does} ;; esac'):
+        assert make(asked, store).vmid == 9501
+    assert [details["vmid"] for _, _, details in store.journal.pending()] == ["9501"]
+    assert node.configuration(9500).read_text() == "lock: create\n"
 
 
 def test_what_is_left_of_a_root_file_system_that_did_not_come_whole_goes(
@@ -456,6 +522,11 @@ def test_one_whose_making_broke_off_says_not_whose_it_is_and_is_left_with_advice
     assert "its making was broken off" in line
     assert "pct unlock" in line
     assert node.configuration(9500).exists()
+    node.configuration(9500).write_text("memory: 512\n")  # whose it was has made it
+    assert undo(asked, store) == [
+        "container 9500 on pve1 is left alone: it does not carry the mark of this pvebench"
+    ]
+    assert store.journal.pending() == []
 
 
 def test_sweep_lists_what_carries_a_mark_and_removes_that_alone(

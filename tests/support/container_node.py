@@ -133,8 +133,10 @@ class ContainerNode:
             if not (self.folder / "no-lxc").exists():
                 subprocess.run(["lxc-stop", "-n", path.stem, "--kill"], check=False)
             path.write_text("\n".join(path.read_text().replace("lock:", "#").splitlines()) + "\n")
-            pct = str(self.folder / "bin/pct")
-            subprocess.run([pct, "destroy", path.stem], check=False, env=dict(os.environ))
+            subprocess.run(["umount", "-q", standin_pct.mounted(path.stem)], check=False)
+            command = [self.folder / "bin/pct", "destroy", path.stem]
+            command += ["--destroy-unreferenced-disks", "1"]
+            subprocess.run(command, check=False, env=dict(os.environ))
 
 
 @contextmanager

@@ -6,7 +6,8 @@ Read in the public source of pve-container (2026, Proxmox VE 9); where, each fun
 options `pct create` takes, and of which form, is the recorded schema of `POST /nodes/{node}/lxc`.
 Below it is real: the volumes are devices with ext4 by mkfs.ext4, the root is unpacked by tar, and
 the container is LXC's own, with the lines that Proxmox writes for it. So everything that runs *in*
-it does so as on a node. A folder with a file `no-lxc` makes configurations only.
+it does so as on a node. A folder with a file `no-lxc` makes configurations only. A file `dies`
+names the step of the making after which it is killed, with nothing tidied up.
 
 Not as on a node: a volume is a loop device with direct I/O (there: a logical volume), the root lies
 in /var/lib/lxc/VMID/rootfs itself, no AppArmor, no seccomp, no systemd unit around `lxc-start`.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ from pve.schema import Schema
 STORAGES = {"fast": "rootdir", "thin": "rootdir", "slow": "rootdir", "iso": "iso"}
 ID = 100_000
 LXC = Path("/var/lib/lxc")
+VOLUMES = ("rootfs", "mp0")
 
 
 class Died(Exception):
@@ -57,8 +60,17 @@ def read(path: Path) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def dies(folder: Path, step: str) -> None:
+    if (folder / "dies").exists() and (folder / "dies").read_text() == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def create(folder: Path, vmid: str, archive: str, given: dict[str, str]) -> None:
-    """`create_vm` in PVE/API2/LXC.pm, `alloc_disk` and `create_disks` in PVE/LXC.pm."""
+    """`create_vm` in PVE/API2/LXC.pm, `alloc_disk` and `create_disks` in PVE/LXC.pm.
+
+    Until the root is unpacked the configuration says nothing but that it is locked; then it is
+    written whole and without the lock, while the volumes are mounted still (`mount_all`).
+    """
     try:
         asked = {**given, "vmid": vmid, "ostemplate": archive, "node": "pve1"}
         Schema(9).check("POST /nodes/{node}/lxc", asked)
@@ -77,16 +89,27 @@ def create(folder: Path, vmid: str, archive: str, given: dict[str, str]) -> None
         raise Died(f"file does not look like a template archive: {archive}")
     path.write_text("lock: create\n")  # `create_and_lock_config`
     (folder / "creating").write_text(vmid)
+    dies(folder, "locked")
     while (folder / "wait").exists():
         time.sleep(0.02)
     found = {key: value for key, value in given.items() if key != "pool"}
     for number, key in enumerate(("rootfs", "mp0")):
         found[key] = volume(folder, vmid, number, given[key])
-    if not (folder / "no-lxc").exists():
-        unpack(vmid, archive)
-    path.write_text(written(found | {"arch": "amd64"}))
+    filled(folder, vmid, archive, found)
     with (folder / "pools").open("a") as pools:
         pools.write(f"{given['pool']} {vmid}\n")
+
+
+def filled(folder: Path, vmid: str, archive: str, found: dict[str, str]) -> None:
+    lxc = not (folder / "no-lxc").exists()
+    if lxc:
+        unpack(vmid, archive)
+        mount(folder, vmid, found)
+    dies(folder, "unpacked")
+    configuration(folder, vmid).write_text(written(found | {"arch": "amd64"}))
+    dies(folder, "written")
+    if lxc:
+        run("umount", str(mounted(vmid)))
 
 
 def volume(folder: Path, vmid: str, number: int, asked: str) -> str:
@@ -116,6 +139,16 @@ def unpack(vmid: str, archive: str) -> None:
     flags = ["--skip-old-files", "--anchored", "--exclude", "./dev/*"]
     run("tar", "xpf", archive, "-z", "-C", str(root), *flags)
     run("chown", "-R", f"{ID}:{ID}", str(root))
+
+
+def mounted(vmid: str) -> Path:
+    return LXC / vmid / "rootfs/mnt/test"
+
+
+def mount(folder: Path, vmid: str, found: dict[str, str]) -> None:
+    """`mount_all` in PVE/LXC.pm, of the mount point; the root is no volume here."""
+    mounted(vmid).mkdir(parents=True, exist_ok=True)
+    run("mount", str(device_of(folder, found["mp0"])), str(mounted(vmid)))
 
 
 def device_of(folder: Path, volid: str) -> Path:
@@ -165,8 +198,12 @@ def stop(vmid: str) -> None:
     run("lxc-stop", "-n", vmid, "--kill")
 
 
-def destroy(folder: Path, vmid: str) -> None:
-    """`destroy_vm` in PVE/API2/LXC.pm, `destroy_lxc_container` in PVE/LXC.pm."""
+def destroy(folder: Path, vmid: str, given: dict[str, str]) -> None:
+    """`destroy_vm` in PVE/API2/LXC.pm, `destroy_lxc_container` in PVE/LXC.pm.
+
+    What the configuration does not name goes with `--destroy-unreferenced-disks` only; a volume
+    that is mounted does not go: lvremove(8) refuses one in use.
+    """
     path = configuration(folder, vmid)
     found = read(path)
     if "lock" in found:
@@ -175,15 +212,28 @@ def destroy(folder: Path, vmid: str) -> None:
     lxc = not (folder / "no-lxc").exists()
     if lxc and running(vmid):
         raise Died(f"unable to destroy CT {vmid} - container is running")
+    if lxc and f" {mounted(vmid)} " in Path("/proc/self/mountinfo").read_text():
+        raise Died(f"Logical volume {found['mp0'].partition(',')[0]} in use.")
+    named = {found[key].partition(",")[0].partition(":")[2] for key in found if key in VOLUMES}
     for file in (folder / "volumes").glob(f"vm-{vmid}-disk-?"):
+        if file.name not in named and given.get("destroy-unreferenced-disks") != "1":
+            continue
         device = file.with_suffix(".device")
         if device.exists():
-            run("losetup", "-d", device.read_text())
+            # A logical volume is no loop device, which whoever unmounts it may detach with it.
+            if run("losetup", "-j", str(file)):
+                run("losetup", "-d", device.read_text())
             device.unlink()
         file.unlink()
     if lxc and (LXC / vmid / "rootfs/sbin/init").exists():
         shutil.rmtree(LXC / vmid)
     path.unlink()
+
+
+def unlock(folder: Path, vmid: str) -> None:
+    """`unlock` in PVE/CLI/pct.pm, `remove_lock` in PVE/AbstractConfig.pm (pve-guest-common)."""
+    path = configuration(folder, vmid)
+    path.write_text("".join(x for x in path.read_text().splitlines(True) if x[:6] != "lock: "))
 
 
 def running(vmid: str) -> bool:
@@ -215,7 +265,9 @@ def main(folder: Path, program: str, words: list[str]) -> None:
         case "stop":
             stop(vmid)
         case "destroy":
-            destroy(folder, vmid)
+            destroy(folder, vmid, options(rest))
+        case "unlock":
+            unlock(folder, vmid)
         case _:
             raise Died(f"nobody read what 'pct {command}' does")
 

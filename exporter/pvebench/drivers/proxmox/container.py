@@ -7,7 +7,6 @@ removes it waits for who makes it.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
 import shlex
@@ -88,12 +87,9 @@ def make_container(
         try:
             made.make(place.pool, options)
         except VolumeError as error:
-            with contextlib.suppress(DriverError):  # else it is undone later
-                left = _undo(made)
-                journal.close(made.entry)
-                if left in _LEFT.values() and _EXISTS not in error.happened:
-                    log.warning("a failed making", node=place.node, found=f"{vmid} {left}")
-            if _EXISTS not in error.happened:
+            taken = _EXISTS in error.happened
+            _give_up(made, journal, taken=taken)
+            if not taken:
                 raise
             continue  # somebody was quicker
         return made
@@ -101,6 +97,41 @@ def make_container(
         f"all VM numbers from {first} to {last} are taken",
         next_step="give another range in the settings, or see what is there: pvebench check",
     )
+
+
+def _give_up(made: BenchContainer, journal: Journal, *, taken: bool) -> None:
+    """Undo a making that pct refused; what cannot be undone yet stays in the journal.
+
+    Args:
+        taken: the number is somebody's, so that nothing there is ours.
+    """
+    try:
+        left = _undo(made)
+    except BrokenOff as error:
+        if not taken:
+            log.warning("a failed making", container=made.vmid, found=str(error))
+            return
+    except DriverError:
+        return  # it is undone later
+    else:
+        if left == _STRANGER and not taken:
+            log.warning("a failed making", container=made.vmid, found=left)
+    journal.close(made.entry)
+
+
+class BrokenOff(VolumeError):
+    """Of a container that is being made, or whose making was broken off, nobody can tell whose."""
+
+    def __init__(self, vmid: int) -> None:
+        # pct writes the mark when it has unpacked the root. What it made until then is not in the
+        # configuration, so that only a search for the number finds it.
+        super().__init__(
+            "its making was broken off, or goes on, and it does not say whose it is",
+            cause="the node went down, or pct was killed there, in the middle of pct create",
+            next_step="if it is nobody's, on the node: "
+            f"umount -R /var/lib/lxc/{vmid}/rootfs (not after a restart); pct unlock {vmid}; "
+            f"pct destroy {vmid} --destroy-unreferenced-disks 1",
+        )
 
 
 class BenchContainer:
@@ -327,6 +358,7 @@ def _undo(container: BenchContainer) -> str:
     """Remove it, or see that it cannot come any more; return what was done, in words.
 
     Raises:
+        BrokenOff: it does not tell whose it is; it may, later.
         DriverError: it is there still, and to be removed later.
     """
     state = container.state()
@@ -338,16 +370,13 @@ def _undo(container: BenchContainer) -> str:
         state = container.state()
         if state in (_OURS, "gone"):  # gone from there, but another node has it
             raise
-        return _LEFT.get(state, _LEFT["stranger"])
+        if state == "making":
+            raise BrokenOff(container.vmid) from error
+        return _STRANGER
     return "is gone already" if state == "gone" else "is removed with its volumes"
 
 
 _OURS: Final = "ours"
 _BUSY: Final = "is still being made"
 """Of `node.sh`, where who makes it has taken longer than who removes it waits."""
-_LEFT: Final = {
-    "stranger": "is left alone: it does not carry the mark of this pvebench",
-    # pct writes the mark when it has unpacked the root; whose it is cannot be told before.
-    "making": "is left alone: its making was broken off, and it does not say whose it is; if it is "
-    "nobody's: pct unlock and pct destroy",
-}
+_STRANGER: Final = "is left alone: it does not carry the mark of this pvebench"

@@ -13,7 +13,7 @@
 set -eu
 export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 readonly PIDS=/run/qemu-server GROUPS_OF=/sys/fs/cgroup/lxc
-readonly CONFIGURATIONS=/etc/pve/lxc NODES=/etc/pve/nodes
+readonly CONFIGURATIONS=/etc/pve/lxc NODES=/etc/pve/nodes MOUNTS=/var/lib/lxc
 readonly ARCHIVES=/var/cache/pvebench-node TURNS=/run/pvebench-node POINT=/mnt/test VERSION=3
 
 refuse() {
@@ -326,7 +326,20 @@ remove_container() {
     leave_foreign
     thaw_in_turn
     [ -z "$(first_process)" ] || pct_does stop "$vmid"
+    unmount_left
     pct_does destroy "$vmid" --purge 1
+}
+
+# What a pct has mounted that was killed when its making was nearly done (`create_vm` in
+# PVE/API2/LXC.pm): its volumes are in use else. Where there is a lock, somebody works with it. Only
+# what the kernel names, so that no link in it leads elsewhere: nobody in it runs.
+unmount_left() {
+    [ -z "$(setting lock)" ] || return 0
+    for place in "$MOUNTS/$vmid/rootfs$POINT" "$MOUNTS/$vmid/rootfs"; do
+        if cut -d ' ' -f 5 /proc/self/mountinfo | grep -qxF "$place"; then
+            umount --no-canonicalize --detach-loop "$place" || refuse "$place is in use"
+        fi
+    done
 }
 
 # Whether a container is there, being made, somebody's, or ours; of ours what it is.
