@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pvebench.config import Settings
+from pvebench.drivers.host.below import MOST_DEVICES, parse_devices, show_devices
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.procfs import read_snapshot
-from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Rows
+from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Rows, parse_device
 from pvebench.drivers.host.remote_storages import RemoteDirectory
 from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.host.ssh_settings import SshSettings
@@ -27,7 +28,7 @@ from pvebench.drivers.proxmox.container import (
 from pvebench.drivers.proxmox.container_facts import check_limits, devices_of, filesystem
 from pvebench.drivers.proxmox.node_ssh import NodeSsh, check_node
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.errors import PvebenchError
+from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
@@ -166,6 +167,25 @@ def test_any_answer_is_understood_or_refused_by_one_error(said: bytes, code: int
             question(Saying(said, code))
         except PvebenchError as error:  # anything else is a fault
             assert_shown(str(error))
+
+
+@pytest.mark.parametrize("members", ["8:1", "8:1,259:1048575", "4095:0", ""])
+def test_devices_of_one_file_system_are_read_as_they_are_told(members: str) -> None:
+    """Numbers as wide as Linux' `MINORBITS` (include/linux/kdev_t.h) lets them be."""
+    _, found = parse_device(f"regular file|0|0|41|5|{members}".encode(), "x:y")
+    assert found == (parse_devices(members) or (41,))
+    assert show_devices(found) == (members or "0:41")
+
+
+IMPOSSIBLE = ["8:1,8:1", "4096:1", "8:1048576", "0:45", "8:1,", ",8:1", "8", "8:1:2", "8:-1"]
+
+
+@pytest.mark.parametrize(
+    "members", [*IMPOSSIBLE, ",".join(f"8:{number}" for number in range(MOST_DEVICES + 1))]
+)
+def test_devices_that_cannot_be_are_refused(members: str) -> None:
+    with pytest.raises(OutputUnreadable):
+        parse_device(f"regular file|0|0|41|5|{members}".encode(), "x:y")
 
 
 @given(st.binary(max_size=200))
