@@ -44,8 +44,13 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
     "warm": (1005, "warm cache", SAME, {"apart": "warm"}),
     "host": (1006, "no VM", SAME, {"apart": "host"}),
     "only": (1007, "only one so far", SAME, {"against": "fastest", "apart": ""}),
+    "first": (1008, "most so far", SAME, {"against": "fastest", "apart": ""}),
 }
 """Standing -> (number for it in a cell, word, colour, labels of the metric)."""
+MORE_WORDS: Final = {"same": ", within noise"} | dict.fromkeys(
+    ("not_durable", "warm", "host"), ", not compared"
+)
+"""Standing -> what a table with more room says too."""
 INTRO: Final = (
     "**Which setting is best for this workload on this storage, and is that real?** Each cell is "
     "one scenario, the same one in all three tables: the disk of its row in the cache mode of its "
@@ -82,15 +87,22 @@ def build() -> dashboard.Dashboard:
 
 def _standing(name: str) -> str:
     found = series(SETTING_INFO, **CASE, **STANDINGS[name][3])
-    if name not in {"fastest", "only"}:
-        return found
-    # What nothing was compared with is the fastest of one, which is no praise.
-    several = f"count({series(SETTING_INFO, **CASE, apart='')}) > 1"
-    return f"({found} {'and' if name == 'fastest' else 'unless'} on () ({several}))"
+    # What nothing was compared with is the fastest of one, which is no praise; nor is it one to
+    # be before others that have too few runs.
+    several = f"(count({series(SETTING_INFO, **CASE, apart='')}) > 1)"
+    unknown = series(SETTING_INFO, **CASE, **STANDINGS["unknown"][3])
+    known = {
+        "fastest": f"({found} and on () {several} unless on () {unknown})",
+        "first": f"({found} and on () {unknown})",
+        "only": f"({found} unless on () {several})",
+    }
+    return known.get(name, found)
 
 
 def _answer() -> stat.Panel:
-    fastest, same, only = (in_words(_standing(name)) for name in ("fastest", "same", "only"))
+    fastest, same, only, first = (
+        in_words(_standing(name)) for name in ("fastest", "same", "only", "first")
+    )
     return (
         names(
             "Best setting",
@@ -108,11 +120,13 @@ def _answer() -> stat.Panel:
                     ref="B",
                 ),
                 instant(only, legend="{{words}}: only {{setting}} is measured so far", ref="C"),
+                instant(first, legend="{{words}}: {{setting}} shows the most so far", ref="D"),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .override_by_query("A", [prop("mappings", values({"1": (" ", SAME)}))])
         .override_by_query("C", [prop("mappings", values({"1": (" ", SAME)}))])
+        .override_by_query("D", [prop("mappings", values({"1": (" ", SAME)}))])
     )
 
 
@@ -196,12 +210,8 @@ def _details() -> table.Panel:
     result = f"sum by ({SAME_CASE}) ({series(IOPS, **CASE)})"
     percentile = series(LATENCY_PERCENTILE, **CASE, percentile="99")
     words = {
-        str(code): (f"{text}{more}", colour)
-        for (code, text, colour, _), more in zip(
-            STANDINGS.values(),
-            ("", ", within noise", "", ", not compared", ", not compared", ", not compared", ""),
-            strict=True,
-        )
+        str(code): (f"{text}{MORE_WORDS.get(name, '')}", colour)
+        for name, (code, text, colour, _) in STANDINGS.items()
     } | {"0": ("slower", "orange")}
     coded = _coded().replace(f"round(100 * {series(SETTING_GAP, **CASE)})", series_zero())
     return rows(

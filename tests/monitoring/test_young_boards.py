@@ -144,6 +144,14 @@ def test_the_only_setting_that_was_measured_is_not_called_the_fastest(server: Pr
     assert bool(found["Best setting", "C"]) == (1007 in codes) == (len(settings) == 1)
 
 
+def test_none_is_called_the_fastest_while_others_have_too_few_runs(server: Prometheus) -> None:
+    """As the own page says it: it "shows the most"."""
+    found = answers(server, board_of("pvebench-matrix"))
+    codes = {float(one["value"][1]) for one in found["All settings", "B"]}
+    assert not {1001, 1003} <= codes
+    assert (1008 in codes) == (1003 in codes) == bool(found["Best setting", "D"])
+
+
 def test_no_level_is_drawn_as_that_before_an_upgrade_where_both_sides_are_one_moment(
     server: Prometheus,
 ) -> None:
