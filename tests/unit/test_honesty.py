@@ -178,6 +178,22 @@ def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
     assert doubts(judge(a_case(), samples, Circumstances())) == []
 
 
+@pytest.mark.parametrize(("at_device", "doubted"), [(1.0, []), (0.1, [Doubt.DEVICE_SHARE])])
+def test_what_was_counted_in_a_longer_window_may_all_be_of_the_tools_own_time(
+    at_device: float, doubted: list[Doubt]
+) -> None:
+    """As `make e2e-host` showed xfs by ssh on a slow machine: 4 s of fio in 8.5 s, "only 47 %"."""
+    size = 100e6
+    measured = {"runtime": 4.0, "window": 8.5, "bytes": size, "host_bytes": size * at_device}
+    measured |= {"iops": size / 4096 / 4, "bandwidth": size / 4}
+    samples = [
+        replace(one, value=measured.get(one.metric, one.value)) for one in moved(READ, host=0)
+    ]
+    found = judge(a_case(), samples, Circumstances())
+    assert value(found, "device_share") == pytest.approx(at_device * 4.0 / 8.5)
+    assert doubts(found) == doubted
+
+
 def test_a_vm_on_a_mounted_share_is_judged_by_what_came_from_the_server() -> None:
     # Nothing is counted for QEMU itself there (drivers.host.shares).
     found = judge(a_case(), moved(READ, host=2048e3, counter="device"), Circumstances())
@@ -203,6 +219,18 @@ def test_flushes_that_qemu_never_saw_are_suspicious() -> None:
     found = judge(case, synced(issued=10_000, seen=1050), Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.1)
     assert doubts(found) == [Doubt.FLUSH_SHARE]
+
+
+def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
+    case = a_case("randwrite", fsync=1)
+    longer = {"window": 25.0, "host_bytes": 4096e4}
+    samples = [
+        replace(one, value=longer.get(one.metric, one.value))
+        for one in synced(issued=10_000, seen=10_000)
+    ]
+    found = judge(case, samples, Circumstances())
+    assert value(found, "flush_share") == pytest.approx(0.4)
+    assert doubts(found) == []
 
 
 def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
