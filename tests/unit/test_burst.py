@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 from pvebench.config import load_pack
@@ -12,9 +13,9 @@ from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
-from pvebench.plan import Assignment, expand
+from pvebench.plan import LATER_SECONDS, Assignment, expand
 from pvebench.results import Results
-from pvebench.scheduler.agenda import ROUNDS
+from pvebench.scheduler.agenda import ROUNDS, SPREAD
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
 from support.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
@@ -32,12 +33,14 @@ def node(directory: Path) -> Simulation:
     return renewed(simulation, directory)
 
 
-def renewed(simulation: Simulation, directory: Path) -> Simulation:
+def renewed(
+    simulation: Simulation, directory: Path, *, texts: tuple[str, ...] = (CORE, FULL)
+) -> Simulation:
     world, recorder = simulation.world, Recorder()
     results = Results(simulation.store)
     packs = [
-        load_pack(write_pack(directory, text, f"{name}.yaml"))
-        for name, text in (("core", CORE), ("full", FULL))
+        load_pack(write_pack(directory, text, f"{number}.yaml"))
+        for number, text in enumerate(texts)
     ]
     worker = Worker(
         site=simulated_site(world),
@@ -103,6 +106,33 @@ def test_a_restart_of_pvebench_forgets_no_burst(tmp_path: Path) -> None:
     assert later.results.rounds("lab") is not None
     run(later, ROUNDS - 1)
     assert packs_of(later) == ["core"] * (ROUNDS - 1)
+
+
+def test_the_runs_after_a_burst_are_spread_over_the_day_until_there_are_enough(
+    tmp_path: Path,
+) -> None:
+    """What they are compared with was measured at all hours (`agenda.SPREAD`)."""
+    daily = CORE.replace("every: 10m", "every: 1d")
+    simulation = renewed(node(tmp_path), tmp_path, texts=(daily,))
+    run(simulation, 2)
+    simulation.world.facts["qemu"] = "simulated-2"
+    run(simulation, ROUNDS + SPREAD + 2)
+    after = [
+        one for one in simulation.recorder.runs if one.environment.facts["qemu"] == "simulated-2"
+    ]
+    waits = [
+        (later.started - earlier.finished).total_seconds() for earlier, later in pairwise(after)
+    ]
+    at_once, spread, usual = (
+        waits[: ROUNDS - 1],
+        waits[ROUNDS - 1 : ROUNDS + SPREAD - 1],
+        waits[ROUNDS + SPREAD - 1 :],
+    )
+    assert max(at_once) < 600
+    assert len(spread) == SPREAD
+    assert all(600 < wait < LATER_SECONDS + 600 for wait in spread)
+    assert usual
+    assert min(usual) > 2 * LATER_SECONDS
 
 
 def test_what_is_pending_and_what_changed_is_exported(tmp_path: Path) -> None:
