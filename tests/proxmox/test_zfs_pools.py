@@ -137,8 +137,8 @@ def test_a_storage_of_another_type_is_on_no_pool_that_could_be_named(site: Site)
 class Stand:
     """What `node.sh` says of a node with ZFS."""
 
-    def device(self, volid: str) -> int:
-        return 77
+    def devices(self, volid: str) -> tuple[int, ...]:
+        return (77,)
 
     def state(self) -> str:
         return state(status("tank", SCRUB))

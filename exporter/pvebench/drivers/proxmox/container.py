@@ -130,7 +130,8 @@ class BrokenOff(VolumeError):
             cause="the node went down, or pct was killed there, in the middle of pct create",
             next_step="if it is nobody's, on the node: "
             f"umount -R /var/lib/lxc/{vmid}/rootfs (not after a restart); pct unlock {vmid}; "
-            f"pct destroy {vmid} --destroy-unreferenced-disks 1",
+            f"pct destroy {vmid}; of each storage: pvesm list STORAGE --vmid {vmid}, "
+            "and pvesm free what was left",
         )
 
 
