@@ -400,12 +400,15 @@ def test_one_whose_making_broke_off_cannot_be_told_and_is_named_until_it_is_gone
         (line,) = undo(asked, store)
         assert line.startswith("could not remove container 9500 on pve1 yet")
         assert node.configuration(9500).exists()
-    advice = line.partition("(not after a restart); ")[2].split("; ")
-    assert [word.split()[:3] for word in advice] == [
+    *advice, by_number = line.partition("(not after a restart); ")[2].split("; ")
+    assert [command.split() for command in advice] == [
         ["pct", *x, "9500"] for x in (["unlock"], ["destroy"])
     ]
     for command in advice:  # as a person follows it
         subprocess.run([node.folder / "bin/pct", *command.split()[1:]], check=True)
+    assert "pvesm list STORAGE --vmid 9500, and pvesm free what was left" in by_number
+    for volume in node.folder.glob("volumes/vm-9500-*"):  # what those find by their names
+        volume.unlink()
     assert list(node.left()) == []
     assert undo(asked, store) == ["container 9500 on pve1 is gone already"]
     assert store.journal.pending() == []
