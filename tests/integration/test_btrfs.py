@@ -108,9 +108,9 @@ def must_be_counted(run_of: Run, there: Btrfs, moved: int) -> None:
     found = {(one.metric, str(one.direction), one.part): one.value for one in run_of.samples}
     share = found["device_share", "write", ""]
     copies = len(there.loops)
-    # A write of 4 KiB is written once to each copy, with the tables that say where it is; of so
-    # short a run by ssh the counters' window and the tool's differ by a fifth.
-    assert copies * 0.6 < share < copies * 6, share
+    # A write of 4 KiB is written once to each copy, with the tables that say where it is. Counters
+    # read by ssh miss some tenths of a second at the ends, on a busy machine near half a second.
+    assert copies * 0.7 < share < copies * 6, share
     assert found["host_bytes", "None", "device_write"] > 0
     # The fill, and what fio wrote: no more than the kernel counted from the outside.
     assert SIZE * copies < run_of.written_bytes <= moved + MIB
@@ -123,8 +123,8 @@ def test_a_row_is_counted_on_all_devices(there: Btrfs, tmp_path: Path, *, far: b
     if far:
         with ssh_server(tmp_path / "sshd") as server:
             ssh = server.settings().model_dump(exclude_unset=True)
-            done = measured(tmp_path, where, "randwrite", ssh=ssh)
+            done = measured(tmp_path, where, "randwrite", seconds=5.0, ssh=ssh)
     else:
-        done = measured(tmp_path, where, "randwrite")
+        done = measured(tmp_path, where, "randwrite", seconds=5.0)
     must_be_counted(done, there, written(there.loops) - before)
     assert list(where.iterdir()) == []

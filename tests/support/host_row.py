@@ -21,8 +21,10 @@ from support.packs import Recorder, tool_workload
 SIZE = 8 * MIB
 
 
-def measured(tmp_path: Path, where: Path, rw: str = "randread", **more: object) -> Run:
-    """Return a run of fio on a file in `where`."""
+def measured(
+    tmp_path: Path, where: Path, rw: str = "randread", seconds: float = 1.0, **more: object
+) -> Run:
+    """Return a run of fio, of `seconds`, on a file in `where`."""
     settings = Settings.model_validate(
         {
             "driver": "host",
@@ -41,7 +43,7 @@ def measured(tmp_path: Path, where: Path, rw: str = "randread", **more: object) 
         volume_bytes=SIZE,
     )
     options = {"rw": rw, "bs": "4k"}
-    workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=1.0)
+    workload = tool_workload("fio", options, ramp_seconds=0.2, runtime_seconds=seconds)
     store = Store(tmp_path / "pvebench.db", simulated=False)
     clock = SystemClock()
     made = Workplace(runtime=tmp_path, journal=store.journal, clock=clock, say=lambda _: None)
