@@ -2,11 +2,13 @@
 
     make boards-test GRAFANA=http://127.0.0.1:9692 [ARGS=--save DIRECTORY]
     make boards-test ARGS='--young first-hour'
+    make boards-test GRAFANA=http://127.0.0.1:9692 ARGS=--tasks
 
 Grafana must be one that shows the boards without a login, as that of `make demo` and `make run`
 does; on the stores of the first day (`support/young.py` has their names, `all` is each) one that
 is in PATH is started. Each is opened in Chromium at three sizes; what is wrong is printed, and the
-exit code is 1.
+exit code is 1. With `--tasks` what people ask the boards of `make demo` is done with clicks
+instead.
 Without a Grafana it says so and ends with 2: nothing was looked at.
 """
 
@@ -22,6 +24,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 from shown import on_a_young_store
+from tasks import failed_tasks
 
 from support import asking
 from support.young import YOUNG
@@ -56,6 +59,7 @@ def main() -> int:
     parser.add_argument("grafana", nargs="?", default="", help="address, such as http://…:9692")
     parser.add_argument("--save", type=Path, help="put a picture of each board there")
     parser.add_argument("--young", default="", help=f"one of {', '.join(YOUNG)}, or all")
+    parser.add_argument("--tasks", action="store_true", help="do them, and count the clicks")
     options = parser.parse_args()
     if options.young:
         names = list(YOUNG) if options.young == "all" else [options.young]
@@ -63,12 +67,12 @@ def main() -> int:
             f"{name}: {one}" for name in names for one in wrong_on_a_young_store(name, options)
         ]
     elif options.grafana:
-        wrong = wrong_at(options.grafana, options.save)
+        wrong = wrong_at(options.grafana, options.save, tasks=options.tasks)
     else:
         print("NOTHING WAS LOOKED AT: no Grafana was named.", file=sys.stderr)
         print("Next step: make demo beside it, then make boards-test GRAFANA=http://127.0.0.1:9692")
         return 2
-    print("\n".join(wrong) or "every board shows what it should")
+    print("\n".join(wrong) or "the boards show what they should")
     return 1 if wrong else 0
 
 
@@ -78,13 +82,16 @@ def wrong_on_a_young_store(name: str, options: argparse.Namespace) -> list[str]:
         return wrong_at(address, options.save and options.save / name)
 
 
-def wrong_at(address: str, save: Path | None) -> list[str]:
-    """Return what is wrong with the boards of a Grafana."""
+def wrong_at(address: str, save: Path | None, *, tasks: bool = False) -> list[str]:
+    """Return what is wrong with the boards of a Grafana, or which tasks they do not serve."""
     print(f"Grafana {version(address)} at {address}", flush=True)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        wrong = [one for board in boards() for one in looked_at(browser, address, save, board)]
+        if tasks:
+            wrong = list(failed_tasks(browser, address))
+        else:
+            wrong = [one for board in boards() for one in looked_at(browser, address, save, board)]
         browser.close()
     return wrong
 

@@ -1,0 +1,145 @@
+"""What people come to the boards of the demo for, done as they would, and the clicks counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from playwright.sync_api import Browser, Error, Locator, Page
+
+MOST_CLICKS: Final = 3
+"""Of a task, as docs/dashboards.md says."""
+WAIT_MILLISECONDS: Final = 60_000
+OVERVIEW: Final = "pvebench-overview"
+WALL: Final = "pvebench-wall"
+
+
+@dataclass(slots=True)
+class Visitor:
+    """Somebody with a mouse, on a board.
+
+    Attributes:
+        clicks: so many until now.
+    """
+
+    page: Page
+    clicks: int = field(default=0, init=False)
+
+    def click(self, where: Locator) -> None:
+        """Click on what is there, once it is."""
+        where.first.click(timeout=WAIT_MILLISECONDS)
+        self.clicks += 1
+
+    def menu(self, board: str) -> None:
+        """Go to another board by the menu that every board has."""
+        self.click(self.page.get_by_role("button", name="Storage benchmark"))
+        self.click(self.page.locator(f"a[href*='/d/{board}/']"))
+        self.is_on(board)
+
+    def reads(self, panel: str, pattern: str) -> None:
+        """Wait until a panel, by its title, says something.
+
+        Raises:
+            Error: it never does.
+        """
+        section = self.page.get_by_test_id(f"data-testid Panel header {panel}")
+        wanted = section.filter(has_text=re.compile(pattern))
+        wanted.first.wait_for(timeout=WAIT_MILLISECONDS)
+
+    def is_on(self, board: str) -> None:
+        """Wait until another board is shown.
+
+        Raises:
+            Error: it never is.
+        """
+        self.page.wait_for_url(re.compile(f"/d/{board}"), timeout=WAIT_MILLISECONDS)
+
+    def choose(self, variable: str, value: str) -> None:
+        """Choose a value of a variable, by its label."""
+        label = f"data-testid Dashboard template variables submenu Label {variable}"
+        self.click(self.page.get_by_test_id(label).locator("xpath=following-sibling::*"))
+        self.click(self.page.get_by_role("option", name=value))
+
+
+def fastest_for_random_writes(one: Visitor) -> None:
+    """Which setting is the fastest for random writes on this storage, and is that real?"""
+    one.click(one.page.locator("a[href*='/d/pvebench-matrix']"))
+    one.is_on("pvebench-matrix")
+    one.choose("Workload", "randwrite")
+    one.reads("Best setting", "is fastest with|cannot be told from it")
+
+
+def cost_of_the_upgrade(one: Visitor) -> None:
+    """Did the last upgrade cost anything?"""
+    one.reads("In one sentence", r"got .* slower with")
+
+
+def upgrade_by_menu(one: Visitor) -> None:
+    """Did the last upgrade cost anything, case by case?"""
+    one.menu("pvebench-upgrades")
+    one.reads("Cases that changed", "certain|may be chance")
+
+
+def why_it_is_orange(one: Visitor) -> None:
+    """Which cases are it that the sentence means?"""
+    one.click(one.page.locator("a[href*='var-change=']"))
+    one.is_on("pvebench-regressions")
+    one.reads("Cases", "Slower")
+
+
+def is_it_alive(one: Visitor) -> None:
+    """Is the bench alive, and when was the last run?"""
+    one.reads("Newest result", "ago")
+
+
+def another_storage(one: Visitor) -> None:
+    """How does this storage compare with another of its node?"""
+    one.click(one.page.locator("a[href*='var-storage_a=ceph']"))
+    one.is_on("pvebench-compare")
+    one.choose("B: storage", "local-zfs")
+    one.reads("Workload by workload", r"\d io/s")
+
+
+def another_node(one: Visitor) -> None:
+    """How does this node's storage compare with that of another node?"""
+    one.click(one.page.locator("a[href*='var-storage_a=local-nvme']"))
+    one.is_on("pvebench-compare")
+    one.choose("B: node", "pve1")
+    one.reads("Workload by workload", r"\d io/s")
+
+
+def cost_of_an_operation(one: Visitor) -> None:
+    """What does an I/O cost in CPU, by setting?"""
+    one.menu("pvebench-cpu")
+    one.reads("Core-µs an I/O, the cheapest first", r"\d")
+
+
+TASKS: Final[tuple[Callable[[Visitor], None], ...]] = (
+    fastest_for_random_writes,
+    cost_of_the_upgrade,
+    upgrade_by_menu,
+    why_it_is_orange,
+    is_it_alive,
+    another_storage,
+    another_node,
+    cost_of_an_operation,
+)
+
+
+def failed_tasks(browser: Browser, grafana: str) -> Iterator[str]:
+    """Do every task from the Overview; yield those that fail, or take too many clicks."""
+    for task in TASKS:
+        page = browser.new_page(viewport={"width": 1920, "height": 3000})
+        page.goto(f"{grafana}/d/{OVERVIEW}")
+        one = Visitor(page)
+        try:
+            task(one)
+        except Error as error:
+            yield f"{task.__doc__}: after {one.clicks} clicks: {str(error).splitlines()[0]}"
+        else:
+            print(f"{one.clicks} clicks: {task.__doc__}", flush=True)
+            if one.clicks > MOST_CLICKS:
+                yield f"{task.__doc__}: {one.clicks} clicks"
+        page.close()
