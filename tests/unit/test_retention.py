@@ -112,6 +112,17 @@ def test_a_large_part_of_the_history_goes_only_when_somebody_is_certain(store: S
     assert store.totals().runs == 30
 
 
+@pytest.mark.parametrize(("old", "goes"), [(100, True), (101, False)])
+def test_a_hundred_runs_go_whatever_part_of_the_history_they_are(
+    store: Store, old: int, *, goes: bool
+) -> None:
+    daily(store, 0, old)
+    daily(store, 3650, 3680)
+    now = START + timedelta(days=3680)
+    removal, done = store.prune(now, evidence_seconds=DAY * 9999, runs_seconds=90 * DAY)
+    assert (removal.overdue, done) == (old, goes)
+
+
 def test_a_short_history_ages_by_the_day_however_large_a_part_that_is(store: Store) -> None:
     """Found by bench/soak.py: evidence of two days was never removed, a day of it being a third."""
     for number in range(250):

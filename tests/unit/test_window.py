@@ -52,6 +52,14 @@ def test_counters_are_differences_and_cpu_is_cores() -> None:
     assert found["qemu_operations", "read"] == 50.0
 
 
+def test_a_pressure_that_was_unknown_at_the_start_is_not_none_at_all() -> None:
+    start = replace(START, host=replace(START.host, pressure_seconds={"io": 2.0, "cpu": 9.0}))
+    later = {"io": 3.0, "memory": 4.0, "cpu": 8.0}
+    found = values(start, replace(END, host=replace(END.host, pressure_seconds=later)))
+    pressures = {part: value for (name, part), value in found.items() if name == "host_pressure"}
+    assert pressures == {"io": 0.1}
+
+
 def test_a_counter_that_could_not_be_read_at_the_start_gives_no_number() -> None:
     unread = replace(START.host, context_switches=0, vm_exits=0, cpu_seconds={}, bytes={})
     found = values(replace(START, host=unread), END)
