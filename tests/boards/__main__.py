@@ -58,8 +58,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make boards-test")
     parser.add_argument("grafana", nargs="?", default="", help="address, such as http://…:9692")
     parser.add_argument("--save", type=Path, help="put a picture of each board there")
-    parser.add_argument("--young", default="", help=f"one of {', '.join(YOUNG)}, or all")
-    parser.add_argument("--tasks", action="store_true", help="do them, and count the clicks")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--young", default="", help=f"one of {', '.join(YOUNG)}, or all")
+    either.add_argument("--tasks", action="store_true", help="of the demo, and count the clicks")
     options = parser.parse_args()
     if options.young:
         names = list(YOUNG) if options.young == "all" else [options.young]

@@ -14,6 +14,7 @@ MOST_CLICKS: Final = 3
 WAIT_MILLISECONDS: Final = 60_000
 OVERVIEW: Final = "pvebench-overview"
 WALL: Final = "pvebench-wall"
+COMPARE: Final = "pvebench-compare"
 
 
 @dataclass(slots=True)
@@ -66,6 +67,13 @@ class Visitor:
         self.click(self.page.get_by_test_id(label).locator("xpath=following-sibling::*"))
         self.click(self.page.get_by_role("option", name=value))
 
+    def compare(self, storage: str, variable: str, value: str) -> None:
+        """Compare a storage of the Overview with another, chosen by one variable."""
+        self.click(self.page.locator(f"a[href*='var-storage_a={storage}']"))
+        self.is_on(COMPARE)
+        self.choose(variable, value)
+        self.reads("Workload by workload", r"\d io/s")
+
 
 def fastest_for_random_writes(one: Visitor) -> None:
     """Which setting is the fastest for random writes on this storage, and is that real?"""
@@ -105,20 +113,14 @@ def is_it_alive(one: Visitor) -> None:
 
 def another_storage(one: Visitor) -> None:
     """How does this storage compare with another of its node?"""
-    one.click(one.page.locator("a[href*='var-storage_a=ceph']"))
-    one.is_on("pvebench-compare")
-    one.choose("B: storage", "local-zfs")
-    one.is_on("pvebench-compare", storage_a="ceph", storage_b="local-zfs")
-    one.reads("Workload by workload", r"\d io/s")
+    one.compare("ceph", "B: storage", "local-zfs")
+    one.is_on(COMPARE, storage_a="ceph", storage_b="local-zfs")
 
 
 def another_node(one: Visitor) -> None:
     """How does this node's storage compare with that of another node?"""
-    one.click(one.page.locator("a[href*='var-storage_a=local-nvme']"))
-    one.is_on("pvebench-compare")
-    one.choose("B: node", "pve1")
-    one.is_on("pvebench-compare", node_a="pve2", node_b="pve1")
-    one.reads("Workload by workload", r"\d io/s")
+    one.compare("local-nvme", "B: node", "pve1")
+    one.is_on(COMPARE, node_a="pve2", node_b="pve1")
 
 
 def cost_of_an_operation(one: Visitor) -> None:

@@ -40,7 +40,7 @@ TESTS: Final = (
     *("results*", "retention", "runner*", "scheduler*", "simulated_cycle", "steady", "store*"),
     *("stuck", "under_fault", "window"),
 )
-"""Of tests/unit, as patterns: quick, and about these rooms; none that needs a disk below."""
+"""Of tests/unit, as patterns: about these rooms, and none that needs a disk below."""
 OPTIONS: Final = ("-q", "-x", "-p", "no:cacheprovider", "--basetemp=scratch")
 LIBRARIES: Final = (
     *("alembic.command", "click", "jinja2", "numpy", "prometheus_client", "pydantic", "requests"),

@@ -52,7 +52,7 @@ def test_counters_are_differences_and_cpu_is_cores() -> None:
     assert found["qemu_operations", "read"] == 50.0
 
 
-def test_a_pressure_that_was_unknown_at_the_start_is_not_none_at_all() -> None:
+def test_a_pressure_that_was_unknown_at_the_start_has_no_figure() -> None:
     start = replace(START, host=replace(START.host, pressure_seconds={"io": 2.0, "cpu": 9.0}))
     later = {"io": 3.0, "memory": 4.0, "cpu": 8.0}
     found = values(start, replace(END, host=replace(END.host, pressure_seconds=later)))
