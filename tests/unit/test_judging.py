@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+from array import array
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.results import Results
 from pvebench.service.upkeep import Tidier
-from pvebench.store import Decision, Store
+from pvebench.store import Decision, Number, Store
 from pvebench.web.app import make_app
 from support import asking
 from support.changes import CASES, NEW, OLD, START, measured, upgrade
@@ -132,17 +133,17 @@ def test_of_the_percentiles_only_those_that_are_judged_are_read(store: Store) ->
     tail = [Sample("clat_percentile", Direction.READ, 1e-3, Unit.SECONDS, p) for p in ("50", "99")]
     run = measured(CASES[0], 1)
     store.add_run(replace(run, samples=(*run.samples, *tail)))
-    (read,) = store.numbers(NUMBERS)
-    read_too = [number for number, value in zip(NUMBERS, read.values, strict=True) if value]
-    assert ("clat_percentile", "read", "99") in read_too
+    ((read,),) = store.numbers.read(NUMBERS)
+    assert ("clat_percentile", "read", "99") in read.values
     assert {part for metric, _, part in NUMBERS if metric == "clat_percentile"} == {"99"}
-    (everything,) = store.numbers([("clat_percentile", "read", part) for part in ("50", "95")])
-    assert everything.values == [1e-3, None]
+    half, most = (("clat_percentile", "read", part) for part in ("50", "95"))
+    ((everything,),) = store.numbers.read([half, most])
+    assert {number: [*column] for number, column in everything.values.items()} == {half: [1e-3]}
 
 
 def test_a_run_without_any_of_the_numbers_is_not_read(store: Store) -> None:
     store.add_run(measured(CASES[0], 1))
-    assert not [*store.numbers([("boot_time", "", "")])]
+    assert not any(store.numbers.read([("boot_time", "", "")]))
 
 
 def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
@@ -201,18 +202,27 @@ def test_figures_are_made_from_the_samples_of_runs() -> None:
         ("boot_time", "", ""): 7.0,
     }
     still = {("host_cpu", "", "total"): 0.03, ("boot_time", "", ""): 7.0}
-    runs = [[one.get(number) for number in NUMBERS] for one in (full, still)]
-    missing = pytest.approx(NOT_MEASURED, nan_ok=True)
-    assert figures_of(runs, "fio") == {
-        ("throughput", "read"): [3000.0, missing],
-        ("throughput", "write"): [1000.0, missing],
-        ("latency_p99", "read"): [0.002, missing],
-        ("longest_stall", "write"): [0.5, missing],
-        ("cpu_cost", ""): [0.0002, missing],
+    assert figures(full, still, tool="fio") == {
+        ("throughput", "read"): [3000.0, None],
+        ("throughput", "write"): [1000.0, None],
+        ("latency_p99", "read"): [0.002, None],
+        ("longest_stall", "write"): [0.5, None],
+        ("cpu_cost", ""): [0.0002, None],
     }
-    assert figures_of(runs[1:], "fio") == {}
-    assert figures_of(runs[1:], "idle") == {("idle_cost", ""): [0.03]}
-    assert figures_of(runs[1:], "boot") == {("boot_time", ""): [7.0]}
+    assert figures(still, tool="fio") == {}
+    assert figures(still, tool="idle") == {("idle_cost", ""): [0.03]}
+    assert figures(still, tool="boot") == {("boot_time", ""): [7.0]}
+
+
+def figures(*runs: dict[Number, float], tool: str) -> dict[tuple[str, str], list[float | None]]:
+    columns = {
+        number: array("d", [one.get(number, NOT_MEASURED) for one in runs])
+        for number in {number for one in runs for number in one}
+    }
+    return {
+        place: [None if math.isnan(value) else value for value in column]
+        for place, column in figures_of(columns, tool).items()
+    }
 
 
 def test_runs_read_at_once_and_one_by_one_are_the_same_history(store: Store) -> None:
@@ -221,10 +231,10 @@ def test_runs_read_at_once_and_one_by_one_are_the_same_history(store: Store) -> 
         replace(measured(CASES[0], day), uid=f"{number}") for number, day in enumerate(order)
     )
     at_once, one_by_one = CaseColumns("fio"), CaseColumns("fio")
-    runs = [*store.numbers(NUMBERS)]
+    ((runs,),) = store.numbers.read(NUMBERS)
     at_once.add(runs)
-    for run in runs:
-        one_by_one.add([run])
+    for place in range(len(runs.runs)):
+        one_by_one.add(runs.at([place]))
     kept = [
         {place: [*points] for place, points in columns.counting(-math.inf).items()}
         for columns in (at_once, one_by_one)
@@ -241,7 +251,8 @@ def test_a_figure_that_some_runs_do_not_have_is_judged_by_those_that_have_it(sto
     ]
     store.add_history(some)
     columns = CaseColumns("fio")
-    columns.add([*store.numbers(NUMBERS)])
+    ((runs,),) = store.numbers.read(NUMBERS)
+    columns.add(runs)
     counts = {place: len(points) for place, points in columns.counting(-math.inf).items()}
     assert max(counts.values()) == 8
     assert set(counts.values()) == {4, 8}

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import compress, pairwise, starmap
 from operator import le
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.case_history import GoodRuns
-from pvebench.judging.figures import NOT_MEASURED, Place, figures_of
-from pvebench.model.run import Outcome
-from pvebench.store import RunNumbers
+from pvebench.judging.figures import Place, figures_of
+from pvebench.store import CaseNumbers, not_measured
 
 if TYPE_CHECKING:
     Column = array[float]
@@ -42,18 +41,18 @@ class CaseColumns:
         self._values: dict[Place, Column] = {}
         self._counting: tuple[float, dict[Place, GoodRuns]] | None = None
 
-    def add(self, runs: Sequence[RunNumbers]) -> None:
+    def add(self, numbers: CaseNumbers) -> None:
         """Take over runs: most come last."""
         self._counting = None
-        before, count = len(self._times), len(runs)
-        figures = figures_of([run.values for run in runs], self._tool)
+        before, count = len(self._times), len(numbers.runs)
+        figures = figures_of(numbers.values, self._tool)
         for place in figures.keys() - self._values.keys():
-            self._values[place] = array("d", [NOT_MEASURED]) * before
+            self._values[place] = not_measured(before)
         for place, column in self._values.items():
-            column.extend(figures.get(place) or [NOT_MEASURED] * count)
-        self._times.extend(run.finished for run in runs)
-        self._environments += [intern(run.environment) for run in runs]
-        self._ok.extend(run.outcome is Outcome.OK for run in runs)
+            column.extend(figures.get(place) or not_measured(count))
+        self._times.extend(numbers.finished)
+        self._environments += map(intern, numbers.environments)
+        self._ok += numbers.ok
         if not all(starmap(le, pairwise(self._times[max(0, before - 1) :]))):
             self._put_in_order()
         if len(self._times) >= 2 * MOST_POINTS:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.figures import FIGURES
@@ -17,12 +16,9 @@ from pvebench.judging.columns import CaseColumns
 from pvebench.judging.figures import NUMBERS, shared_labels
 from pvebench.model.definition import Definition
 from pvebench.results import DefinitionChange, Results
-from pvebench.store import Decision, RunNumbers, Store
+from pvebench.store import CaseNumbers, Decision, Store
 
 T = TypeVar("T")
-
-AT_ONCE: Final = 50_000
-"""Runs that are in memory on their way into columns: some ten of each case of a large store."""
 
 
 @dataclass(slots=True)
@@ -91,13 +87,15 @@ class Feed:
             self._removals = removals
         # A run is in the database before the results have been told of it: that one is next.
         known = self._results.now.version
-        new = self._results.store.numbers(NUMBERS, after=self.newest_run)
-        return self.take(run for run in new if run.run <= known)
+        return self.take(
+            self._results.store.numbers.read(NUMBERS, after=self.newest_run, until=known)
+        )
 
-    def take(self, new: Iterable[RunNumbers], *, until: float = math.inf) -> bool:
+    def take(self, new: Iterable[Sequence[CaseNumbers]], *, until: float = math.inf) -> bool:
         """Take over runs; tell whether there was anything, runs or decisions.
 
         Args:
+            new: pieces, each of later runs.
             until: what was decided after that moment is not known yet.
         """
         decisions = self._results.store.decisions
@@ -105,16 +103,11 @@ class Feed:
         if decided:
             self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
         # A database that fails in the middle costs no run its judging: the rest is read next time.
-        runs, more = iter(new), False
-        while chunk := [*islice(runs, AT_ONCE)]:
-            more = True
-            self._add(
-                run
-                for run in chunk
-                if self._environments is None or run.environment in self._environments
-            )
-            self.newest_run = max(self.newest_run, *(run.run for run in chunk))
-        return more or decided
+        before = self.newest_run
+        for piece in filter(None, new):
+            self._add(piece)
+            self.newest_run = max(self.newest_run, *(max(one.runs) for one in piece))
+        return self.newest_run > before or decided
 
     def _forget(self) -> None:
         """Let go of what the store has let go of."""
@@ -123,21 +116,25 @@ class Feed:
         for key, case in self._cases.items():
             case.columns.forget(oldest[key])
 
-    def _add(self, runs: Iterable[RunNumbers]) -> None:
-        by_case: dict[str, list[RunNumbers]] = {}
-        for run in runs:
-            by_case.setdefault(run.case_key, []).append(run)
-            self._add_time(run)
-        for key, own in by_case.items():
-            case = self._cases.get(key)
+    def _add(self, piece: Iterable[CaseNumbers]) -> None:
+        times: dict[str, list[CaseNumbers]] = {}
+        for one in piece:
+            own = one if self._environments is None else one.at(_within(one, self._environments))
+            if not own.runs:
+                continue
+            case = self._cases.get(own.case_key)
             if case is None:
-                definition = self._results.now.cases[key].definition
-                case = self._cases[key] = _Case(definition, CaseColumns(definition.tool))
+                definition = self._results.now.cases[own.case_key].definition
+                case = self._cases[own.case_key] = _Case(definition, CaseColumns(definition.tool))
+            times.setdefault(case.definition.node, []).append(own)
             case.columns.add(own)
+        for node, numbers in times.items():
+            for end in _ends(numbers):
+                self._add_time(node, end)
 
-    def _add_time(self, run: RunNumbers) -> None:
-        timeline = self._timeline.setdefault(run.node, [])
-        _put(timeline, (run.finished, run.environment), itemgetter(0))
+    def _add_time(self, node: str, end: tuple[float, str]) -> None:
+        timeline = self._timeline.setdefault(node, [])
+        _put(timeline, end, itemgetter(0))
         if len(timeline) > 2 and timeline[-3][1] == timeline[-2][1] == timeline[-1][1]:
             del timeline[-2]
 
@@ -177,6 +174,23 @@ class Feed:
                 # The run that was the newest one does not count any more either.
                 reset = max(reset, until + 1e-6)
         return reset, accepted
+
+
+def _within(numbers: CaseNumbers, environments: frozenset[str]) -> list[int]:
+    digests = numbers.environments
+    return [place for place, digest in enumerate(digests) if digest in environments]
+
+
+def _ends(cases: Sequence[CaseNumbers]) -> list[tuple[float, str]]:
+    """Return when runs of a node ended, in order; in one environment the first and the last."""
+    digests = {digest for one in cases for digest in set(one.environments)}
+    if len(digests) == 1:
+        (only,) = digests
+        first = min(min(one.finished) for one in cases)
+        last = max(max(one.finished) for one in cases)
+        return [(first, only), (last, only)][: 1 + (first < last)]
+    every = [end for one in cases for end in zip(one.finished, one.environments, strict=True)]
+    return sorted(every, key=itemgetter(0))
 
 
 def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:

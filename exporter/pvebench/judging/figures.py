@@ -3,65 +3,87 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.workload import Direction
 from pvebench.store import Number
 
+if TYPE_CHECKING:
+    Column = array[float]
+
 Place = tuple[str, str]
 """Of a case's: figure, direction or ""."""
-Values = Sequence[float | None]
 PER_DIRECTION: Final = {
     ("iops", ""): "throughput",
     ("clat_percentile", "99"): "latency_p99",
     ("clat_max", ""): "longest_stall",
 }
 """At a fixed depth, bandwidth and mean latency say the same as the I/O rate: one is judged."""
+_CORES: Final = (("host_cpu", "", "qemu"), ("host_cpu", "", "total"))
+_BOOT: Final = ("boot_time", "", "")
 NUMBERS: Final[tuple[Number, ...]] = (
     *((metric, way.value, part) for metric, part in PER_DIRECTION for way in Direction),
-    ("host_cpu", "", "qemu"),
-    ("host_cpu", "", "total"),
-    ("boot_time", "", ""),
+    *_CORES,
+    _BOOT,
 )
 """Numbers of the store that figures are made from."""
 _OF_DIRECTIONS: Final = [(name, way.value) for name in PER_DIRECTION.values() for way in Direction]
 """The figures that the first of them are."""
+_RATES: Final = _OF_DIRECTIONS[: len(Direction)]
 NOT_MEASURED: Final = math.nan
 _DURABLE_CACHES: Final = ("directsync", "writethrough")
 _DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
 
 
-def figures_of(runs: Sequence[Values], tool: str) -> dict[Place, list[float]]:
+def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column]:
     """Return of each figure the values of runs, those without it NOT_MEASURED.
 
     Args:
-        runs: of each the `NUMBERS`, in their order.
+        values: [runs] of each of the `NUMBERS` that one of them has.
     """
-    *of_directions, qemu, total, boot = zip(*runs, strict=True)
     found = {
-        place: [value if value and value > 0 else NOT_MEASURED for value in column]
-        for place, column in zip(_OF_DIRECTIONS, of_directions, strict=True)
+        place: _positive(values[number])
+        for place, number in zip(_OF_DIRECTIONS, NUMBERS, strict=False)
+        if number in values
     }
-    cores = [
-        own if own is not None else all_of_it for own, all_of_it in zip(qemu, total, strict=True)
-    ]
-    rates = [sum(filter(None, one)) for one in zip(*of_directions[: len(Direction)], strict=True)]
-    found["cpu_cost", ""] = [
-        used / rate if used is not None and rate > 0 else NOT_MEASURED
-        for used, rate in zip(cores, rates, strict=True)
-    ]
-    if tool == "idle":
-        found["idle_cost", ""] = [_or_not_measured(used) for used in cores]
+    cores = _first_measured(*(values.get(number) for number in _CORES))
+    rates = [found[place] for place in _RATES if place in found]
+    if cores is not None and rates:
+        found["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
+    if cores is not None and tool == "idle":
+        found["idle_cost", ""] = cores
     # Any run may have had to boot; only those made for it give an unbroken series.
-    if tool == "boot":
-        found["boot_time", ""] = [_or_not_measured(value) for value in boot]
+    if tool == "boot" and _BOOT in values:
+        found["boot_time", ""] = values[_BOOT]
     return {place: column for place, column in found.items() if not all(map(math.isnan, column))}
 
 
-def _or_not_measured(value: float | None) -> float:
-    return NOT_MEASURED if value is None else value
+def _positive(column: Column) -> Column:
+    return array("d", [value if value > 0 else NOT_MEASURED for value in column])
+
+
+def _first_measured(one: Column | None, other: Column | None) -> Column | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return array("d", map(_either, one, other))
+
+
+def _either(one: float, other: float) -> float:
+    return other if math.isnan(one) else one
+
+
+def _sums(columns: Sequence[Column]) -> Iterable[float]:
+    """Return what the runs measured in all directions together."""
+    if len(columns) == 1:
+        return columns[0]
+    return [sum(value for value in row if value > 0) for row in zip(*columns, strict=True)]
+
+
+def _cost(cores: float, rate: float) -> float:
+    return cores / rate if rate > 0 else NOT_MEASURED
 
 
 def shared_labels(definition: Definition) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pvebench.analysis.judge import Judge
 from pvebench.judging.feed import Feed
@@ -13,6 +14,7 @@ from pvebench.judging.naming import Namer
 from pvebench.judging.verdicts import Verdicts
 from pvebench.model.known_issue import KnownIssue
 from pvebench.results import Results
+from pvebench.store import CaseNumbers
 
 
 def past_verdicts(
@@ -24,11 +26,22 @@ def past_verdicts(
         issues: known ones.
         moments: UNIX seconds, oldest first. Each takes about as long as judging all there was.
     """
-    runs = sorted(results.store.numbers(NUMBERS), key=lambda run: run.finished)
-    ends = [run.finished for run in runs]
-    feed, judge, namer, begun = Feed(results), Judge(issues), Namer(), 0
+    cases = [
+        piece.at(sorted(range(len(piece.runs)), key=piece.finished.__getitem__))
+        for pieces in results.store.numbers.read(NUMBERS)
+        for piece in pieces
+    ]
+    feed, judge, namer, begun = Feed(results), Judge(issues), Namer(), -math.inf
     for moment in moments:
-        ended = bisect_right(ends, moment)
-        feed.take(runs[begun:ended], until=moment)
-        begun = ended
+        feed.take([_ended(cases, begun, moment)], until=moment)
+        begun = moment
         yield moment, judged(feed, judge, namer)
+
+
+def _ended(cases: Iterable[CaseNumbers], after: float, until: float) -> list[CaseNumbers]:
+    """Return what ended after one moment, and until another."""
+    spans = (
+        (one, range(bisect_right(one.finished, after), bisect_right(one.finished, until)))
+        for one in cases
+    )
+    return [one.at(places) for one, places in spans if places]

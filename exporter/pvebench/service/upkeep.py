@@ -14,6 +14,7 @@ import structlog
 from pvebench.config import Settings
 from pvebench.errors import ConfigError, StoreError, StoreLost
 from pvebench.files import Signature, signature
+from pvebench.judging import NUMBERS
 from pvebench.metrics import ConfigState
 from pvebench.plan import Assignment
 from pvebench.results import Results
@@ -142,7 +143,7 @@ class Tidier:
         if self._last is not None and abs((now - self._last).total_seconds()) < EVERY_SECONDS:
             return
         self._last = now
-        for step in (self._look_through, self._back_up, self._remove_old):
+        for step in (self._look_through, self._back_up, self._remove_old, self._pack):
             try:
                 step(now)
             except StoreLost:
@@ -181,3 +182,7 @@ class Tidier:
             )
         elif removal.stripped or removal.runs:
             log.info("old results removed", runs=removal.runs, evidence_of_runs=removal.stripped)
+
+    def _pack(self, _: datetime) -> None:
+        if blocks := self._results.store.numbers.pack(NUMBERS):
+            log.info("the numbers that are judged were packed", blocks=blocks)

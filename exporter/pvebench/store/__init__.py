@@ -1,5 +1,6 @@
 """The only SQL of pvebench: runs, samples, evidence, environments, decisions, messages, journal."""
 
+from pvebench.store.case_numbers import CaseNumbers, not_measured
 from pvebench.store.changes import Changes, Ending, KnownChange, Told
 from pvebench.store.copies import Backup, backups_of, restore
 from pvebench.store.decisions import Decision, DecisionKind, Decisions
@@ -7,17 +8,7 @@ from pvebench.store.journal import StoredJournal
 from pvebench.store.looking import Looked, look_at, outbox_at
 from pvebench.store.mending import Mended
 from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
-from pvebench.store.records import (
-    GOOD,
-    CaseRecord,
-    Number,
-    Point,
-    RunNumbers,
-    StoredRun,
-    Sums,
-    Totals,
-    summed,
-)
+from pvebench.store.records import GOOD, CaseRecord, Number, Point, StoredRun, Sums, Totals, summed
 from pvebench.store.retention import Removal
 from pvebench.store.state import StateDirectory, holder_of
 from pvebench.store.store import Store
@@ -25,6 +16,7 @@ from pvebench.store.store import Store
 __all__ = [
     "GOOD",
     "Backup",
+    "CaseNumbers",
     "CaseRecord",
     "Changes",
     "Decision",
@@ -40,7 +32,6 @@ __all__ = [
     "Point",
     "Queued",
     "Removal",
-    "RunNumbers",
     "StateDirectory",
     "Store",
     "StoredJournal",
@@ -52,6 +43,7 @@ __all__ = [
     "backups_of",
     "holder_of",
     "look_at",
+    "not_measured",
     "outbox_at",
     "restore",
     "summed",

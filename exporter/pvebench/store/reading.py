@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, select
@@ -15,7 +14,7 @@ from pvebench.model.environment import Episode
 from pvebench.model.run import Outcome
 from pvebench.model.workload import Direction
 from pvebench.store.engine import reading
-from pvebench.store.records import GOOD, CaseRecord, Number, Point, RunNumbers, StoredRun, Totals
+from pvebench.store.records import GOOD, CaseRecord, Point, StoredRun, Totals
 from pvebench.store.rows import keys_table, with_samples
 from pvebench.store.tables import (
     NOT_OK,
@@ -33,9 +32,6 @@ from pvebench.store.tables import (
 from pvebench.store.writing import month
 
 Beside = dict[tuple[str, str], float]
-_ROWS: Final = 10_000
-"""Of a history that are in memory at once."""
-_OUTCOMES: Final = {str(outcome): outcome for outcome in Outcome}
 _DIRECTIONS: Final = frozenset(map(str, Direction))
 
 
@@ -142,35 +138,6 @@ class StoredResults:
         for points in found.values():
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
         return found
-
-    def numbers(self, wanted: Sequence[Number], *, after: int = 0) -> Iterator[RunNumbers]:
-        """Yield the good runs with a number above `after`, in the order of their numbers.
-
-        Args:
-            wanted: which of their numbers; runs that have none of them are absent.
-        """
-        columns = (
-            runs.c.id,
-            runs.c.case_key,
-            runs.c.node,
-            runs.c.finished,
-            runs.c.environment,
-            runs.c.outcome,
-        )
-        # A row a run, whatever else was measured: samples are in the order of their key.
-        query = (
-            select(*columns, *map(_of_each, wanted))
-            .where(runs.c.id > after, runs.c.outcome.in_(GOOD))
-            .order_by(runs.c.id)
-        )
-        with reading(self._engine) as connection:
-            found = connection.execute(query, execution_options={"yield_per": _ROWS})
-            for row in chain.from_iterable(found.partitions()):
-                number, key, node, finished, digest, outcome, *values = row
-                if values.count(None) < len(values):
-                    yield RunNumbers(
-                        number, key, node, finished, digest, _OUTCOMES[outcome], values
-                    )
 
     def oldest_good_runs(self) -> dict[str, float]:
         """Return case key -> end of its oldest good run, UNIX seconds."""
@@ -298,14 +265,6 @@ def _by_number(connection: Connection, numbers: Any) -> dict[int, StoredRun]:
     """Return number -> run, for those that a query gives."""
     found = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
     return {run.number: run for run in found}
-
-
-def _of_each(number: Number) -> ScalarSelect[Any]:
-    """Return one number of the run in the outer query's row."""
-    metric, direction, part = number
-    own = (samples.c.run == runs.c.id) & (samples.c.metric == metric)
-    own &= (samples.c.direction == direction) & (samples.c.part == part)
-    return select(samples.c.value).where(own).correlate(runs).scalar_subquery()
 
 
 def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:

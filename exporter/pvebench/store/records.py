@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from pvebench.model.definition import Definition
 from pvebench.model.run import Outcome, Run, Sample
@@ -134,26 +134,6 @@ class CaseRecord:
     def definition(self) -> Definition:
         """What the case means."""
         return self.last.definition
-
-
-class RunNumbers(NamedTuple):
-    """A good run's numbers; millions of them are read at a start.
-
-    Attributes:
-        run: its number.
-        finished: seconds since the epoch, UTC.
-        environment: digest.
-        outcome: `ok`, or the good one that says how far the numbers can be trusted.
-        values: those that were asked for, in the metric's base unit; None: not measured.
-    """
-
-    run: int
-    case_key: str
-    node: str
-    finished: float
-    environment: str
-    outcome: Outcome
-    values: Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

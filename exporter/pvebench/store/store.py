@@ -17,6 +17,7 @@ from pvebench.store.decisions import Decisions
 from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
 from pvebench.store.journal import StoredJournal
 from pvebench.store.mending import Mending
+from pvebench.store.numbers import Numbers
 from pvebench.store.outbox import Outbox
 from pvebench.store.reading import StoredResults
 from pvebench.store.retention import Removal, prune, removable
@@ -44,6 +45,7 @@ class Store(StoredResults):
         self.changes = Changes(self._engine)
         self.outbox = Outbox(self._engine)
         self.mending = Mending(self._engine)
+        self.numbers = Numbers(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")
 

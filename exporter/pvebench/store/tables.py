@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -139,6 +139,17 @@ samples = Table(
     Column("value", Float, nullable=False),
     Column("unit", String, nullable=False),
     sqlite_with_rowid=False,
+)
+
+# Numbers of many runs in one row each: `numbers` reads them, and tells what a block is.
+number_blocks = Table(
+    "number_blocks",
+    metadata,
+    Column("block", Integer, primary_key=True),
+    Column("form", Text, nullable=False),
+    Column("layout", Text, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("checksum", Integer, nullable=False),
 )
 
 evidence = Table(

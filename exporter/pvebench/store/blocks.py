@@ -1,0 +1,146 @@
+"""Numbers of many runs as one row: columns in the machine's own form, and what they are.
+
+A block can be made anew, at any time, from the rows that it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import Any, Final
+
+from pvebench.store.case_numbers import CaseNumbers
+from pvebench.store.records import Number
+
+SIZE: Final = 50_000
+"""Run numbers of one block: of fewer, a thousand cases would have hardly any run each in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A row of `number_blocks`.
+
+    Attributes:
+        layout: JSON: how many runs of which cases, which numbers they have, the environments.
+        content: the columns of one case after the other.
+        checksum: of the content, by CRC-32.
+    """
+
+    layout: str
+    content: bytes
+    checksum: int
+
+
+def form_of(wanted: Sequence[Number]) -> str:
+    """Return what a block of these numbers is known by; one of another machine is another."""
+    return json.dumps([sys.byteorder, *wanted])
+
+
+def packed(cases: Sequence[CaseNumbers], wanted: Sequence[Number]) -> Block:
+    """Return numbers as a block."""
+    digests = sorted({digest for case in cases for digest in case.environments})
+    codes = {digest: code for code, digest in enumerate(digests)}
+    # One column of all cases after the other: of a year there are thousands of cases.
+    columns: tuple[array[Any], ...] = (
+        *(case.runs for case in cases),
+        *(case.finished for case in cases),
+        *(array("H", map(codes.__getitem__, case.environments)) for case in cases),
+        *(array("B", case.ok) for case in cases),
+        *(case.values[number] for number in wanted for case in cases if number in case.values),
+    )
+    content = b"".join(column.tobytes() for column in columns)
+    layout = {"environments": digests, "cases": [_entry(case, wanted) for case in cases]}
+    return Block(layout=json.dumps(layout), content=content, checksum=zlib.crc32(content))
+
+
+def _entry(case: CaseNumbers, wanted: Sequence[Number]) -> tuple[str, int, list[int]]:
+    there = [place for place, number in enumerate(wanted) if number in case.values]
+    return case.case_key, len(case.runs), there
+
+
+def unpacked(blocks: Iterable[Block], wanted: Sequence[Number]) -> list[CaseNumbers]:
+    """Return the numbers of blocks that follow each other, put together case by case.
+
+    Raises:
+        ValueError: one is damaged.
+    """
+    cases: dict[str, _Case] = {}
+    for block in blocks:
+        if zlib.crc32(block.content) != block.checksum:
+            raise ValueError("the checksum of a block of numbers is another one")
+        _gather(block, len(wanted), cases)
+    return [case.numbers(key, wanted) for key, case in cases.items()]
+
+
+def _gather(block: Block, kinds: int, cases: dict[str, _Case]) -> None:
+    layout: dict[str, Any] = json.loads(block.layout)
+    digests, entries = layout["environments"], layout["cases"]
+    every = sum(count for _, count, _ in entries)
+    having = [sum(count for _, count, there in entries if place in there) for place in range(kinds)]
+    content = _Columns(block.content, [every] * 4 + having)
+    for key, count, there in entries:
+        case = cases.setdefault(key, _Case())
+        case.runs += content.next(_RUN, count)
+        case.finished += content.next(_FINISHED, count)
+        codes = array("H", content.next(_CODE, count))
+        case.environments += map(digests.__getitem__, codes)
+        for place in there:
+            column = case.column(place)
+            column += content.next(_FIRST_VALUE + place, count)
+        case.ok += content.next(_OK, count)
+
+
+_RUN, _FINISHED, _CODE, _OK, _FIRST_VALUE = range(5)
+_WIDTHS: Final = (8, 8, 2, 1)
+
+
+class _Columns:
+    """Columns that follow each other, each read from its beginning to its end."""
+
+    def __init__(self, content: bytes, counts: Sequence[int]) -> None:
+        self._content = content
+        self._widths = [*_WIDTHS, *[8] * (len(counts) - len(_WIDTHS))]
+        sizes = map(mul, self._widths, counts)
+        self._at = [0, *accumulate(sizes)]
+
+    def next(self, column: int, count: int) -> bytes:
+        begin = self._at[column]
+        end = self._at[column] = begin + count * self._widths[column]
+        return self._content[begin:end]
+
+
+class _Case:
+    """What the blocks have of one case, as bytes: a million small arrays keep Python busy."""
+
+    __slots__ = ("environments", "finished", "ok", "runs", "values")
+
+    def __init__(self) -> None:
+        self.runs, self.finished, self.ok = bytearray(), bytearray(), bytearray()
+        self.environments: list[str] = []
+        self.values: dict[int, bytearray] = {}
+
+    def column(self, place: int) -> bytearray:
+        """Return the values of a number so far; runs of earlier blocks without it are filled in."""
+        found = self.values.setdefault(place, bytearray())
+        found += _NAN * (len(self.ok) - len(found) // len(_NAN))
+        return found
+
+    def numbers(self, key: str, wanted: Sequence[Number]) -> CaseNumbers:
+        return CaseNumbers(
+            key,
+            array("q", bytes(self.runs)),
+            array("d", bytes(self.finished)),
+            self.environments,
+            self.ok,
+            {wanted[place]: array("d", bytes(self.column(place))) for place in self.values},
+        )
+
+
+_NAN: Final = array("d", [math.nan]).tobytes()

@@ -1,0 +1,252 @@
+"""Numbers read in blocks are those that the rows have, whatever was done to them in between.
+
+What the rows have is asked of Python's sqlite3 alone. Runs are put beside the borders of blocks,
+so that a few make one full.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from pvebench.config import Settings
+from pvebench.errors import StoreLost
+from pvebench.judging import NUMBERS
+from pvebench.model.run import Outcome
+from pvebench.results import Results
+from pvebench.service.upkeep import Tidier
+from pvebench.store import Mended, Number, Store, numbers
+from pvebench.store.blocks import SIZE
+from support.changes import CASES, START, measured
+
+IOPS, CPU = ("iops", "read", ""), ("host_cpu", "", "qemu")
+WANTED: tuple[Number, ...] = (IOPS, CPU, ("boot_time", "", ""))
+Known = dict[int, tuple[str, float, str, bool, dict[Number, float]]]
+
+
+class World:
+    """A store that things happen to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = Store(directory / "pvebench.db", simulated=False)
+        self.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
+        self._made = 0
+
+    def add(self) -> None:
+        self._made += 1
+        run = measured(CASES[self._made % 3], self._made)
+        outcome = (Outcome.OK, Outcome.NOISY, Outcome.FAILED)[self._made % 7 // 3]
+        some = run.samples[: self._made % 4 + 1] if self._made % 11 else ()
+        self.store.add_run(replace(run, uid=f"{self._made}", outcome=outcome, samples=some))
+
+    def sql(self, statement: str) -> None:
+        with closing(sqlite3.connect(self.store.path, timeout=30.0)) as connection, connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(statement)
+
+    def jump(self) -> None:
+        """Let the next run but one be the first of a block."""
+        self.add()
+        self.sql(
+            f"INSERT INTO runs SELECT (max(id) / {SIZE} + 1) * {SIZE} - 1, 'j' || max(id), "
+            "case_key, node, scenario, workload, cycle, environment, started, finished, 'failed', "
+            "reason, pass_number FROM runs"
+        )
+        self.add()
+
+    def mend(self) -> None:
+        one = min(self.store.runs(limit=5), key=lambda run: len(run.samples) or 99)
+        gone, put = one.samples[:1], [replace(each, value=7.5) for each in one.samples[1:]]
+        self.store.mending.apply(
+            [Mended(number=one.number, gone=gone, put=tuple(put), outcome=Outcome.OK, reason="")]
+        )
+
+    def reclassify(self) -> None:
+        self.sql("UPDATE runs SET outcome = 'failed' WHERE id = (SELECT min(id) + 1 FROM runs)")
+
+    def lose_a_sample(self) -> None:
+        self.sql("DELETE FROM samples WHERE run = (SELECT max(run) - 2 FROM samples)")
+
+    def prune(self) -> None:
+        now = START + timedelta(days=self._made + 1)
+        self.store.prune(now, evidence_seconds=86400.0, runs_seconds=5 * 86400.0, certain=True)
+
+    def pack(self) -> None:
+        self.store.numbers.pack(WANTED)
+        assert self.store.numbers.pack(WANTED) == 0
+
+    def rows(self) -> Known:
+        good = tuple(str(outcome) for outcome in Outcome if outcome.good)
+        with closing(sqlite3.connect(self.store.path)) as connection:
+            found: Known = {
+                number: (key, finished, environment, outcome == "ok", {})
+                for number, key, finished, environment, outcome in connection.execute(
+                    "SELECT id, case_key, finished, environment, outcome FROM runs"
+                )
+                if outcome in good
+            }
+            for number, value, *which in connection.execute(
+                "SELECT run, value, metric, direction, part FROM samples"
+            ):
+                if number in found and tuple(which) in WANTED:
+                    found[number][-1][which[0], which[1], which[2]] = value
+        return {number: one for number, one in found.items() if one[-1]}
+
+    def read(self, *, after: int = 0, until: int | None = None) -> Known:
+        found: Known = {}
+        for piece in self.store.numbers.read(WANTED, after=after, until=until):
+            mine: Known = {}
+            for one in piece:
+                for place, number in enumerate(one.runs):
+                    values = {name: column[place] for name, column in one.values.items()}
+                    mine[number] = (
+                        one.case_key,
+                        one.finished[place],
+                        one.environments[place],
+                        bool(one.ok[place]),
+                        {name: value for name, value in values.items() if not math.isnan(value)},
+                    )
+            assert not found or not mine or max(found) < min(mine)
+            found |= mine
+        return found
+
+    def statements(self, work: Callable[[], object]) -> list[str]:
+        """The SQL that some work needs."""
+        seen: list[str] = []
+
+        def look(*arguments: object) -> None:
+            seen.append(str(arguments[2]))
+
+        engine = self.store._engine
+        event.listen(engine, "before_cursor_execute", look)
+        work()
+        event.remove(engine, "before_cursor_execute", look)
+        return seen
+
+
+STEPS = (
+    World.add,
+    World.jump,
+    World.mend,
+    World.reclassify,
+    World.lose_a_sample,
+    World.prune,
+    World.pack,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.store.close()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(STEPS), min_size=4, max_size=14))
+def test_whatever_happens_to_runs_their_numbers_are_those_of_the_rows(
+    steps: list[Callable[[World], None]],
+) -> None:
+    with TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        for step in (World.add, World.add, World.jump, World.add, World.pack, *steps, World.pack):
+            step(world)
+            assert world.read() == world.rows()
+        world.store.close()
+
+
+def full(world: World) -> None:
+    """Two blocks, packed, and some runs after them."""
+    for step in (*[World.add] * 9, World.jump, *[World.add] * 9, World.jump, *[World.add] * 9):
+        step(world)
+    assert world.store.numbers.pack(WANTED) == 2
+
+
+@pytest.mark.parametrize("after", [0, 4, SIZE, SIZE + 4, 2 * SIZE + 3])
+@pytest.mark.parametrize("until", [None, 2 * SIZE + 5, 2 * SIZE, SIZE + 7, 5])
+def test_any_stretch_of_runs_can_be_read(world: World, after: int, until: int | None) -> None:
+    full(world)
+    last = 10**9 if until is None else until
+    wanted = {number: one for number, one in world.rows().items() if after < number <= last}
+    assert world.read(after=after, until=until) == wanted
+
+
+def test_the_rows_of_packed_runs_are_not_read(world: World) -> None:
+    full(world)
+    asked = world.statements(world.read)
+    assert sum("FROM samples" in one for one in asked) == 1  # the runs after the blocks
+
+
+def test_runs_that_change_while_they_are_packed_are_read_as_rows(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(world)
+    world.sql("UPDATE samples SET value = 5 WHERE run = 3")
+    real = numbers.packed
+
+    def meanwhile(*arguments: object) -> object:
+        world.sql("UPDATE samples SET value = 6 WHERE run = 3")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(numbers, "packed", meanwhile)
+    assert world.store.numbers.pack(WANTED) == 0
+    assert world.read()[3][-1][IOPS] == 6.0
+    monkeypatch.undo()
+    assert world.store.numbers.pack(WANTED) == 1
+    assert world.read() == world.rows()
+
+
+def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    full(world)
+    world.sql("DELETE FROM number_blocks")
+    real = numbers.packed
+
+    def meanwhile(*arguments: object) -> object:
+        world.sql("PRAGMA busy_timeout = 0")
+        world.add()
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(numbers, "packed", meanwhile)
+    assert world.store.numbers.pack(WANTED) == 2
+    assert world.read() == world.rows()
+
+
+def test_a_damaged_block_is_told_and_not_read(world: World) -> None:
+    full(world)
+    world.sql("UPDATE number_blocks SET content = zeroblob(length(content)) WHERE block = 1")
+    with pytest.raises(StoreLost, match="checksum"):
+        world.read()
+
+
+@pytest.mark.parametrize("form", ["[]", '["big", ["iops", "read", ""]]'])
+def test_a_block_of_other_numbers_or_another_machine_is_made_anew(world: World, form: str) -> None:
+    full(world)
+    world.sql(f"UPDATE number_blocks SET form = '{form}', content = x''")
+    assert world.read() == world.rows()
+    assert world.store.numbers.pack(WANTED) == 2
+    assert world.read() == world.rows()
+
+
+def test_what_is_cared_for_once_a_day_is_packed(world: World) -> None:
+    full(world)
+    world.sql("DELETE FROM number_blocks")
+    Tidier(
+        Results(world.store), lambda: Settings(keep_backups=0), lambda: START + timedelta(days=60)
+    ).check()
+    assert world.store.numbers.pack(NUMBERS) == 0
+    assert sum("FROM samples" in one for one in world.statements(read_to_judge(world))) == 1
+
+
+def read_to_judge(world: World) -> Callable[[], object]:
+    return lambda: list(world.store.numbers.read(NUMBERS))
