@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pages import many_cases, one_run
 
-from pvebench.judging import Feed, Keeper
+from pvebench.judging import NUMBERS, Feed, Keeper
 from pvebench.metrics import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
@@ -132,7 +132,18 @@ def filled(directory: Path, days: int) -> Path:
     store.close()
     size = path.stat().st_size / MIB
     print(f"filled {days} days in {taken:.0f} s, {size:,.0f} MiB", flush=True)
+    packing(path)
     return path
+
+
+def packing(path: Path) -> None:
+    """Pack what is judged, as is done once a day, and print what that takes."""
+    store = Store(path, simulated=True)
+    begun = time.perf_counter()
+    blocks = store.numbers.pack(NUMBERS)
+    taken = time.perf_counter() - begun
+    store.close()
+    print(f"packed {blocks} blocks in {taken:.0f} s", flush=True)
 
 
 def main() -> None:

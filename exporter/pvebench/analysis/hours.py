@@ -63,8 +63,8 @@ def spread_out(times: Sequence[float]) -> bool:
     """Tell whether runs were made at hours so different that they may matter."""
     import numpy as np
 
-    runs = np.bincount(hours_of_week(times) % 24, minlength=24)
-    return int(np.count_nonzero(runs)) > LEAST_HOURS
+    hours = np.asarray(times, dtype=float) % DAY // HOUR
+    return int(np.count_nonzero(np.bincount(hours.astype(int)))) > LEAST_HOURS
 
 
 def first_days(times: Sequence[float]) -> int:

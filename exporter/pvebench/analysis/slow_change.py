@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.known_times.fleet import adjusted
-from pvebench.analysis.levels.robust import TINY, critical, two_sided
+from pvebench.analysis.levels.robust import TINY, critical, median, two_sided
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -21,6 +21,8 @@ WINDOWS: Final = (80, 120, 160, 240, 320, 480, 640)
 """Newest runs that are looked at: a creep may have begun lately, or long ago."""
 PARTS: Final = 16
 """Equal parts of a window, the level of each of which is looked at."""
+DEGREES: Final = PARTS - 2
+"""Degrees of freedom of a line through them."""
 WANDER: Final = 4.0
 """How many times further a level that wanders by itself (a random walk) strays from where it
 was than its scatter about a line tells; measured, see `bench/judging/creep.py`."""
@@ -68,34 +70,34 @@ def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> 
     import numpy as np
 
     row = np.asarray(values, dtype=float)
-    found = [_line(row, runs) for runs in WINDOWS if least <= runs <= len(row)]
-    if not found:
+    sizes = [runs // PARTS for runs in WINDOWS if least <= runs <= len(row)]
+    if not sizes:
         return None
-    best = min(found, key=lambda one: one.p_value)
-    return replace(best, p_value=min(1.0, len(WINDOWS) * best.p_value))
-
-
-def _line(values: Matrix, runs: int) -> Trend:
-    """Return the line through the newest `runs`, as a change from their first to their last."""
-    import numpy as np
-
-    size = runs // PARTS
-    levels = np.median(values[len(values) - PARTS * size :].reshape(PARTS, size), axis=1)
-    place = np.arange(PARTS) - (PARTS - 1) / 2
-    power = float(place @ place)
-    slope = float(place @ levels) / power
-    rest = levels - levels.mean() - slope * place
-    degrees = PARTS - 2
-    error = max(math.sqrt(float(rest @ rest) / degrees / power), TINY)
-    effect, reach = PARTS * slope, PARTS * critical(0.05, degrees) * error
+    (slope, error), size = max(
+        ((_line(row, size), size) for size in sizes), key=lambda one: abs(one[0][0] / one[0][1])
+    )
+    effect, reach = PARTS * slope, PARTS * critical(0.05, DEGREES) * error
+    chance = float(two_sided(slope / error / WANDER, DEGREES))
     return Trend(
-        start=len(values) - PARTS * size,
+        start=len(row) - PARTS * size,
         runs=PARTS * size,
         effect=effect,
         low=effect - reach,
         high=effect + reach,
-        p_value=float(two_sided(slope / error / WANDER, degrees)),
+        p_value=min(1.0, len(WINDOWS) * chance),
     )
+
+
+def _line(values: Matrix, size: int) -> tuple[float, float]:
+    """Return slope and error, a part, of the line through the newest parts of `size` runs each."""
+    import numpy as np
+
+    levels = median(values[len(values) - PARTS * size :].reshape(PARTS, size))
+    place = np.arange(PARTS) - (PARTS - 1) / 2
+    power = float(place @ place)
+    slope = float(place @ levels) / power
+    rest = levels - levels.mean() - slope * place
+    return slope, max(math.sqrt(float(rest @ rest) / DEGREES / power), TINY)
 
 
 def creeping(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import compress, pairwise, starmap
-from operator import le
+from operator import eq, le
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
@@ -103,7 +102,7 @@ class CaseColumns:
 
 
 def _counting(times: Column, environments: list[str], ok: bytearray, values: Column) -> GoodRuns:
-    measured = bytearray(not math.isnan(value) for value in values)
+    measured = bytearray(map(eq, values, values))  # NaN is not like itself
     counted = bytearray(compress(ok, measured))
     if counted.count(True) < min(ENOUGH_OK, len(counted)):
         measured = bytearray(one and other for one, other in zip(measured, ok, strict=True))

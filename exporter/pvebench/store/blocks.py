@@ -82,9 +82,12 @@ def unpacked(blocks: Iterable[Block], wanted: Sequence[Number]) -> list[CaseNumb
 def _gather(block: Block, kinds: int, cases: dict[str, _Case]) -> None:
     layout: dict[str, Any] = json.loads(block.layout)
     digests, entries = layout["environments"], layout["cases"]
+    having = [0] * kinds
+    for _, count, there in entries:
+        for place in there:
+            having[place] += count
     every = sum(count for _, count, _ in entries)
-    having = [sum(count for _, count, there in entries if place in there) for place in range(kinds)]
-    content = _Columns(block.content, [every] * 4 + having)
+    content = _Columns(block.content, [every] * len(_WIDTHS) + having)
     for key, count, there in entries:
         case = cases.setdefault(key, _Case())
         case.runs += content.next(_RUN, count)

@@ -6,16 +6,15 @@ import json
 import zlib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, Engine, ScalarSelect, TableValuedAlias, func, select
 
 from pvebench.model.environment import Episode
 from pvebench.model.run import Outcome
-from pvebench.model.workload import Direction
 from pvebench.store.engine import reading
 from pvebench.store.records import GOOD, CaseRecord, Point, StoredRun, Totals
-from pvebench.store.rows import keys_table, with_samples
+from pvebench.store.rows import DIRECTIONS, keys_table, with_samples
 from pvebench.store.tables import (
     NOT_OK,
     case_outcomes,
@@ -32,7 +31,6 @@ from pvebench.store.tables import (
 from pvebench.store.writing import month
 
 Beside = dict[tuple[str, str], float]
-_DIRECTIONS: Final = frozenset(map(str, Direction))
 
 
 class StoredResults:
@@ -131,9 +129,10 @@ class StoredResults:
         )
         found: dict[str, list[Point]] = {}
         with reading(self._engine) as connection:
-            for key, number, finished, environment, direction, value in connection.execute(query):
+            # All at once: one by one, a hundred thousand rows take a second longer.
+            for key, number, finished, environment, way, value in connection.execute(query).all():
                 at = datetime.fromtimestamp(finished, UTC)
-                point = Point(number, at, environment, Direction(direction), value)
+                point = Point(number, at, environment, DIRECTIONS[way], value)
                 found.setdefault(key, []).append(point)
         for points in found.values():
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
@@ -255,7 +254,7 @@ class StoredResults:
                 number = connection.scalar(select(func.count()).select_from(runs))
         moved = {(row.node, row.storage, row.name): row.value for row in amounts}
         return Totals(
-            bytes={key: value for key, value in moved.items() if key[2] in _DIRECTIONS},
+            bytes={key: value for key, value in moved.items() if key[2] in DIRECTIONS},
             cycles={(row[0], row[1]): int(row[2]) for row in counts},
             runs=int(number or 0),
         )

@@ -51,13 +51,13 @@ def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sa
         for run, metric, way, value, unit, part in connection.execute(
             select(*_SAMPLE).where(samples.c.run.in_(chunk))
         ):
-            sample = Sample(metric, _DIRECTIONS[way], value, _UNITS[unit], part)
+            sample = Sample(metric, DIRECTIONS[way] if way else None, value, _UNITS[unit], part)
             grouped.setdefault(run, []).append(sample)
     return grouped
 
 
-# Of a year there are a million: an enumeration's own look-up takes as long as the rest.
-_DIRECTIONS: Final = {"": None} | {str(one): one for one in Direction}
+DIRECTIONS: Final = {str(one): one for one in Direction}
+"""Of a year there are a million: an enumeration's own look-up takes as long as the rest."""
 _UNITS: Final = {str(one): one for one in Unit}
 _SAMPLE: Final = [
     samples.c[name] for name in ("run", "metric", "direction", "value", "unit", "part")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.levels.robust import MAD_TO_SIGMA, TINY
+from pvebench.analysis.levels.robust import MAD_TO_SIGMA, TINY, median
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -45,7 +45,7 @@ def cleaned(values: Matrix) -> Cleaned:
 
     windows = np.lib.stride_tricks.sliding_window_view
     half = AROUND // 2
-    middle = np.median(windows(np.pad(values, half, mode="edge"), AROUND), axis=-1)
+    middle = median(windows(np.pad(values, half, mode="edge"), AROUND))
     scale = _scale(np.abs(values - middle))
     runs = np.clip(values, middle - OUTSIDE * scale, middle + OUTSIDE * scale)
     back = [np.concatenate([np.repeat(values[:1], lag), values])[: len(values)] for lag in range(5)]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.levels.robust import CLIP, MAD_TO_SIGMA, TINY, critical
+from pvebench.analysis.levels.robust import CLIP, MAD_TO_SIGMA, TINY, critical, median
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix
@@ -90,9 +90,9 @@ def _level(values: Matrix) -> tuple[float, Matrix]:
     """Return the Huber mean, and the runs' distances from it, those of glitches cut."""
     import numpy as np
 
-    middle = float(np.median(values))
+    middle = float(median(values))
     away = values - middle
-    reach = 2 * CLIP * MAD_TO_SIGMA * float(np.median(np.abs(away)))
+    reach = 2 * CLIP * MAD_TO_SIGMA * float(median(np.abs(away)))
     # Of quantised values more than half may be alike, and still they vary.
     reach = max(reach, 2 * CLIP * float(np.mean(np.abs(away))))
     cut = np.clip(away, -reach, reach)

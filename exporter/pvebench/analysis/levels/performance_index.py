@@ -41,7 +41,7 @@ def levels_by_environment(history: CaseHistory) -> Levels:
     starts: dict[str, float] = {}
     logs, place = history.logs().tolist(), 0
     for name, stretch in groupby(history.points.environments):
-        end = place + sum(1 for _ in stretch)
+        end = place + len([*stretch])
         values.setdefault(name, []).extend(logs[place:end])
         starts.setdefault(name, history.points.times[place])
         place = end

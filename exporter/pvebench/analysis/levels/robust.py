@@ -152,6 +152,17 @@ def spread(placebos: Matrix) -> Matrix:
     )
 
 
+def median(values: Matrix) -> Matrix:
+    """Return the medians over the last axis; of finite values, which saves much of numpy's time."""
+    import numpy as np
+
+    middle, odd = divmod(values.shape[-1], 2)
+    wanted = [middle] if odd else [middle - 1, middle]
+    ordered = np.partition(values, wanted, axis=-1)
+    found: Matrix = (ordered[..., wanted[0]] + ordered[..., wanted[-1]]) / 2
+    return found
+
+
 def quantile(sizes: Matrix, share: float) -> Matrix:
     """Return the nearest quantile of each row: numpy's own costs more than all the rest here."""
     import numpy as np
