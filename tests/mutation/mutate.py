@@ -36,7 +36,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = Path("exporter/pvebench")
 TESTS: Final = (
     *("burst", "changes", "cold_caches", "damage", "found", "guards", "honesty", "host_conditions"),
-    *("hours_of_day", "judging", "keeper", "notify", "passes", "present", "reparse"),
+    *("hours_of_day", "judging", "keeper", "notify", "numbers", "passes", "present", "reparse"),
     *("results*", "retention", "runner*", "scheduler*", "simulated_cycle", "steady", "store*"),
     *("stuck", "under_fault", "window"),
 )
