@@ -137,7 +137,7 @@ def filled(directory: Path, days: int) -> Path:
 
 
 def packing(path: Path) -> None:
-    """Pack what is judged, as is done once a day, and print what that takes."""
+    """Pack what is judged, as a service does between runs, and print what that takes."""
     store = Store(path, simulated=True)
     begun = time.perf_counter()
     blocks = store.numbers.pack(NUMBERS)

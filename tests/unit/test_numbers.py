@@ -222,9 +222,12 @@ def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.Mo
     assert world.read() == world.rows()
 
 
-def test_a_damaged_block_is_told_and_not_read(world: World) -> None:
+@pytest.mark.parametrize(
+    "damage", ["content = zeroblob(length(content))", "layout = replace(layout, ', 1, ', ', 2, ')"]
+)
+def test_a_damaged_block_is_told_and_not_read(world: World, damage: str) -> None:
     full(world)
-    world.sql("UPDATE number_blocks SET content = zeroblob(length(content)) WHERE block = 1")
+    world.sql(f"UPDATE number_blocks SET {damage} WHERE block = 1")
     with pytest.raises(StoreLost, match="checksum"):
         world.read()
 
@@ -238,12 +241,14 @@ def test_a_block_of_other_numbers_or_another_machine_is_made_anew(world: World, 
     assert world.read() == world.rows()
 
 
-def test_what_is_cared_for_once_a_day_is_packed(world: World) -> None:
+def test_between_two_runs_one_block_is_packed_until_all_are(world: World) -> None:
     full(world)
     world.sql("DELETE FROM number_blocks")
-    Tidier(
-        Results(world.store), lambda: Settings(keep_backups=0), lambda: START + timedelta(days=60)
-    ).check()
+    now = START + timedelta(days=60)
+    tidier = Tidier(Results(world.store), lambda: Settings(keep_backups=0), lambda: now)
+    tidier.check()
+    assert sum("FROM samples" in one for one in world.statements(read_to_judge(world))) == 2
+    tidier.check()
     assert world.store.numbers.pack(NUMBERS) == 0
     assert sum("FROM samples" in one for one in world.statements(read_to_judge(world))) == 1
 

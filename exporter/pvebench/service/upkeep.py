@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -133,23 +133,27 @@ class Tidier:
         self._days = 0
 
     def check(self) -> None:
-        """Look whether the database is there; once a day care for it.
+        """Look whether the database is there and pack some of it; once a day care for it.
 
         Raises:
             StoreLost: it is damaged or gone.
         """
         self._results.store.check_there()
         now = self._now()
-        if self._last is not None and abs((now - self._last).total_seconds()) < EVERY_SECONDS:
-            return
-        self._last = now
-        for step in (self._look_through, self._back_up, self._remove_old, self._pack):
+        for step in (*self._daily(now), self._pack):
             try:
                 step(now)
             except StoreLost:
                 raise
             except StoreError as error:
                 log.warning("the database is not cared for", reason=str(error))
+
+    def _daily(self, now: datetime) -> Sequence[Callable[[datetime], None]]:
+        """Return what is due; nothing, if it was done less than a day ago."""
+        if self._last is not None and abs((now - self._last).total_seconds()) < EVERY_SECONDS:
+            return ()
+        self._last = now
+        return self._look_through, self._back_up, self._remove_old
 
     def _look_through(self, _: datetime) -> None:
         self._results.store.check(full=self._days % FULL_DAYS == 0)
@@ -184,5 +188,5 @@ class Tidier:
             log.info("old results removed", runs=removal.runs, evidence_of_runs=removal.stripped)
 
     def _pack(self, _: datetime) -> None:
-        if blocks := self._results.store.numbers.pack(NUMBERS):
-            log.info("the numbers that are judged were packed", blocks=blocks)
+        # One at a time: a block takes seconds, and the next run waits for it.
+        self._results.store.numbers.pack(NUMBERS, most=1)

@@ -30,7 +30,7 @@ class Block:
     Attributes:
         layout: JSON: how many runs of which cases, which numbers they have, the environments.
         content: the columns of one case after the other.
-        checksum: of the content, by CRC-32.
+        checksum: of both, by CRC-32.
     """
 
     layout: str
@@ -56,8 +56,13 @@ def packed(cases: Sequence[CaseNumbers], wanted: Sequence[Number]) -> Block:
         *(case.values[number] for number in wanted for case in cases if number in case.values),
     )
     content = b"".join(column.tobytes() for column in columns)
-    layout = {"environments": digests, "cases": [_entry(case, wanted) for case in cases]}
-    return Block(layout=json.dumps(layout), content=content, checksum=zlib.crc32(content))
+    cases_of = [_entry(case, wanted) for case in cases]
+    layout = json.dumps({"environments": digests, "cases": cases_of})
+    return Block(layout=layout, content=content, checksum=_checksum(layout, content))
+
+
+def _checksum(layout: str, content: bytes) -> int:
+    return zlib.crc32(content, zlib.crc32(layout.encode()))
 
 
 def _entry(case: CaseNumbers, wanted: Sequence[Number]) -> tuple[str, int, list[int]]:
@@ -73,7 +78,7 @@ def unpacked(blocks: Iterable[Block], wanted: Sequence[Number]) -> list[CaseNumb
     """
     cases: dict[str, _Case] = {}
     for block in blocks:
-        if zlib.crc32(block.content) != block.checksum:
+        if _checksum(block.layout, block.content) != block.checksum:
             raise ValueError("the checksum of a block of numbers is another one")
         _gather(block, len(wanted), cases)
     return [case.numbers(key, wanted) for key, case in cases.items()]

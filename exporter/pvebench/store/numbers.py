@@ -54,16 +54,19 @@ class Numbers:
                     yield by_case(_rows(connection, wanted, first, end), wanted)
                 first = end + 1
 
-    def pack(self, wanted: Sequence[Number]) -> int:
-        """Pack the runs of every block that is full and not packed yet; return how many.
+    def pack(self, wanted: Sequence[Number], *, most: int | None = None) -> int:
+        """Pack the runs of blocks that are full and not packed yet; return how many.
 
         Each by itself, and without keeping others from writing while its runs are read.
+
+        Args:
+            most: blocks, the oldest first; None: all.
         """
         with reading(self._engine) as connection:
             oldest = connection.scalar(select(func.min(runs.c.id))) or 0
             full = range((oldest - 1) // SIZE, _newest(connection) // SIZE) if oldest else ()
             missing = sorted(set(full) - _packed_as(connection, form_of(wanted)))
-        return sum(self._pack(block, wanted) for block in missing)
+        return sum(self._pack(block, wanted) for block in missing[:most])
 
     def _pack(self, block: int, wanted: Sequence[Number]) -> int:
         # A run that changes meanwhile takes this row away, and with it what was read too early.
