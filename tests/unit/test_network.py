@@ -58,7 +58,7 @@ def test_where_nothing_answers_no_round_trip_is_made_up(server: int) -> None:
     assert ServerLink(link_bits_per_second=GIGABIT).round_trip() is None
 
 
-def measured(tmp_path: Path, link: ServerLink) -> Run:
+def measured(tmp_path: Path, link: ServerLink, load: str = "read") -> Run:
     """Return a run of the host's own row on a directory that is said to be a server's."""
     store = Store(tmp_path / "pvebench.db", simulated=False)
     options = StorageOptions(name="cifs", kind="dir", owner="me", path=str(tmp_path / "volumes"))
@@ -82,7 +82,7 @@ def measured(tmp_path: Path, link: ServerLink) -> Run:
         volume_bytes=16 * MIB,
     )
     workload = tool_workload(
-        "fio", {"rw": "read", "bs": "64k"}, ramp_seconds=0.1, runtime_seconds=1.0
+        "fio", {"rw": load, "bs": "64k"}, ramp_seconds=0.1, runtime_seconds=1.0
     )
     runner = Runner(site, Recorder())
     run = runner.run(Case(scenario=scenario, workload=workload), cycle="", conduct=Conduct())
@@ -104,8 +104,9 @@ def test_a_run_keeps_the_round_trip_and_its_share_of_the_link(tmp_path: Path, se
     assert found["network_share"] == pytest.approx(found["bandwidth"] / (12_500 * GIGABIT))
 
 
-def test_more_than_the_link_carries_is_suspicious(tmp_path: Path) -> None:
-    run = measured(tmp_path, ServerLink(link_bits_per_second=1_000_000))
+@pytest.mark.parametrize("load", ["read", "write"])
+def test_more_than_the_link_carries_is_suspicious(tmp_path: Path, load: str) -> None:
+    run = measured(tmp_path, ServerLink(link_bits_per_second=1_000_000), load)
     assert run.outcome is Outcome.SUSPICIOUS
     assert "of what the network's link carries, although no cache is in the way" in run.reason
     assert "network_round_trip" not in values(run)

@@ -416,6 +416,19 @@ def test_the_window_of_a_tool_that_ends_by_itself_is_its_whole_run(tmp_path: Pat
     assert ("qemu_operations", "write") in values
 
 
+def test_the_window_of_a_load_begins_when_its_ramp_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = bench(tmp_path)
+    began: dict[Phase, float] = {}
+    now = here.world.clock.monotonic
+    monkeypatch.setattr(here.recorder, "phase", lambda _, phase, __: began.setdefault(phase, now()))
+    case = here.cases[0]
+    here.run(case)
+    assert case.workload.ramp_seconds > 0
+    assert began[Phase.MEASURE] - began[Phase.RAMP] >= case.workload.ramp_seconds
+
+
 @pytest.mark.parametrize(
     ("cached", "outcome", "told"),
     [

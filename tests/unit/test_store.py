@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
 
 from pvebench.errors import (
     AlreadyRunning,
@@ -76,6 +78,15 @@ def test_the_same_run_is_stored_once(store: Store) -> None:
     assert store.add_run(run("a")) == store.add_run(run("a"))
     assert len(store.runs()) == 1
     assert store.totals().bytes == {("lab", "local", "read"): 4096.0}
+
+
+def test_a_run_that_cannot_be_stored_whole_leaves_nothing(store: Store) -> None:
+    (first, *_) = run("a").samples
+    store.add_run(run("a"))
+    with pytest.raises(IntegrityError):
+        store.add_run(replace(run("b", minutes=1), samples=(first, first)))
+    assert [found.uid for found in store.runs()] == ["a"]
+    assert [record.last.uid for record in store.cases().values()] == ["a"]
 
 
 def test_runs_survive_a_new_opening(store: Store) -> None:
