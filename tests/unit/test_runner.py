@@ -416,6 +416,17 @@ def test_the_window_of_a_tool_that_ends_by_itself_is_its_whole_run(tmp_path: Pat
     assert ("qemu_operations", "write") in values
 
 
+def test_a_run_is_of_the_environment_that_its_booted_vm_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = bench(tmp_path)
+    of_host = here.world.host_environment()
+    of_vm = replace(of_host, facts={**of_host.facts, "qemu": "99.9"})
+    monkeypatch.setattr(here.world, "environment", lambda: of_vm)
+    monkeypatch.setattr(here.world, "host_environment", lambda: of_host)
+    assert here.run(here.cases[0]).environment == of_vm
+
+
 def test_the_window_of_a_load_begins_when_its_ramp_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
