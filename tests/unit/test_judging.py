@@ -24,6 +24,7 @@ from pvebench.judging.figures import NOT_MEASURED, NUMBERS, figures_of, shared_l
 from pvebench.judging.headline import calm, headline
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
+from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.results import Results
@@ -315,6 +316,34 @@ def test_where_an_environment_began_and_ended_is_all_that_is_kept_of_it(store: S
     (change,) = environment_changes(timeline, {})
     assert change.time == min(ends[2 * len(CASES) :])
     assert (timeline[0][0], timeline[-1][0]) == (ends[0], ends[-1])
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [(1, OLD, 1), (2, OLD, 0), (2, NEW, 1), (2, NEW, 0), (3, NEW, 1)],
+        [(150, NEW, 0), *((minute, OLD, 0) for minute in range(101, 200, 7))],
+        [*((minute, OLD, 0) for minute in range(100)), *((m, NEW, 0) for m in range(50, 150))],
+        [*((minute, OLD, 0) for minute in range(9)), (500, OLD, 1), (10, NEW, 0), (11, NEW, 1)],
+    ],
+    ids=["at the same time", "stored late", "clock set back", "clock ahead once"],
+)
+def test_environments_follow_each_other_alike_however_the_runs_are_read(
+    store: Store, ends: list[tuple[int, Environment, int]]
+) -> None:
+    results = Results(store)
+    followed = Feed(results)
+    for number, (minute, environment, case) in enumerate(ends):
+        run = replace(measured(CASES[case], 0), uid=f"{number}", environment=environment)
+        results.keep(replace(run, finished=START + timedelta(minutes=minute)))
+        followed.read()
+    afresh = Feed(Results(store))
+    afresh.read()
+    one, other = (
+        environment_changes(feed.material("lab").timeline, {}) for feed in (followed, afresh)
+    )
+    assert [change.time for change in one] == [change.time for change in other]
+    assert one
 
 
 def rounds(day: int, upgraded: bool) -> list[Run]:

@@ -131,6 +131,21 @@ def test_the_making_of_a_database_killed_at_any_step_leaves_one_that_opens(tmp_p
         assert not list(path.parent.glob("*before*"))
 
 
+@pytest.mark.parametrize("revision", [None, *OLD])
+def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
+    tmp_path: Path, revision: str | None
+) -> None:
+    # A table that a migration rebuilds loses its triggers, and SQLite says nothing.
+    path = tmp_path / "pvebench.db" if revision is None else old_database(tmp_path, revision)
+    open_engine(path).dispose()
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(
+            "SELECT tbl_name, count(*) FROM sqlite_schema WHERE type = 'trigger' "
+            "AND sql LIKE '%DELETE FROM number_blocks%' GROUP BY tbl_name"
+        ).fetchall()
+    assert found == [("runs", 6), ("samples", 4)]
+
+
 @pytest.mark.parametrize("revision", OLD)
 def test_an_old_database_is_read_as_its_own_code_wrote_it(tmp_path: Path, revision: str) -> None:
     store = Store(old_database(tmp_path, revision))

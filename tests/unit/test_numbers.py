@@ -31,6 +31,10 @@ from pvebench.store.blocks import SIZE
 from support.changes import CASES, START, measured
 
 IOPS, CPU = ("iops", "read", ""), ("host_cpu", "", "qemu")
+REST = (
+    "case_key, node, scenario, workload, cycle, environment, started, finished, 'failed', reason, "
+    "pass_number"
+)
 WANTED: tuple[Number, ...] = (IOPS, CPU, ("boot_time", "", ""))
 Known = dict[int, tuple[str, float, str, bool, dict[Number, float]]]
 
@@ -50,20 +54,52 @@ class World:
         some = run.samples[: self._made % 4 + 1] if self._made % 11 else ()
         self.store.add_run(replace(run, uid=f"{self._made}", outcome=outcome, samples=some))
 
-    def sql(self, statement: str) -> None:
+    def sql(self, *statements: str, foreign_keys: str = "ON") -> None:
         with closing(sqlite3.connect(self.store.path, timeout=30.0)) as connection, connection:
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(statement)
+            connection.execute(f"PRAGMA foreign_keys = {foreign_keys}")
+            for statement in statements:
+                connection.execute(statement)
 
-    def jump(self) -> None:
+    def jump(self, blocks: int = 1) -> None:
         """Let the next run but one be the first of a block."""
         self.add()
-        self.sql(
-            f"INSERT INTO runs SELECT (max(id) / {SIZE} + 1) * {SIZE} - 1, 'j' || max(id), "
-            "case_key, node, scenario, workload, cycle, environment, started, finished, 'failed', "
-            "reason, pass_number FROM runs"
-        )
+        number = f"(max(id) / {SIZE} + {blocks}) * {SIZE} - 1"
+        self.sql(f"INSERT INTO runs SELECT {number}, 'j' || max(id), {REST} FROM runs")
         self.add()
+
+    def replace_run(self) -> None:
+        """Put another run in the place of one, as sqlite3's own shell does it."""
+        one = "WHERE id = (SELECT min(id) + 1 FROM runs)"
+        self.sql(
+            f"INSERT OR REPLACE INTO runs SELECT id, uid, {REST} FROM runs {one}",
+            foreign_keys="OFF",
+        )
+
+    def take_a_name(self) -> None:
+        """Give a new run the name of an old one, which goes with it."""
+        one = "WHERE id = (SELECT min(id) + 2 FROM runs)"
+        self.sql(
+            f"INSERT OR REPLACE INTO runs SELECT (SELECT max(id) + 1 FROM runs), uid, {REST} "
+            f"FROM runs {one}",
+            foreign_keys="OFF",
+        )
+
+    def move_samples(self) -> None:
+        """Give the newest run's samples to one that had none."""
+        one = "(SELECT id FROM runs ORDER BY id LIMIT 1 OFFSET 3)"
+        self.sql(
+            f"DELETE FROM samples WHERE run = {one}",
+            f"UPDATE samples SET run = {one} WHERE run = (SELECT max(run) FROM samples)",
+        )
+
+    def renumber(self) -> None:
+        """Give a run a number further down, in a block that has room."""
+        self.sql(
+            "PRAGMA defer_foreign_keys = ON",
+            "UPDATE OR REPLACE samples SET run = 40000 WHERE run = (SELECT max(id) FROM runs)",
+            "UPDATE OR IGNORE runs SET id = 40000 WHERE id = (SELECT max(id) FROM runs)",
+            foreign_keys="OFF",
+        )
 
     def mend(self) -> None:
         one = min(self.store.runs(limit=5), key=lambda run: len(run.samples) or 99)
@@ -142,6 +178,10 @@ STEPS = (
     World.reclassify,
     World.lose_a_sample,
     World.prune,
+    World.replace_run,
+    World.take_a_name,
+    World.move_samples,
+    World.renumber,
     World.pack,
 )
 
@@ -188,6 +228,16 @@ def test_the_rows_of_packed_runs_are_not_read(world: World) -> None:
     assert sum("FROM samples" in one for one in asked) == 1  # the runs after the blocks
 
 
+def test_gaps_between_the_numbers_of_runs_are_not_gone_through(world: World) -> None:
+    full(world)
+    world.jump(blocks=20_000_000)
+    world.add()
+    assert len(world.statements(world.read)) < 20
+    assert world.store.numbers.pack(WANTED) == 2
+    assert len(world.statements(world.pack)) < 20
+    assert world.read() == world.rows()
+
+
 def test_runs_that_change_while_they_are_packed_are_read_as_rows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +273,12 @@ def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "damage", ["content = zeroblob(length(content))", "layout = replace(layout, ', 1, ', ', 2, ')"]
+    "damage",
+    [
+        "content = zeroblob(length(content))",
+        "layout = CAST(replace(CAST(layout AS TEXT), ', 1, ', ', 2, ') AS BLOB)",
+        "layout = CAST(x'ff' || layout AS BLOB)",
+    ],
 )
 def test_a_damaged_block_is_told_and_not_read(world: World, damage: str) -> None:
     full(world)

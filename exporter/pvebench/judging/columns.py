@@ -45,8 +45,8 @@ class CaseColumns:
         self._counting = None
         before, count = len(self._times), len(numbers.runs)
         figures = figures_of(numbers.values, self._tool)
-        for place in figures.keys() - self._values.keys():
-            self._values[place] = not_measured(before)
+        for place in figures:
+            self._values.setdefault(place, not_measured(before))
         for place, column in self._values.items():
             column.extend(figures.get(place) or not_measured(count))
         self._times.extend(numbers.finished)

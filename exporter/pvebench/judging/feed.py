@@ -6,6 +6,7 @@ import math
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
@@ -129,7 +130,8 @@ class Feed:
             times.setdefault(case.definition.node, []).append(own)
             case.columns.add(own)
         for node, numbers in times.items():
-            for end in _ends(numbers):
+            timeline = self._timeline.get(node)
+            for end in _ends(numbers, timeline[-1][0] if timeline else -math.inf):
                 self._add_time(node, end)
 
     def _add_time(self, node: str, end: tuple[float, str]) -> None:
@@ -181,16 +183,21 @@ def _within(numbers: CaseNumbers, environments: frozenset[str]) -> list[int]:
     return [place for place, digest in enumerate(digests) if digest in environments]
 
 
-def _ends(cases: Sequence[CaseNumbers]) -> list[tuple[float, str]]:
-    """Return when runs of a node ended, in order; in one environment the first and the last."""
+def _ends(cases: Sequence[CaseNumbers], after: float) -> Iterable[tuple[float, str]]:
+    """Return when runs of a node ended, and in which environment, in the order of their numbers.
+
+    Args:
+        after: when the last one known ended. Of later runs in one environment two are enough.
+    """
     digests = {digest for one in cases for digest in set(one.environments)}
-    if len(digests) == 1:
+    first = min(min(one.finished) for one in cases)
+    if len(digests) == 1 and first >= after:
         (only,) = digests
-        first = min(min(one.finished) for one in cases)
         last = max(max(one.finished) for one in cases)
         return [(first, only), (last, only)][: 1 + (first < last)]
-    every = [end for one in cases for end in zip(one.finished, one.environments, strict=True)]
-    return sorted(every, key=itemgetter(0))
+    every = (zip(one.runs, one.finished, one.environments, strict=True) for one in cases)
+    in_order = sorted(chain.from_iterable(every))
+    return [(finished, digest) for _, finished, digest in in_order]
 
 
 def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:

@@ -17,10 +17,12 @@ from operator import mul
 from typing import Any, Final
 
 from pvebench.store.case_numbers import CaseNumbers
-from pvebench.store.records import Number
+from pvebench.store.records import GOOD, Number
 
 SIZE: Final = 50_000
 """Run numbers of one block: of fewer, a thousand cases would have hardly any run each in it."""
+FORM: Final = 1
+"""How a block is made; of another form it is made anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +35,14 @@ class Block:
         checksum: of both, by CRC-32.
     """
 
-    layout: str
+    layout: bytes
     content: bytes
     checksum: int
 
 
 def form_of(wanted: Sequence[Number]) -> str:
-    """Return what a block of these numbers is known by; one of another machine is another."""
-    return json.dumps([sys.byteorder, *wanted])
+    """Return what a block is known by: one of other numbers, or of another machine, is another."""
+    return json.dumps([FORM, sys.byteorder, GOOD, *wanted])
 
 
 def packed(cases: Sequence[CaseNumbers], wanted: Sequence[Number]) -> Block:
@@ -57,12 +59,12 @@ def packed(cases: Sequence[CaseNumbers], wanted: Sequence[Number]) -> Block:
     )
     content = b"".join(column.tobytes() for column in columns)
     cases_of = [_entry(case, wanted) for case in cases]
-    layout = json.dumps({"environments": digests, "cases": cases_of})
+    layout = json.dumps({"environments": digests, "cases": cases_of}).encode()
     return Block(layout=layout, content=content, checksum=_checksum(layout, content))
 
 
-def _checksum(layout: str, content: bytes) -> int:
-    return zlib.crc32(content, zlib.crc32(layout.encode()))
+def _checksum(layout: bytes, content: bytes) -> int:
+    return zlib.crc32(content, zlib.crc32(layout))
 
 
 def _entry(case: CaseNumbers, wanted: Sequence[Number]) -> tuple[str, int, list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, ScalarSelect, func, select, update
@@ -44,8 +45,9 @@ class Numbers:
             last = _newest(connection) if until is None else until
             there = _packed_as(connection, form_of(wanted))
             first = after + 1
-            while first <= last:
-                block = (first - 1) // SIZE
+            while first <= last and (found := _next(connection, first)) is not None:
+                block = (found - 1) // SIZE
+                first = max(first, SIZE * block + 1)
                 many = _following(block, there, last) if first == SIZE * block + 1 else 0
                 end = min(SIZE * (block + max(1, many)), last)
                 if many:
@@ -63,15 +65,13 @@ class Numbers:
             most: blocks, the oldest first; None: all.
         """
         with reading(self._engine) as connection:
-            oldest = connection.scalar(select(func.min(runs.c.id))) or 0
-            full = range((oldest - 1) // SIZE, _newest(connection) // SIZE) if oldest else ()
-            missing = sorted(set(full) - _packed_as(connection, form_of(wanted)))
-        return sum(self._pack(block, wanted) for block in missing[:most])
+            missing = [*islice(_not_packed(connection, form_of(wanted)), most)]
+        return sum(self._pack(block, wanted) for block in missing)
 
     def _pack(self, block: int, wanted: Sequence[Number]) -> int:
         # A run that changes meanwhile takes this row away, and with it what was read too early.
         mark = f"being packed: {uuid.uuid4()}"
-        empty = {"form": mark, "layout": "", "content": b"", "checksum": 0}
+        empty = {"form": mark, "layout": b"", "content": b"", "checksum": 0}
         row = upsert(number_blocks).values(block=block, **empty)
         with writing(self._engine) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=["block"], set_=empty))
@@ -95,6 +95,25 @@ class Numbers:
 
 def _newest(connection: Connection) -> int:
     return int(connection.scalar(select(func.max(runs.c.id))) or 0)
+
+
+def _next(connection: Connection, first: int) -> int | None:
+    """Return the first run from a number on: numbers may have gaps of any size."""
+    found: int | None = connection.scalar(select(func.min(runs.c.id)).where(runs.c.id >= first))
+    return found
+
+
+def _not_packed(connection: Connection, form: str) -> Iterator[int]:
+    """Yield the blocks that are full and have runs, but are not packed in this form."""
+    there, full = _packed_as(connection, form), _newest(connection) // SIZE
+    block = 0
+    while block < full:
+        if block not in there:
+            found = _next(connection, SIZE * block + 1)
+            block = full if found is None else (found - 1) // SIZE
+        if block < full and block not in there:
+            yield block
+        block += 1
 
 
 def _packed_as(connection: Connection, form: str) -> set[int]:

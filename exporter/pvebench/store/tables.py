@@ -147,7 +147,7 @@ number_blocks = Table(
     metadata,
     Column("block", Integer, primary_key=True),
     Column("form", Text, nullable=False),
-    Column("layout", Text, nullable=False),
+    Column("layout", LargeBinary, nullable=False),
     Column("content", LargeBinary, nullable=False),
     Column("checksum", Integer, nullable=False),
 )
