@@ -213,6 +213,62 @@ def full(world: World) -> None:
     assert world.store.numbers.pack(WANTED) == 2
 
 
+PACK = "pack"
+BY_HAND = {
+    "run_added": (
+        "CREATE TABLE kept AS SELECT * FROM runs WHERE id = {old}",
+        "DELETE FROM runs WHERE id = {old}",
+        PACK,
+        "INSERT INTO runs SELECT * FROM kept",
+    ),
+    "run_changed": ("UPDATE runs SET finished = finished + 1 WHERE id = {old}",),
+    "run_renumbered": (
+        "UPDATE samples SET run = 40000 WHERE run = {new}",
+        PACK,
+        "UPDATE runs SET id = 40000 WHERE id = {new}",
+    ),
+    "run_removed": ("DELETE FROM runs WHERE id = {old}",),
+    "run_replaced": (
+        f"INSERT OR REPLACE INTO runs SELECT {{new}} + 1, uid, {REST} FROM runs WHERE id = {{old}}",
+    ),
+    "run_renamed": (
+        "UPDATE OR REPLACE runs SET uid = (SELECT uid FROM runs WHERE id = {old}) WHERE id = {new}",
+    ),
+    "sample_added": (
+        "CREATE TABLE kept AS SELECT * FROM samples WHERE run = {old}",
+        "DELETE FROM samples WHERE run = {old}",
+        PACK,
+        "INSERT INTO samples SELECT * FROM kept",
+    ),
+    "sample_changed": ("UPDATE samples SET value = 2 * value WHERE run = {old}",),
+    "sample_moved": (
+        "DELETE FROM samples WHERE run = {old}",
+        PACK,
+        "UPDATE samples SET run = {old} WHERE run = {new}",
+    ),
+    "sample_removed": ("DELETE FROM samples WHERE run = {old}",),
+}
+"""Trigger -> what people may do by hand that no other one notices."""
+
+
+@pytest.mark.parametrize("trigger", BY_HAND)
+@pytest.mark.parametrize("there", [True, False])
+def test_each_trigger_notices_what_no_other_one_does(
+    world: World, trigger: str, there: bool
+) -> None:
+    full(world)
+    old, new = min(world.rows()), max(world.rows())
+    if not there:
+        world.sql(f"DROP TRIGGER {trigger}")
+    for statement in BY_HAND[trigger]:
+        if statement is PACK:
+            world.store.numbers.pack(WANTED)
+        else:
+            # As in SQLite's own shell, and in Python.
+            world.sql(statement.format(old=old, new=new), foreign_keys="OFF")
+    assert (world.read() == world.rows()) is there
+
+
 @pytest.mark.parametrize("after", [0, 4, SIZE, SIZE + 4, 2 * SIZE + 3])
 @pytest.mark.parametrize("until", [None, 2 * SIZE + 5, 2 * SIZE, SIZE + 7, 5])
 def test_any_stretch_of_runs_can_be_read(world: World, after: int, until: int | None) -> None:
