@@ -286,6 +286,26 @@ def test_a_database_that_fails_for_a_while_only_delays(tmp_path: Path) -> None:
     assert end == store.end_cycle
 
 
+def test_while_a_run_cannot_be_stored_the_status_says_why_and_the_run_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = simulate(tmp_path)
+    real, errors = simulation.results.keep, [StoreError("the database is locked")]
+    seen: list[tuple[State, str]] = []
+
+    def keep(run: Run) -> bool:
+        if errors:
+            raise errors.pop()
+        seen.append((simulation.worker.status.state, simulation.worker.status.fault))
+        return real(run)
+
+    monkeypatch.setattr(simulation.results, "keep", keep)
+    simulation.worker.run()
+    assert seen[0] == (State.ERROR, "the database is locked")
+    assert all(not fault for _, fault in seen[1:])
+    assert len(simulation.store.runs()) == len(seen) == 12
+
+
 def test_a_fault_of_our_own_costs_one_run_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
