@@ -31,7 +31,8 @@ class Block:
 
     Attributes:
         layout: JSON: how many runs of which cases, which numbers they have, the environments.
-        content: the columns of one case after the other.
+        content: run numbers of all cases, ends, codes of environments, outcomes, then the values
+            of each number of those cases that have it.
         checksum: of both, by CRC-32.
     """
 
