@@ -26,7 +26,7 @@ from pvebench.judging import NUMBERS
 from pvebench.model.run import Outcome
 from pvebench.results import Results
 from pvebench.service.upkeep import Tidier
-from pvebench.store import Mended, Number, Store, numbers
+from pvebench.store import Mended, Number, Store, numbers, restore
 from pvebench.store.blocks import SIZE
 from support.changes import CASES, START, measured
 
@@ -350,6 +350,20 @@ def test_a_block_of_other_numbers_or_another_machine_is_made_anew(world: World, 
     assert world.read() == world.rows()
     assert world.store.numbers.pack(WANTED) == 2
     assert world.read() == world.rows()
+
+
+def test_a_copy_of_a_packed_store_is_read_and_lets_go_as_the_store_did(world: World) -> None:
+    full(world)
+    copy = world.store.back_up(START, keep=1, room_bytes=2**30)
+    wanted, path = world.rows(), world.store.path
+    world.sql("UPDATE samples SET value = 5")
+    world.store.close()
+    restore(path, copy.path, START)
+    world.store = Store(path)
+    assert world.read() == wanted
+    assert sum("FROM samples" in one for one in world.statements(world.read)) == 1
+    world.sql("UPDATE samples SET value = 6 WHERE run = 3")
+    assert world.read() == world.rows() != wanted
 
 
 def test_between_two_runs_one_block_is_packed_until_all_are(world: World) -> None:
