@@ -30,6 +30,7 @@ from pvebench.errors import (
     StoreUnavailable,
 )
 from pvebench.store.tables import HEAD
+from support.mounts import bind, with_mounts
 from support.packs import ROOT
 
 PACKAGING = ROOT / "packaging"
@@ -212,3 +213,67 @@ def test_bash_takes_the_completion(tmp_path: Path) -> None:
 
 def test_the_settings_of_the_package_are_some() -> None:
     assert load_settings(PACKAGING / "deb/pvebench.yaml").driver == "qemu"
+
+
+def purge(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Purge in a mount namespace whose /var/lib and /var/cache are the test's own."""
+    for name in ("lib", "cache", "disk", "etc", "systemd"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    script = bind(tmp_path / "lib", Path("/var/lib")) + bind(tmp_path / "cache", Path("/var/cache"))
+    script += bind(tmp_path / "systemd", Path("/etc/systemd"))
+    if Path("/etc/pvebench").exists():
+        script += bind(tmp_path / "etc", Path("/etc/pvebench"))
+    return with_mounts(script + "".join(more) + f"sh '{PACKAGING}/deb/postrm' purge\n")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A state directory as the service leaves it, with one file of somebody else's."""
+    state = tmp_path / "lib" / "pvebench"
+    for name in ("run", "storage", "backups", "references", "mnt"):
+        (state / name).mkdir(parents=True)
+    for name in ("pvebench.db", "pvebench.db-wal", "lock", "instance", "backups/pvebench-1.db"):
+        (state / name).write_text("results")
+    (state / "storage" / "pvebench-test-0123456789abcdef-raw").write_text("volume")
+    (tmp_path / "cache" / "pvebench" / "guest").mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "letter").write_text("precious")
+    return state
+
+
+def test_a_purge_removes_what_pvebench_made(tmp_path: Path, installed: Path) -> None:
+    (installed / "mnt").rmdir()
+    done = purge(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not installed.exists()
+    assert not (tmp_path / "cache" / "pvebench").exists()
+
+
+@pytest.mark.parametrize("where", ["mnt", "storage", "run", "storage/pvebench-test-dir"])
+def test_a_purge_removes_nothing_of_a_disk_mounted_below(
+    tmp_path: Path, installed: Path, where: str
+) -> None:
+    """docs/install.md sends people to mount disks there; a bind mount is of the same device."""
+    (installed / where).mkdir(exist_ok=True)
+    (tmp_path / "disk" / "pvebench-test-of-another").write_text("precious")
+    done = purge(tmp_path, bind(tmp_path / "disk", Path("/var/lib/pvebench") / where))
+    assert done.returncode == 0
+    assert "is kept" in done.stderr
+    assert len(list((tmp_path / "disk").iterdir())) == 2
+    assert not (installed / "pvebench.db").exists()
+
+
+def test_a_purge_keeps_the_files_of_others_and_says_so(tmp_path: Path, installed: Path) -> None:
+    (installed / "thesis.txt").write_text("precious")
+    done = purge(tmp_path)
+    assert "/var/lib/pvebench is kept: it holds what pvebench did not make" in done.stderr
+    assert (installed / "thesis.txt").read_text() == "precious"
+    assert not (installed / "storage").exists()
+
+
+def test_a_purge_follows_no_link(tmp_path: Path, installed: Path) -> None:
+    shutil.rmtree(installed)
+    installed.symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "run").mkdir()
+    assert purge(tmp_path).returncode == 0
+    assert (tmp_path / "disk" / "run").exists()
