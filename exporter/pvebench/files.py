@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,12 +12,16 @@ from typing import Final
 
 import structlog
 
-from pvebench.errors import ConfigError, Problem
+from pvebench.errors import ConfigError, MachineError, Problem
 from pvebench.model.units import MIB, show_bytes
 
 MOST_BYTES: Final = MIB
 """Far more than anybody writes by hand."""
 _SECRET_BYTES: Final = 64 * 1024
+
+RUNTIME: Final = "run"
+"""Folder of a state directory that holds the sockets and logs of running VMs."""
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 
 log = structlog.get_logger()
 
@@ -121,3 +127,32 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with its content, never through a link or across a mount.
+
+    Raises:
+        MachineError: a file system is mounted at or below `path`; nothing was removed.
+    """
+    if path.is_symlink() or not path.exists():
+        return
+    if mounted := mounted_below(path):
+        raise MachineError(
+            f"{path} is not removed: a file system is mounted at {mounted[0]}",
+            cause="it was mounted there by hand; its files are not pvebench's",
+            next_step=f"umount {mounted[0]}, then run the command again",
+        )
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def mounted_below(path: Path) -> list[Path]:
+    """Return the mount points at or below a directory, by the kernel's own list."""
+    top = path.resolve()
+    points = [Path(_unescaped(line.split()[4])) for line in _MOUNTS.read_text("utf-8").splitlines()]
+    return [point for point in points if point == top or top in point.parents]
+
+
+def _unescaped(text: str) -> str:
+    r"""Return a path of mountinfo, which writes blanks and backslashes as `\040` and `\134`."""
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)

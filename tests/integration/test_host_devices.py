@@ -196,7 +196,9 @@ def test_what_a_killed_process_changed_is_put_back_at_the_next_start(
     host.disk.attach(volume, wanted.disk)
     assert in_force(device) != before
     host.disk._machine._tuner._changed.clear()  # as if the process had died here
-    lines = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
+    lines = undo_pending(
+        host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
+    )
     assert f"set read_ahead of {device} back to {before['read_ahead']}" in lines
     assert in_force(device) == before
     assert host.store.journal.pending() == []
@@ -313,10 +315,14 @@ def test_a_cache_that_does_not_go_back_stays_in_the_journal(
     assert host.run(tuned(drive_cache=False)).outcome in MEASURED
     monkeypatch.setenv("STUBBORN", "1")
     host.runner.close()
-    (line,) = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
+    (line,) = undo_pending(
+        host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
+    )
     assert f"drive_cache of {device} is 0 and does not go back to 1" in line
     monkeypatch.delenv("STUBBORN")
-    (line,) = undo_pending(host.store.journal, {KIND: undo_setting}, instance="test")
+    (line,) = undo_pending(
+        host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
+    )
     assert line == f"set drive_cache of {device} back to 1"
     assert drive.read_text("ascii") == "1\n"
 

@@ -219,7 +219,7 @@ def test_a_loop_device_left_by_a_crash_is_taken_away(own_lab: Lab) -> None:
     add(own_lab, "loop", path=str(own_lab.directory / "loops"))
     own_lab.qemu.volume(on("loop"))
     own_lab.qemu._volumes.clear()  # as if the process had died here
-    lines = undo_pending(own_lab.store.journal, instance="test")
+    lines = undo_pending(own_lab.store.journal, instance="test", runtime=own_lab.directory)
     assert any(line.startswith("removed loop device") for line in lines)
     assert str(own_lab.directory) not in loops()
 

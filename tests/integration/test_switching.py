@@ -229,9 +229,8 @@ def test_what_a_crash_leaves_is_undone_from_the_journal_and_nothing_else(own_lab
     stranger.write_bytes(b"not ours")
     uuid = own_lab.store.journal.pending()[-1][2]["uuid"]
     assert processes_with(uuid)
-    lines = undo_pending(
-        own_lab.store.journal, instance="test"
-    )  # as the next start does after kill -9
+    # As the next start does after kill -9.
+    lines = undo_pending(own_lab.store.journal, instance="test", runtime=own_lab.directory / "run")
     assert len(lines) == 2
     assert not processes_with(uuid)
     assert not Path(volume.volid).exists()

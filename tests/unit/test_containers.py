@@ -249,7 +249,7 @@ def test_the_undo_touches_only_what_carries_our_mark_and_our_id(tmp_path: Path) 
         store.journal.open(container.ROOT_KIND, {"path": str(path)})
         store.journal.open(container.KIND, {"name": path.name, "volume": str(tmp_path / "none")})
     undo = {container.KIND: container.undo_container, container.ROOT_KIND: undo_root}
-    lines = undo_pending(store.journal, undo, instance=OWN)
+    lines = undo_pending(store.journal, undo, instance=OWN, runtime=tmp_path)
     assert (ours.exists(), others.exists(), plain.exists()) == (False, True, True)
     assert sum("another instance made it" in line for line in lines) == 2
     assert store.journal.pending() == []

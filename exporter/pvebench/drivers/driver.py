@@ -18,6 +18,7 @@ from pydantic import Field
 from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import PvebenchError
 from pvebench.fields import FilePath, Slug, Strict
+from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, to_be_built
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
@@ -50,6 +51,11 @@ class DriverSettings(Strict):
     node: Slug = Field(default_factory=default_node)
     state: FilePath = Field(default_factory=default_state)
     guest_image: FilePath | None = None
+
+    @property
+    def runtime(self) -> Path:
+        """Directory of the sockets and logs of this instance's VMs."""
+        return self.state / RUNTIME
 
     @property
     def image_directory(self) -> Path:

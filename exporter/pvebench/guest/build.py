@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.errors import GuestImageError, NoSpace, NotWritable, PvebenchError, ToolsMissing
+from pvebench.files import remove_tree
 from pvebench.guest.archives import archive, make_iso
 from pvebench.guest.content import root_entries
 from pvebench.guest.image import (
@@ -130,7 +131,7 @@ def _failed(directory: Path, error: OSError, kind: type[PvebenchError]) -> Pvebe
 def _make_room(directory: Path) -> None:
     # Whoever holds the lock is alone: what lies here is of a build that was killed.
     for left in directory.glob(f"{_WORK}*"):
-        shutil.rmtree(left)
+        remove_tree(left)
     free = shutil.disk_usage(directory).free
     if free < NEEDED_BYTES:
         raise NoSpace(

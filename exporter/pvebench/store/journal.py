@@ -52,4 +52,14 @@ class StoredJournal:
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-            return [(int(row.id), str(row.kind), json.loads(row.details)) for row in rows]
+            return [(int(row.id), str(row.kind), _details(row.details)) for row in rows]
+
+
+def _details(text: str) -> Mapping[str, str]:
+    """Return an entry's details; of a damaged one what is left, for whoever undoes it to refuse."""
+    try:
+        details = json.loads(text)
+    except ValueError:
+        return {}
+    pairs = details.items() if isinstance(details, dict) else ()
+    return {key: value for key, value in pairs if isinstance(value, str)}

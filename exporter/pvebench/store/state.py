@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from pvebench.errors import AlreadyRunning, NotWritable
+from pvebench.files import RUNTIME
 
 _PAUSE: Final = "paused"
 """File whose presence is the wish for a pause; its text is the reason."""
@@ -42,7 +43,7 @@ class StateDirectory:
     @property
     def runtime(self) -> Path:
         """Directory of sockets and logs of running VMs."""
-        return self.path / "run"
+        return self.path / RUNTIME
 
     def pause(self, reason: str) -> None:
         """Ask the instance that uses this directory to measure nothing until `resume`."""

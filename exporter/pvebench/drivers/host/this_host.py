@@ -61,7 +61,8 @@ class HostEngine(Engine):
     def undo(self, settings: HostSettings, journal: Journal) -> list[str]:
         """Undo what the lab left as well: both work with the same storages."""
         undo = UNDO | remote_host.undo(settings.ssh)
-        return undo_pending(journal, undo, instance=instance_id(settings.state))
+        instance = instance_id(settings.state)
+        return undo_pending(journal, undo, instance=instance, runtime=settings.runtime)
 
     def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         if settings.ssh is not None:

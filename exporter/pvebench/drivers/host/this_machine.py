@@ -22,6 +22,7 @@ from pvebench.drivers.lxc.container import KIND as CONTAINER_KIND
 from pvebench.drivers.lxc.container import ROOT_KIND, undo_container, undo_root
 from pvebench.drivers.storages.contract import MARK, Undo
 from pvebench.errors import GuestSilent, OutputUnreadable, ToolFailed
+from pvebench.files import remove_tree
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Journal
 from pvebench.model.volume import BlockCounters
@@ -77,7 +78,7 @@ class ThisMachine:
 
     def close(self) -> None:
         self.tools.close()
-        shutil.rmtree(self.work, ignore_errors=True)
+        remove_tree(Path(self.work))
 
 
 def remove_scratch(path: Path) -> None:
@@ -85,7 +86,7 @@ def remove_scratch(path: Path) -> None:
     if path.name.startswith(MARK):
         if path.is_symlink():
             path.unlink()  # somebody's; what it leads to is not ours
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
 
 
 def undo_scratch(details: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ from pvebench.drivers.lxc.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.loop import detach_loops
 from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing
+from pvebench.files import remove_tree
 from pvebench.guest import MOUNT_POINT, GuestImage, unpack_archive
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
@@ -271,7 +272,7 @@ def undo_root(details: Mapping[str, str]) -> str:
     """Undo a journal entry of ROOT_KIND. Nothing is mounted there but in the container."""
     path = Path(details["path"])
     if path.name.startswith(MARK):
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
         (_LOCKS / path.parent.relative_to("/") / f".{path.name}").unlink(missing_ok=True)
     return f"removed the files of container {path}"
 

@@ -27,6 +27,8 @@ from pvebench.model.ports import Clock, Journal
 
 _BIRTH_SECONDS: Final = 60.0
 """How long a VM that was being made at the crash may take to become visible."""
+_KEYS: Final = frozenset({"node", "vmid", "pool", "mark"})
+"""What an entry has that was written whole."""
 _LOCK_SECONDS: Final = 60.0
 """How long a backup or snapshot is waited for before its VM is left to a later try."""
 
@@ -53,8 +55,17 @@ def undo_pending(
     """
     lines = []
     for number, kind, details in journal.pending():
-        if kind != KIND or details["node"] != node or details["vmid"] == str(but):
-            continue  # another driver's or worker's business
+        if kind != KIND:
+            continue  # another driver's business
+        if missing := _KEYS - details.keys():
+            lines.append(
+                f"left a VM alone: journal entry {number} is damaged, it has no "
+                f"{' or '.join(sorted(missing))}; look at the pool, and remove it by hand"
+            )
+            journal.close(number)
+            continue
+        if details["node"] != node or details["vmid"] == str(but):
+            continue  # another worker's business
         try:
             vm = _found(api, clock, details)
             if vm is not None:

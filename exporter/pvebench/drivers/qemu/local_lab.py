@@ -99,7 +99,8 @@ class LabEngine(Engine):
         ]
 
     def undo(self, settings: LabSettings, journal: Journal) -> list[str]:
-        return undo_pending(journal, UNDO, instance=instance_id(settings.state))
+        instance = instance_id(settings.state)
+        return undo_pending(journal, UNDO, instance=instance, runtime=settings.runtime)
 
     def check(self, settings: LabSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         yield from check_host(settings, cases)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import re
 import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,16 +18,18 @@ from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
 from pvebench.drivers.storages import UNDO
 from pvebench.drivers.storages.contract import Undo
-from pvebench.drivers.storages.instance import is_anothers
+from pvebench.drivers.storages.instance import is_own
 from pvebench.errors import (
     DriverError,
     GuestSilent,
     HypervisorGone,
     Interrupted,
+    MachineError,
     OutcomeUnknown,
     PvebenchError,
     ToolsMissing,
 )
+from pvebench.files import remove_tree
 from pvebench.guest import KERNEL_ARGUMENTS, GuestImage
 from pvebench.model.ports import Clock, Journal
 from pvebench.model.scenario import Machine
@@ -37,6 +40,7 @@ KIND: Final = "vm"
 QUIT_SECONDS: Final = 30.0
 """How long QEMU may take to write back what its images hold in memory."""
 _TAIL_BYTES: Final = 2000
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class QemuMachine:
@@ -48,7 +52,7 @@ class QemuMachine:
 
     def __init__(self, runtime: Path, *, journal: Journal, clock: Clock) -> None:
         self.uuid = str(uuid.uuid4())
-        self.directory = runtime / self.uuid[:8]
+        self.directory = _directory(runtime, self.uuid)
         self._journal = journal
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,7 +99,7 @@ class QemuMachine:
         Raises:
             ToolsMissing, HypervisorGone, GuestSilent, Interrupted.
         """
-        self._entry = self._journal.open(KIND, self._mark())
+        self._entry = self._journal.open(KIND, {"uuid": self.uuid})
         try:
             begun = self._clock.monotonic()
             self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
@@ -105,9 +109,6 @@ class QemuMachine:
             raise
         self.boot_seconds = self._clock.monotonic() - begun
         return guest
-
-    def _mark(self) -> dict[str, str]:
-        return {"uuid": self.uuid, "directory": str(self.directory)}
 
     def _launch(self, argv: list[str]) -> None:
         self.directory.mkdir(parents=True, mode=0o700)
@@ -207,10 +208,11 @@ class QemuMachine:
         if self._directory_fd >= 0:
             os.close(self._directory_fd)
             self._directory_fd = -1
-        shutil.rmtree(self.directory, ignore_errors=True)
-        if self._entry >= 0:
-            self._journal.close(self._entry)
-            self._entry = -1
+        with contextlib.suppress(MachineError):  # the entry stays open: the next start says it
+            remove_tree(self.directory)
+            if self._entry >= 0:
+                self._journal.close(self._entry)
+                self._entry = -1
 
 
 BINARY: Final = "qemu-system-x86_64"
@@ -305,56 +307,99 @@ END_SECONDS: Final = 10.0
 
 
 def undo_pending(
-    journal: Journal, more: Mapping[str, Undo] | None = None, *, instance: str
+    journal: Journal, more: Mapping[str, Undo] | None = None, *, instance: str, runtime: Path
 ) -> list[str]:
     """Undo every open change, VMs first, then newest first; return a line about each.
 
-    What cannot be undone stays open, to be tried again at the next start, and is said.
+    An entry is a hint where to look. What is ended or removed is proved to be this instance's when
+    it is: a name by the instance's id in it, a VM by its process and by its directory below
+    `runtime`. What is not is left alone, and said once. What cannot be undone stays open, to be
+    tried again at the next start.
 
     Args:
         more: undoes the kinds of other drivers that work beside this one.
-        instance: whose journal it is; what carries another's id is left alone, and said once.
+        instance: id of this instance.
+        runtime: where this instance's VMs have their directories.
     """
     lines = []
-    undo = {KIND: _end_vm, **UNDO, **(more or {})}
+    undo: dict[str, Undo] = {KIND: partial(_end_vm, runtime), **UNDO, **(more or {})}
     # A volume that a left-over QEMU still has open could not be taken away whole.
     pending = sorted(journal.pending(), key=lambda entry: entry[1] != KIND)
     for number, kind, details in pending:
         if kind not in undo:
             continue  # another driver's business
         try:
-            if is_anothers(details, instance):  # the database is one that came from elsewhere
-                lines.append(f"left {kind} {dict(details)} alone: another instance made it")
-            else:
+            if is_own(details, instance):
                 lines.append(undo[kind](details))
+            else:
+                lines.append(f"left {kind} {dict(details)} alone: another instance made it")
+        except KeyError as error:
+            lines.append(
+                f"left {kind} alone: journal entry {number} is damaged, it has no {error}; "
+                "look for what it may have been, and remove it by hand"
+            )
         except (PvebenchError, OSError) as error:
             lines.append(f"could not undo {kind} {dict(details)} yet: {error}")
-        else:
-            journal.close(number)
+            continue
+        journal.close(number)
     return lines
 
 
-def _end_vm(details: Mapping[str, str]) -> str:
-    pids = processes_with(details["uuid"])
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + END_SECONDS
-    while left := processes_with(details["uuid"]):
+def _directory(runtime: Path, identity: str) -> Path:
+    return runtime / identity[:8]
+
+
+def _end_vm(runtime: Path, details: Mapping[str, str]) -> str:
+    identity = details["uuid"]
+    if not _UUID.fullmatch(identity):
+        return f"left VM {identity!r} alone: the journal entry is damaged, that is no UUID"
+    directory = _directory(runtime, identity)
+    deadline, ended = time.monotonic() + END_SECONDS, set[int]()
+    while left := [
+        pid for pid in processes_with(identity) if _end_process(pid, identity, directory)
+    ]:
+        ended.update(left)
         if time.monotonic() > deadline:
             raise DriverError(f"QEMU process {left[0]} does not end", cause="its I/O hangs")
         time.sleep(0.05)
-    shutil.rmtree(details["directory"], ignore_errors=True)
-    return f"ended VM {details['uuid']} ({len(pids)} process left of it)"
+    remove_tree(directory)
+    others = ", ".join(str(pid) for pid in processes_with(identity))
+    alone = f"; left process {others} alone: it runs elsewhere" if others else ""
+    return f"ended VM {identity} ({len(ended)} process left of it){alone}"
+
+
+def _end_process(pid: int, identity: str, directory: Path) -> bool:
+    """Kill a process if it is the VM of that directory; return whether it is.
+
+    The descriptor is opened first: what is looked at then is what is signalled, whatever becomes
+    of the number.
+    """
+    with contextlib.suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            if _has_uuid(pid, identity) and _runs_in(pid, directory):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                return True
+        finally:
+            os.close(process)
+    return False
+
+
+def _runs_in(pid: int, directory: Path) -> bool:
+    """Tell whether a process works in a directory, or did until that was removed."""
+    here = Path(f"/proc/{pid}/cwd")
+    if directory.exists():
+        return directory.samefile(here)
+    return str(here.readlink()) == f"{directory.resolve()} (deleted)"
 
 
 def processes_with(identity: str) -> list[int]:
     """Return the processes that have `-uuid identity` on their command line."""
-    wanted = f"-uuid\0{identity}\0".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if wanted in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-    return found
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in numbers if _has_uuid(pid, identity)]
+
+
+def _has_uuid(pid: int, identity: str) -> bool:
+    with contextlib.suppress(OSError):
+        return f"-uuid\0{identity}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

@@ -58,11 +58,12 @@ def _make(path: Path) -> None:
     new.replace(path)
 
 
-def is_anothers(details: Mapping[str, str], instance: str) -> bool:
-    """Return whether a journal entry is about something with another instance's id in its name.
+def is_own(details: Mapping[str, str], instance: str) -> bool:
+    """Tell whether a journal entry may be acted upon: the name in it carries this instance's id.
 
-    Names of pvebench 0.1 have no id: what such an entry names was made by who wrote it.
+    An entry without a name (a VM, a device's setting) is proved by what undoes it.
     """
-    name = Path(details.get("path") or details.get("name", "")).name
-    maker = name.removeprefix(MARK).partition("-")[0]
-    return name.startswith(MARK) and bool(_ID.fullmatch(maker)) and maker != instance
+    if "path" not in details and "name" not in details:
+        return True
+    name = Path(details.get("path") or details["name"]).name
+    return name.startswith(f"{MARK}{instance}-")
