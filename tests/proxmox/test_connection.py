@@ -162,7 +162,7 @@ def test_requests_are_counted_and_only_a_server_in_trouble_is_a_failure(site: Si
     families = Families()
     collect_api({"pve1": traffic}, families)
     told = {
-        (family.name, sample.labels["operation"]): sample.value
+        (family.name, sample.labels.get("operation", "")): sample.value
         for family in families.families()
         for sample in family.samples
     }
@@ -190,15 +190,15 @@ def test_a_deadline_ends_a_call(site: Site) -> None:
 
 
 def test_a_locked_vm_is_busy_not_broken(site: Site) -> None:
-    site.faults.add("status", "POST", "/config", text="VM is locked (backup)")
+    site.faults.add("status", "PUT", "/config", text="VM is locked (backup)")
     with pytest.raises(Busy, match=r"locked \(backup\)"):
-        site.connect().post("/nodes/pve1/qemu/100/config", name="x")
+        site.connect().put("/nodes/pve1/qemu/100/config", name="x")
 
 
 def test_no_quorum_is_the_servers_trouble(site: Site) -> None:
-    site.faults.add("status", "POST", "/config", text="cluster not ready - no quorum?")
+    site.faults.add("status", "PUT", "/config", text="cluster not ready - no quorum?")
     with pytest.raises(ServerGone, match="no quorum"):
-        site.connect().post("/nodes/pve1/qemu/100/config", name="x")
+        site.connect().put("/nodes/pve1/qemu/100/config", name="x")
 
 
 def test_the_token_comes_from_the_environment_first(

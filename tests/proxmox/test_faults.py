@@ -51,7 +51,8 @@ def task_kinds(site: Site) -> list[str]:
 def test_a_change_that_was_made_although_the_answer_says_otherwise_is_looked_up(
     site: Site, path: str, status: int
 ) -> None:
-    site.faults.add("status_after", "POST", path, status=status, text="")
+    method = "PUT" if path == "/config" else "POST"
+    site.faults.add("status_after", method, path, status=status, text="")
     attach(site)
     assert site.faults.hits
     assert task_kinds(site).count("qmcreate") == 1
@@ -63,7 +64,8 @@ def test_a_change_that_was_made_although_the_answer_says_otherwise_is_looked_up(
 def test_a_change_that_the_server_fails_at_is_told_and_can_be_tried_again(
     site: Site, path: str
 ) -> None:
-    site.faults.add("status", "POST", path, status=500, text="internal error")
+    method = "PUT" if path == "/config" else "POST"
+    site.faults.add("status", method, path, status=500, text="internal error")
     with pytest.raises(DriverError, match="internal error"):
         attach(site)
     attach(site)
@@ -71,11 +73,11 @@ def test_a_change_that_the_server_fails_at_is_told_and_can_be_tried_again(
 
 
 def test_a_slow_answer_within_its_deadline_is_waited_for(site: Site) -> None:
-    site.faults.add("delay", "POST", "/config", seconds=1.5)
+    site.faults.add("delay", "PUT", "/config", seconds=1.5)
     begun = time.monotonic()
     attach(site)
     assert time.monotonic() - begun > 1.5
-    assert site.api.calls.count("POST /nodes/pve1/qemu/9000/config") == 2  # the tag, the plug
+    assert site.api.calls.count("PUT /nodes/pve1/qemu/9000/config") == 2  # the tag, the plug
 
 
 @pytest.mark.parametrize("status", [401, 500, 595, 596, 599])

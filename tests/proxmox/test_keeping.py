@@ -117,7 +117,7 @@ def test_what_is_about_to_be_spoiled_is_no_longer_said_to_be_filled(site: Site) 
 def test_a_note_that_was_not_answered_is_looked_up(site: Site) -> None:
     begin(site)
     volume = fill(site, scenario())
-    site.faults.add("drop_after", "POST", "/config")
+    site.faults.add("drop_after", "PUT", "/config")
     site.node.note(volume, "")
     assert filled_of(vm_of(site).config) == []
 
@@ -125,7 +125,7 @@ def test_a_note_that_was_not_answered_is_looked_up(site: Site) -> None:
 def test_a_note_that_was_not_made_stops_the_run(site: Site) -> None:
     begin(site)
     volume = fill(site, scenario())
-    site.faults.add("drop_before", "POST", "/config")
+    site.faults.add("drop_before", "PUT", "/config")
     with pytest.raises(OutcomeUnknown):
         Contents(site.node).lost(volume)
     assert site.node.content(volume) == "data"

@@ -168,14 +168,15 @@ def test_a_vm_whose_making_was_not_answered_is_not_lost(site: Site, kind: str) -
     "path", ["/status/start", "/status/stop", "/config", "/storage/local/content", "/upload"]
 )
 def test_a_lost_answer_is_looked_up_and_the_call_never_repeated(site: Site, path: str) -> None:
-    site.faults.add("drop_after", "POST", path)
+    site.faults.add("drop_after", "PUT" if path == "/config" else "POST", path)
     wanted = scenario()
     site.node.boot(MACHINE)
     volume, _ = site.node.volume(wanted)
     site.node.attach(volume, wanted.disk)
+    site.node.power_off()
     assert site.faults.hits
     kinds = [task.kind for task in site.cluster.tasks.all]
-    assert kinds.count("qmstart") == 1
+    assert kinds.count("qmstart") == kinds.count("qmstop") == 1
     assert kinds.count("imgcopy") == 1
     assert len(site.cluster.volumes.owned(site.node.vmid)) == 1
 

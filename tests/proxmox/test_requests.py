@@ -145,6 +145,6 @@ def test_what_the_driver_sends_beyond_its_list_is_a_mistake(site: Site) -> None:
     assert unlisted("GET /version", {}) == ""
     assert "foo" in unlisted("GET /version", {"foo": "1"})
     assert "cluster/options" in unlisted("GET /cluster/options", {})
-    assert unlisted("POST /nodes/{node}/qemu/{vmid}/config", {"node": "", "scsi3": "x"}) == ""
+    assert unlisted("PUT /nodes/{node}/qemu/{vmid}/config", {"node": "", "scsi3": "x"}) == ""
     site.connect().get("/version")
     assert site.api.crashes == []

@@ -61,13 +61,13 @@ def test_a_live_switch_needs_no_restart(site: Site) -> None:
 
 def test_no_call_ever_takes_a_disk_out_and_puts_it_in(site: Site) -> None:
     seen = []
-    original = site.cluster.post_nodes_qemu_config
+    original = site.cluster.put_nodes_qemu_config
 
-    def watch(who: str, **params: str) -> str:
+    def watch(who: str, **params: str) -> None:
         seen.append(params)
-        return original(who, **params)
+        original(who, **params)
 
-    site.cluster.post_nodes_qemu_config = watch  # type: ignore[method-assign] # listens in
+    site.cluster.put_nodes_qemu_config = watch  # type: ignore[method-assign] # listens in
     for wanted in (scenario(Bus.SCSI), scenario(Bus.VIRTIO), scenario(Bus.IDE)):
         attach(site, wanted)
     plugs = [p for p in seen if any(key.startswith(("scsi1", "virtio", "ide0")) for key in p)]

@@ -761,16 +761,30 @@ class Cluster:
     def get_nodes_qemu_pending(self, who: str, node: str, vmid: str) -> list[dict[str, Any]]:
         return self.vm(node, vmid).pending_rows()
 
+    def put_nodes_qemu_config(self, who: str, node: str, vmid: str, **options: Any) -> None:
+        """Synchronous and without a task: `config.put.*` of the recordings."""
+        change = self._config_change(who, node, vmid, **options)
+        if doom := self.tasks.doomed.pop("qmconfig", None):
+            raise failure(doom)
+        change()
+
     def post_nodes_qemu_config(
+        self, who: str, node: str, vmid: str, background_delay: str = "0", **options: Any
+    ) -> str | None:
+        change = self._config_change(who, node, vmid, **options)
+        upid = self.tasks.run(node, "qmconfig", vmid, who, lambda _task: change())
+        return upid if self._outlasts(upid, int(background_delay)) else None
+
+    def _config_change(
         self,
         who: str,
         node: str,
         vmid: str,
         digest: str | None = None,
         force: str = "0",
-        background_delay: str = "0",
         **options: Any,
-    ) -> str | None:
+    ) -> Callable[[], None]:
+        """Return what a change does, once everything that is checked before allows it."""
         vm = self.vm(node, vmid)
         drops = str(options.get("delete", "")).split(",")
         changed = {key: value for key, value in options.items() if key not in ("delete", "revert")}
@@ -785,14 +799,13 @@ class Cluster:
         vm.refuse_lock()
         vm.check_digest(digest)
 
-        def change(task: Task) -> None:
+        def change() -> None:
             with vm.locked():
                 vm.refuse_lock()
                 vm.check_digest(digest)
                 vm.update(options, force=force == "1")
 
-        upid = self.tasks.run(node, "qmconfig", vmid, who, change)
-        return upid if self._outlasts(upid, int(background_delay)) else None
+        return change
 
     def _outlasts(self, upid: str, seconds: int) -> bool:
         """Wait up to so long for a task that is to end well: its caller then is told of none."""

@@ -73,6 +73,7 @@ POST /pools
 PUT /access/acl
 PUT /access/roles/{roleid}
 PUT /access/users/{userid}/token/{tokenid}
+PUT /nodes/{node}/qemu/{vmid}/config
 PUT /pools
 """.strip().splitlines()
 """What the driver calls, what `init`'s commands on a node call, what tests ask for as an admin."""

@@ -118,7 +118,13 @@ class CheapMachine:
         return self._running
 
     def plug(self, slot: str, value: str, scsihw: str) -> None:
-        self._open(slot, value)
+        try:
+            self._open(slot, value)
+        except RuntimeError as error:
+            # The words of `sw.aio-native-with-writeback` in the recordings of 8.4 and 9.2.
+            as_node = f"blockdev 'drive-{slot}' failed : VM qmp command 'blockdev-add' failed -"
+            what = as_node if int(self._qemu.partition(".")[0]) >= 10 else "drive failed:"
+            raise RuntimeError(f"adding {what} {error}") from error
 
     def unplug(self, slot: str) -> None:
         if self.hung or self.full:

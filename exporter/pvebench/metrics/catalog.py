@@ -495,6 +495,11 @@ API_FAILURES = _counter(
     ("node", "operation"),
     "Requests to the node's Proxmox API that got no answer, no access, or a server in trouble.",
 )
+API_TASKS = _counter(
+    "pve_tasks",
+    ("node",),
+    "Tasks that pvebench started on the Proxmox node since the start. A node keeps about 1,200.",
+)
 STORAGE_INFO = _gauge(
     "storage_info",
     ("node", "storage", "type", "shared"),

@@ -83,6 +83,7 @@ def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Famil
 def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
     """How much each node's API was asked, and how often in vain."""
     for node, counts in traffic.items():
+        families.add(catalog.API_TASKS, {"node": node}, counts.tasks)
         for operation in OPERATIONS:
             labels = {"node": node, "operation": operation}
             families.add(catalog.API_REQUESTS, labels, counts.requests[operation])

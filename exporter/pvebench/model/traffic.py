@@ -21,10 +21,12 @@ class Traffic:
         requests: operation -> requests that were made, repeated reads included.
         failures: operation -> those without an answer, or with one that told of no access or a
             server in trouble. A request that the server understood and declined is none.
+        tasks: that the requests started on the node.
     """
 
     requests: dict[str, int] = field(default_factory=_none)
     failures: dict[str, int] = field(default_factory=_none)
+    tasks: int = 0
 
     def count(self, operation: str, *, failed: bool) -> None:
         """Count a request that has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -32,6 +33,7 @@ from pvebench.drivers.proxmox.reach import (
 )
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
 from pvebench.drivers.proxmox.sweeper import ClusterSweeper
+from pvebench.drivers.proxmox.tasks import share_of_log
 from pvebench.drivers.proxmox.vm import KIND
 from pvebench.drivers.proxmox.vm_and_containers import BesideVm
 from pvebench.drivers.storages.network import ServerLink
@@ -238,6 +240,7 @@ def _check_node(settings: ClusterSettings, node: str, cases: Sequence[Case]) -> 
     if len(found) > 1:  # else the server does not even tell its version
         yield _image(settings, node, api, given.iso_storage)
         yield attempt("benchmark VMs", lambda: _made_here(api, given.pool, node))
+        yield attempt("task log", lambda: share_of_log(api, node, str(api.login), time.time()))
     if (on_node := by_ssh(given, node)) is not None:
         yield from check_node(on_node)
     else:

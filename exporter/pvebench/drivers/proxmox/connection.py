@@ -141,6 +141,7 @@ class Connection:
             if wrong := endpoint.answer(answer):
                 raise AnswerRefused(f"not one of Proxmox VE: {wrong}")
             failed = False
+            self._traffic.tasks += method != "GET" and str(answer).startswith("UPID:")
         # A RequestException is an OSError too; requests raises plain ones of its own.
         except (ResourceException, AuthenticationError, OSError) as error:
             fault = self._fault(what, error, reads=method == "GET")
@@ -295,7 +296,10 @@ class Token:
     secret: str
 
     def __repr__(self) -> str:
-        return f"Token({self.user}!{self.name})"
+        return f"Token({self})"
+
+    def __str__(self) -> str:
+        return f"{self.user}!{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,6 @@ def task(value: Any) -> str:
     return "" if good else f"{kind_of(value)}, no task"
 
 
-def ended_task(value: Any) -> str:
-    """Take the name of a task, or nothing where it has ended well already."""
-    return "" if value is None else task(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One request.
@@ -210,12 +205,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("POST", "/nodes/{node}/qemu", task, ("vmid", "pool", *_VM_OPTIONS)),
     _told("DELETE", _VM, task, "purge"),
     _told("GET", f"{_VM}/config", fields(digest_=text), "current"),
-    Endpoint(
-        "POST",
-        f"{_VM}/config",
-        ended_task,
-        ("background_delay", "delete", "digest", "revert", *_VM_OPTIONS),
-    ),
+    Endpoint("PUT", f"{_VM}/config", anything, ("delete", "digest", "revert", *_VM_OPTIONS)),
     _told("GET", f"{_VM}/pending", rows(fields(key=text))),
     _told(
         "GET",

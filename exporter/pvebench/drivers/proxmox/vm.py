@@ -17,7 +17,7 @@ from pvebench.drivers.proxmox.drive import held_volumes
 from pvebench.drivers.proxmox.faults import Forbidden, Rejected
 from pvebench.drivers.proxmox.storage_types import belongs
 from pvebench.drivers.proxmox.tasks import Ended, Tasks
-from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs
+from pvebench.errors import AccessDenied, Busy, HypervisorGone, NotOurs, OutcomeUnknown
 from pvebench.model.ports import Clock
 
 KIND: Final = "proxmox-vm"
@@ -32,8 +32,10 @@ _NO_CONFIGURATION: Final = "does not exist"
 """In the answer to whoever has rights on a number, but no VM."""
 _MEMBER_SECONDS: Final = 60.0
 _LATELY_SECONDS: Final = 5.0
-_ANSWER_SECONDS: Final = 20
-"""How long the server may hold the answer to a change, which holds one of its few workers too."""
+_STILL_SECONDS: Final = 10.0
+"""So long a configuration stays the same once a change of it has ended."""
+_LOST_SECONDS: Final = 45.0
+"""A request that changed nothing in that time never arrived: pveproxy itself waits for 30 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class BenchVm:
         self._member_at: float | None = None
         self._seen: tuple[float, Configuration] | None = None
         self._may_ask = True
+        self._may_start = False
 
     def owns(self, volid: str) -> bool:
         """Return whether a volume's name says that it was made for this very VM.
@@ -144,8 +147,12 @@ class BenchVm:
         recent = self._clock.monotonic() - at < _LATELY_SECONDS
         return found if found is not None and recent else self.prove_ours()
 
-    def change(self, what: str, **params: Any) -> Ended:
+    def change(self, what: str, **params: Any) -> None:
         """Change the configuration; applied at once where Proxmox can, else pending.
+
+        By PUT, which makes no task: a node remembers some 1,200 of them, and an administrator
+        looks there for the backups. It is answered when it is done; what takes longer than
+        pveproxy waits (30 s) goes on without an answer.
 
         Raises:
             NotOurs, Busy, Rejected, OutcomeUnknown.
@@ -153,37 +160,66 @@ class BenchVm:
         # With the digest nobody's change in between is overwritten.
         digest = self.lately().values.get("digest")
         self._seen = None
-        return self._tasks.run(
-            # The server answers when it is done, or with the task if that takes longer.
-            lambda: self._api.post(
-                f"{self.path}/config", **params, digest=digest, background_delay=_ANSWER_SECONDS
-            ),
-            kind="qmconfig",
-            what=f"VM {self.vmid}: {what}",
-            seconds=CHANGE_SECONDS,
-        )
+        try:
+            self._tasks.at_once(
+                lambda: self._api.put(f"{self.path}/config", **params, digest=digest)
+            )
+        except OutcomeUnknown as error:
+            self._await_change(digest, f"VM {self.vmid}: {what}", error)
+
+    def _await_change(self, before: Any, what: str, lost: OutcomeUnknown) -> None:
+        """Wait until a change whose reply was lost has been made: the configuration is another.
+
+        Proxmox writes it once for what it unplugs and once for what it plugs in, so it must have
+        stayed the same for a while.
+
+        Raises:
+            OutcomeUnknown: it was not changed.
+        """
+        deadline = self._clock.monotonic() + CHANGE_SECONDS
+        last, since = before, self._clock.monotonic()
+        while self._clock.monotonic() < deadline:
+            self._clock.sleep(1.0)
+            digest, now = self.read().values.get("digest"), self._clock.monotonic()
+            if digest != last:
+                last, since = digest, now
+            if last != before and now - since >= _STILL_SECONDS:
+                return
+            if last == before and now - since >= _LOST_SECONDS:
+                break
+        raise OutcomeUnknown(
+            f"{what}: {lost.happened}",
+            cause="the request was lost on its way, or the node hangs",
+            next_step="pvebench looks at the VM again before it changes anything",
+        ) from lost
 
     def start(self) -> Ended:
         """Power on; returns the task's warnings. Raises as `change`."""
         self.lately()
-        self._seen = None
-        return self._tasks.run(
+        self._seen, self._may_start = None, True
+        ended = self._tasks.run(
             lambda: self._api.post(f"{self.path}/status/start"),
             kind="qmstart",
             what=f"VM {self.vmid}: start",
             seconds=_POWER_SECONDS,
         )
+        self._may_start = False
+        return ended
 
     def stop(self) -> None:
-        """Power off; fine if it is off already. Raises as `change`."""
+        """Power off; no task if it is off already. Raises as `change`."""
         self.prove_ours()
         self._seen = None
+        # A start whose end is not known may still be on its way; a stop waits for its lock.
+        if not self._may_start and self.status()["status"] == "stopped":
+            return
         ended = self._tasks.run(
             lambda: self._api.post(f"{self.path}/status/stop"),
             kind="qmstop",
             what=f"VM {self.vmid}: stop",
             seconds=_POWER_SECONDS,
         )
+        self._may_start = False
         if ":hastop:" in ended.upid:
             self._wait_for_ha()
 
