@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,14 +22,15 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from pvebench.config import Settings
-from pvebench.errors import StoreLost
-from pvebench.judging import NUMBERS
+from pvebench.judging import NUMBERS, Feed, Keeper
+from pvebench.judging.data import verdicts_data
 from pvebench.model.run import Outcome
 from pvebench.results import Results
 from pvebench.service.upkeep import Tidier
 from pvebench.store import Mended, Number, Store, numbers, restore
 from pvebench.store.blocks import SIZE
 from support.changes import CASES, START, measured
+from support.logs import captured_logs
 
 IOPS, CPU = ("iops", "read", ""), ("host_cpu", "", "qemu")
 REST = (
@@ -118,6 +120,9 @@ class World:
         now = START + timedelta(days=self._made + 1)
         self.store.prune(now, evidence_seconds=86400.0, runs_seconds=5 * 86400.0, certain=True)
 
+    def damage(self) -> None:
+        self.sql("UPDATE number_blocks SET content = zeroblob(length(content) + 1)")
+
     def pack(self) -> None:
         self.store.numbers.pack(WANTED)
         assert self.store.numbers.pack(WANTED) == 0
@@ -173,6 +178,7 @@ class World:
 
 STEPS = (
     World.add,
+    World.damage,
     World.jump,
     World.mend,
     World.reclassify,
@@ -328,19 +334,132 @@ def test_others_write_while_runs_are_packed(world: World, monkeypatch: pytest.Mo
     assert world.read() == world.rows()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "content = zeroblob(length(content))",
-        "layout = CAST(replace(CAST(layout AS TEXT), ', 1, ', ', 2, ') AS BLOB)",
-        "layout = CAST(x'ff' || layout AS BLOB)",
-    ],
+def flip(world: World, block: int) -> None:
+    """Change one byte in the middle of what is packed, as a failing disk does."""
+    with closing(sqlite3.connect(world.store.path)) as connection, connection:
+        query = "SELECT content FROM number_blocks WHERE block = ?"
+        (content,) = connection.execute(query, (block,)).fetchone()
+        damaged = bytearray(content)
+        damaged[len(damaged) // 2] ^= 1
+        change = "UPDATE number_blocks SET content = ? WHERE block = ?"
+        connection.execute(change, (bytes(damaged), block))
+
+
+def sound(content: bytes, layout: bytes) -> str:
+    """Return what to set for a block that has its checksum, whatever is in it."""
+    checksum = zlib.crc32(content, zlib.crc32(layout))
+    return f"content = x'{content.hex()}', layout = x'{layout.hex()}', checksum = {checksum}"
+
+
+DAMAGE = (
+    "content = zeroblob(length(content))",
+    "content = x''",
+    "content = 'a text'",
+    "layout = CAST(replace(CAST(layout AS TEXT), ', 1, ', ', 2, ') AS BLOB)",
+    "layout = CAST(x'ff' || layout AS BLOB)",
+    "checksum = checksum + 1",
+    "checksum = 'a text'",
+    # Of which the checksum says nothing.
+    sound(b"", b"no JSON"),
+    sound(b"", b"[]"),
+    sound(b"", b'{"environments": [], "cases": 7}'),
+    sound(b"", b'{"environments": [], "cases": [["a", 1, []]]}'),
+    sound(bytes(19), b'{"environments": [], "cases": [["a", 1, []]]}'),
+    sound(bytes(27), b'{"environments": ["e"], "cases": [["a", 1, [99]]]}'),
 )
-def test_a_damaged_block_is_told_and_not_read(world: World, damage: str) -> None:
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_the_runs_of_a_damaged_block_are_read_from_their_rows(world: World, damage: str) -> None:
     full(world)
     world.sql(f"UPDATE number_blocks SET {damage} WHERE block = 1")
-    with pytest.raises(StoreLost, match="checksum"):
+    assert world.read() == world.rows()
+    assert sum("FROM samples" in one for one in world.statements(world.read)) == 2  # not block 0
+    assert world.store.numbers.damaged(WANTED) == [1]
+
+
+@pytest.mark.parametrize("blocks", [[0], [1], [0, 1]])
+def test_a_damaged_block_is_logged_once_and_replaced_by_the_next_packing(
+    world: World, blocks: list[int]
+) -> None:
+    full(world)
+    for block in blocks:
+        flip(world, block)
+    with captured_logs() as logs:
+        assert world.read() == world.read() == world.rows()
+        world.store.numbers.look_through(WANTED)
+    assert [(one["log_level"], one["block"]) for one in logs] == [("warning", n) for n in blocks]
+    assert {one["event"] for one in logs} == {
+        "a derived number block is damaged; its runs are read from their rows"
+    }
+    assert {(one["first_run"], one["last_run"]) for one in logs} == {
+        (SIZE * block + 1, SIZE * (block + 1)) for block in blocks
+    }
+    assert world.store.numbers.pack(WANTED) == len(blocks)
+    assert world.store.numbers.damaged(WANTED) == []
+    assert sum("FROM samples" in one for one in world.statements(world.read)) == 1
+    assert world.read() == world.rows()
+    flip(world, blocks[0])
+    with captured_logs() as logs:
         world.read()
+    assert [one["block"] for one in logs] == blocks[:1]  # it is another damage
+
+
+def test_while_runs_are_read_nothing_is_written(world: World) -> None:
+    full(world)
+    flip(world, 1)
+    before = world.store.path.read_bytes(), stored(world)
+    with closing(sqlite3.connect(world.store.path)) as other:
+        other.execute("BEGIN IMMEDIATE")  # nobody else can write now
+        assert world.read() == world.rows()
+        assert world.store.numbers.damaged(WANTED) == [1]
+    assert (world.store.path.read_bytes(), stored(world)) == before
+
+
+def test_damaged_blocks_change_no_verdict(world: World) -> None:
+    full(world)
+    world.store.numbers.pack(NUMBERS)
+    intact = Keeper(Feed(Results(world.store)), ()).judge()
+    assert intact.verdicts
+    flip(world, 0)
+    flip(world, 1)
+    found = Keeper(Feed(Results(world.store)), ()).judge()
+    assert verdicts_data(found) == verdicts_data(intact)
+
+
+def stored(world: World) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(world.store.path)) as connection:
+        return connection.execute("SELECT * FROM number_blocks ORDER BY block").fetchall()
+
+
+def test_a_block_that_another_process_has_replaced_is_not_dropped(world: World) -> None:
+    full(world)
+    flip(world, 1)
+    world.read()
+    other = Store(world.store.path)
+    other.numbers.look_through(WANTED)
+    assert other.numbers.pack(WANTED) == 1
+    other.close()
+    asked = world.statements(lambda: world.store.numbers.pack(WANTED))
+    assert not [one for one in asked if one.startswith("DELETE")]
+    assert world.store.numbers.damaged(WANTED) == []
+
+
+def test_a_service_looks_through_its_blocks_daily_and_replaces_the_damaged(world: World) -> None:
+    full(world)
+    world.store.numbers.pack(NUMBERS)
+    now = [START + timedelta(days=60)]
+    tidier = Tidier(Results(world.store), lambda: Settings(keep_backups=0), lambda: now[0])
+    tidier.check()
+    flip(world, 1)
+    tidier.check()
+    assert world.store.numbers.damaged(NUMBERS) == [1]
+    now[0] += timedelta(days=1)
+    with captured_logs() as logs:
+        tidier.check()
+    assert [one["block"] for one in logs if "block" in one] == [1]
+    assert world.store.numbers.damaged(NUMBERS) == []
+    assert world.store.numbers.pack(NUMBERS) == 0
 
 
 @pytest.mark.parametrize("form", ["[]", '["big", ["iops", "read", ""]]'])

@@ -18,6 +18,7 @@ from typing import Any, Final
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.errors import PvebenchError
+from pvebench.judging import NUMBERS
 from pvebench.metrics import catalog
 from pvebench.model.units import show_bytes
 from pvebench.service.chain import asked, exported, in_grafana, in_prometheus
@@ -27,7 +28,7 @@ from pvebench.service.observation import Observation, Sight
 from pvebench.service.sites import CHECKED_BYTES
 from pvebench.service.telling_seen import messages_seen
 from pvebench.service.upkeep import EVERY_SECONDS
-from pvebench.store import backups_of, holder_of, look_at
+from pvebench.store import backups_of, damaged_blocks_at, holder_of, look_at
 
 PAGE_SECONDS: Final = 120.0
 """A page is made for every scrape: an older one is no longer made, or the clocks differ."""
@@ -63,6 +64,7 @@ def examine(settings: Settings, places: Places, *, seconds: float) -> list[Obser
     """
     parts: dict[str, Callable[[], Iterator[Observation]]] = {
         "database": partial(_database, settings),
+        "derived blocks": partial(_blocks, settings),
         "leftovers": partial(_leftovers, settings),
         "configuration": partial(_needs, settings),
         "clock": partial(_clocks, settings),
@@ -130,6 +132,24 @@ def _database(settings: Settings) -> Iterator[Observation]:
         layout = "" if seen.current else "; of another version: the next start brings it up to date"
         yield Observation("database", Sight.FINE, f"{path} ({size}) is sound{layout}")
     yield _copies(settings)
+
+
+def _blocks(settings: Settings) -> Iterator[Observation]:
+    path = settings.state / "pvebench.db"
+    seen = look_at(path, most_bytes=0)
+    if seen is None:
+        return
+    if not seen.current:
+        text = "not checked: the database has the layout of another version"
+        yield Observation("derived blocks", Sight.UNKNOWN, text)
+    elif damaged := damaged_blocks_at(path, NUMBERS):
+        text = (
+            f"damaged: {', '.join(map(str, damaged))}; no result is lost, pvebench reads their "
+            "runs from the rows; serve replaces them at its start and daily; check the disk"
+        )
+        yield Observation("derived blocks", Sight.WRONG, text)
+    else:
+        yield Observation("derived blocks", Sight.FINE, "none is damaged")
 
 
 def _copies(settings: Settings) -> Observation:
@@ -211,7 +231,9 @@ def _told_by(page: str) -> Iterator[Observation]:
         yield Observation("reload", Sight.WRONG, text)
     success = rf'^{catalog.COLLECTOR_SUCCESS.exposed}\{{collector="(\w+)"\}} 0'
     for name in re.findall(success, page, re.MULTILINE):
-        yield Observation("page", Sight.WRONG, f"its part {name} is away: its log says why")
+        yield Observation(
+            "page", Sight.WRONG, f"its part {name} is missing or old: its log says why"
+        )
     progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} (\d[\d.e+]*)$'
     for node, moment in re.findall(progress, page, re.MULTILINE):
         age = time.time() - float(moment)

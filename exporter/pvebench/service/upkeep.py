@@ -158,6 +158,7 @@ class Tidier:
     def _look_through(self, _: datetime) -> None:
         self._results.store.check(full=self._days % FULL_DAYS == 0)
         self._days += 1
+        self._results.store.numbers.look_through(NUMBERS)
 
     def _back_up(self, now: datetime) -> None:
         settings = self._settings()

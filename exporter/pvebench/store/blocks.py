@@ -80,11 +80,23 @@ def unpacked(blocks: Iterable[Block], wanted: Sequence[Number]) -> list[CaseNumb
         ValueError: one is damaged.
     """
     cases: dict[str, _Case] = {}
-    for block in blocks:
-        if _checksum(block.layout, block.content) != block.checksum:
-            raise ValueError("the checksum of a block of numbers is another one")
-        _gather(block, len(wanted), cases)
+    try:
+        for block in blocks:
+            if _checksum(block.layout, block.content) != block.checksum:
+                raise ValueError("the checksum of a block of numbers is another one")
+            _gather(block, len(wanted), cases)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"the layout of a block of numbers is another one: {error}") from error
     return [case.numbers(key, wanted) for key, case in cases.items()]
+
+
+def intact(block: Block, wanted: Sequence[Number]) -> bool:
+    """Return whether the numbers of a block can be read."""
+    try:
+        unpacked([block], wanted)
+    except ValueError:
+        return False
+    return True
 
 
 def _gather(block: Block, kinds: int, cases: dict[str, _Case]) -> None:
@@ -120,6 +132,8 @@ class _Columns:
         self._widths = [*_WIDTHS, *[8] * (len(counts) - len(_WIDTHS))]
         sizes = map(mul, self._widths, counts)
         self._at = [0, *accumulate(sizes)]
+        if self._at[-1] != len(content):
+            raise ValueError("a block of numbers is shorter or longer than its layout")
 
     def next(self, column: int, count: int) -> bytes:
         begin = self._at[column]

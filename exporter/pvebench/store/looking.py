@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine
 
 from pvebench.errors import StoreLost
+from pvebench.store.numbers import Numbers
 from pvebench.store.outbox import Outbox
+from pvebench.store.records import Number
 from pvebench.store.tables import HEAD
 
 
@@ -68,9 +70,25 @@ def outbox_at(path: Path) -> Iterator[Outbox]:
     Raises:
         StoreError: they cannot be read.
     """
+    with _engine_at(path) as engine:
+        yield Outbox(engine)
+
+
+def damaged_blocks_at(path: Path, wanted: Sequence[Number]) -> list[int]:
+    """Return the damaged number blocks of the database at `path`, of the layout of this pvebench.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    with _engine_at(path) as engine:
+        return Numbers(engine).damaged(wanted)
+
+
+@contextmanager
+def _engine_at(path: Path) -> Iterator[Engine]:
     engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
     try:
-        yield Outbox(engine)
+        yield engine
     finally:
         engine.dispose()
 
