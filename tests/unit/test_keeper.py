@@ -7,23 +7,33 @@ from typing import cast
 
 import pytest
 
-from pvebench.judging import Feed, Keeper
+from pvebench.errors import StoreError
+from pvebench.judging import Feed, Keeper, Verdicts
+from pvebench.judging.headline import headline, standing
 from pvebench.judging.keeper import LEAST_REST_SECONDS, REST
+
+FAULT = RuntimeError("a fault of judging")
 
 
 class SlowFeed:
     """A feed with nothing new, which takes a while to find that out, by the test's clock."""
 
-    def __init__(self, *seconds: float, fault: bool = False) -> None:
+    def __init__(self, *seconds: float, fault: Exception | None = None) -> None:
         self.seconds = list(seconds)
         self.now = 100.0
         self.fault = fault
+        self.newest_run = 7
+        self.nodes = self.decisions = ()
+        self.environments: dict[str, str] = {}
 
     def read(self) -> bool:
         self.now += self.seconds.pop(0)
         if self.fault:
-            raise RuntimeError("a fault of judging")
+            raise self.fault
         return False
+
+    def definition_changes(self) -> tuple[()]:
+        return ()
 
 
 def rests(feed: SlowFeed) -> list[float]:
@@ -55,4 +65,38 @@ def test_after_a_judging_that_took_no_time_the_thread_rests_all_the_same() -> No
 
 
 def test_a_judging_that_fails_rests_as_well() -> None:
-    assert rests(SlowFeed(2.0, fault=True)) == [pytest.approx(40.0)]
+    assert rests(SlowFeed(2.0, fault=FAULT)) == [pytest.approx(40.0)]
+
+
+@pytest.mark.parametrize("fault", [FAULT, StoreError("the database is damaged")])
+def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exception) -> None:
+    feed = SlowFeed(1.0, 1.0, fault=fault)
+    told: list[tuple[str, Verdicts]] = []
+    done = threading.Event()
+
+    def rest(_: float) -> None:
+        if feed.seconds:
+            feed.fault = None  # nothing new comes, but what failed is judged
+            keeper.nudge()
+        else:
+            done.set()
+
+    keeper = Keeper(
+        cast("Feed", feed),
+        (),
+        told=lambda verdicts: told.append(("told", verdicts)),
+        failed=lambda verdicts: told.append(("failed", verdicts)),
+        monotonic=lambda: feed.now,
+        rest=rest,
+    )
+    with keeper:
+        assert done.wait(30)
+    assert [(how, one.failed, one.version) for how, one in told] == [
+        ("failed", True, 0),
+        ("told", False, 7),
+    ]
+    failed = told[0][1]
+    assert headline(failed).startswith("Cannot tell whether anything got slower: the latest judg")
+    assert standing(failed) == "cannot_tell"
+    assert headline(told[1][1]).startswith("Nothing has been judged yet")
+    assert not keeper.current.failed

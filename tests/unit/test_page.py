@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from pvebench.drivers.simulated.reality import Fault
 from pvebench.errors import PortInUse, StoreError
+from pvebench.judging import Verdicts
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
 from pvebench.metrics.families import Families
@@ -248,6 +249,27 @@ def test_a_collector_that_raises_costs_only_its_own_part(
     assert set(health.values()) == {1}
     assert "pvebench_iops" in names(text)
     assert "pvebench_scenario_info" not in names(text)
+
+
+def test_verdicts_of_a_judging_that_failed_are_shown_as_old(simulation: Simulation) -> None:
+    page = page_of(simulation)
+
+    def shown(verdicts: Verdicts) -> tuple[float, str]:
+        page.judged(verdicts)
+        found = {
+            (one.name, one.labels.get("collector")): one
+            for family in parse_plain(page.render()[0].decode())
+            for one in family.samples
+        }
+        health = found["pvebench_collector_success", "verdicts"].value
+        return health, found["pvebench_verdict_info", None].labels["summary"]
+
+    assert shown(Verdicts())[0] == 1
+    health, summary = shown(Verdicts(failed=True))
+    assert health == 0
+    assert "the latest judging failed" in summary
+    assert "judged yet" not in summary
+    assert shown(Verdicts())[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
 from pvebench.drivers.simulated.reality import Fault
-from pvebench.judging import Feed, Keeper
+from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.judging.headline import headline
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
@@ -358,6 +358,22 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     # What is not known is not called slower, nor in the colour of it.
     assert "slower," not in text.replace("whether anything gets slower,", "")
     assert not [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
+
+
+def test_a_judging_that_failed_is_on_the_page_at_once_however_young_the_store(
+    tmp_path: Path,
+) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    simulation.world.clock.sleep(simulation.worker.step())
+    simulation.world.clock.sleep(simulation.worker.step())
+    assert results_of(simulation).now.cases
+    current = [Verdicts()]
+    words = "Cannot tell whether anything got slower: the latest judging failed"
+    with served(app_of(simulation, verdicts=lambda: current[-1])) as address:
+        assert words not in said(asking.get(f"{address}/").text)
+        current.append(Verdicts(failed=True))
+        assert words in said(asking.get(f"{address}/").text)
+        assert asking.get(f"{address}/api/v1/verdict").json()["failed"] is True
 
 
 def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:

@@ -192,7 +192,8 @@ def show(state: Path, pack: Path, **web: Any) -> None:
         store = Store(directory.database, simulated=True)
         results = Results(store, planned_cases(given))
         page = demo_page(results)
-        keeper = Keeper(Feed(results), load_known_issues(), told=page.judged)
+        issues = load_known_issues()
+        keeper = Keeper(Feed(results), issues, told=page.judged, failed=page.judged)
         app = make_app(
             page=page, statuses=demo_statuses, results=results, verdicts=lambda: keeper.current
         )

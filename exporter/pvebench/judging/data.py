@@ -19,6 +19,7 @@ def verdicts_data(verdicts: Verdicts) -> Data:
     """Return everything that was said."""
     return {
         "run": verdicts.version,
+        "failed": verdicts.failed,
         "regression": bool(verdicts.regressions),
         "counts": {str(state): count for state, count in verdicts.counts().items()},
         "changes": [finding_data(finding) for finding in verdicts.findings],

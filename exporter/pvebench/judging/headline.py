@@ -50,6 +50,8 @@ def standing(verdicts: Verdicts) -> Standing:
     """Return in one word what the headline says."""
     if verdicts.regressions:
         return "worse"
+    if verdicts.failed:
+        return "cannot_tell"
     unknown = verdicts.counts().get(VerdictState.CANNOT_TELL, 0)
     if unknown == len(verdicts.verdicts):
         return "cannot_tell"
@@ -61,6 +63,8 @@ def calm(verdicts: Verdicts) -> str:
 
     Figures may be slower all the same: what they come from is over, or before the days asked for.
     """
+    if verdicts.failed:
+        return "Cannot tell whether anything got slower: the latest judging failed; see the log."
     counts = verdicts.counts()
     further = " further" if WORSE & counts.keys() else ""
     if not counts:

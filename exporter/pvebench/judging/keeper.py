@@ -54,6 +54,7 @@ class Keeper:
         issues: known ones.
         kept: where changes are known again after a restart; None: they are not.
         told: called with new verdicts, in the thread that made them.
+        failed: called with the verdicts so far when judging fails in the keeper's own thread.
         monotonic: seconds of a clock that judgings are timed with.
         rest: waits so many seconds, or until it is told to end; None: as the keeper itself ends.
     """
@@ -65,13 +66,14 @@ class Keeper:
         *,
         kept: Changes | None = None,
         told: Callable[[Verdicts], None] = lambda _: None,
+        failed: Callable[[Verdicts], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         rest: Callable[[float], object] | None = None,
     ) -> None:
         self._feed = feed
         self._judge = Judge(issues)
         self._namer = Namer(kept)
-        self._told = told
+        self._told, self._failed = told, failed
         self._current = Verdicts()
         self._wanted, self._stopped = threading.Event(), threading.Event()
         self._monotonic, self._rest = monotonic, rest or self._stopped.wait
@@ -84,7 +86,8 @@ class Keeper:
 
     def judge(self) -> Verdicts:
         """Judge what is known now, in this thread, and return what is said."""
-        if self._feed.read():
+        # What was read before a judging that failed is not new any more, but not judged either.
+        if self._feed.read() or self._current.failed:
             self._current = judged(self._feed, self._judge, self._namer)
             self._told(self._current)
         return self._current
@@ -117,7 +120,13 @@ class Keeper:
                 self.judge()
             except StoreError as error:
                 log.warning("the results could not be read to be judged", reason=error.reason)
+                self._fail()
             except Exception:
                 # A fault in judging must not end it for good, nor touch the measuring.
                 log.exception("the results could not be judged")
+                self._fail()
             self._rest(max(LEAST_REST_SECONDS, REST * (self._monotonic() - begun)))
+
+    def _fail(self) -> None:
+        self._current = replace(self._current, failed=True)
+        self._failed(self._current)

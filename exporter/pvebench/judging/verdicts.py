@@ -39,6 +39,7 @@ class Verdicts:
         decisions: oldest first.
         definition_changes: cases that mean something else than before, the newest first.
         changes: those that are open, the weightiest first; empty where nobody names them.
+        failed: whether a later judging failed, so that all of this may be old.
     """
 
     version: int = 0
@@ -48,6 +49,7 @@ class Verdicts:
     decisions: tuple[Decision, ...] = ()
     definition_changes: tuple[DefinitionChange, ...] = ()
     changes: tuple[Change, ...] = ()
+    failed: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -565,7 +565,9 @@ PAGE_TIMESTAMP = _gauge(
 )
 DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(
-    "collector_success", ("collector",), "Whether this part of the page could be made."
+    "collector_success",
+    ("collector",),
+    "Whether this part of the page could be made, and is current.",
 )
 COLLECTOR_DURATION = _gauge(
     "collector_duration_seconds", ("collector",), "How long this part of the page took to make."

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import structlog
@@ -92,7 +93,8 @@ class Page:
 
     def judged(self, verdicts: Verdicts) -> None:
         """Show new verdicts; a fault leaves the old ones in place."""
-        self._put("verdicts", lambda families: collect_verdicts(verdicts, families))
+        collect = partial(collect_verdicts, verdicts)
+        self._put("verdicts", collect, current=not verdicts.failed)
         self.compare()
 
     def compare(self) -> None:
@@ -100,13 +102,15 @@ class Page:
         snapshot = self._source()
         self._put("settings", lambda families: collect_settings(snapshot, families))
 
-    def _put(self, name: str, collect: Callable[[Families], None]) -> None:
+    def _put(self, name: str, collect: Callable[[Families], None], *, current: bool = True) -> None:
+        """Show a part of the summary anew; `current`: it is not known to be old."""
         made, health = _gather({name: collect})
+        made_now, seconds = health[name]
         text = render(made)
         deflated = text.deflated()
         with self._lock:
-            self._health |= health
-            if health[name][0]:
+            self._health[name] = made_now and current, seconds
+            if made_now:
                 self._summary[name] = text, deflated
 
     def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:

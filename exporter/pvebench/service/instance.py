@@ -188,7 +188,11 @@ class Instance:
         self._page = self._make_page(sites)
         issues = load_known_issues(*self._settings().known_issues)
         self._keeper = Keeper(
-            Feed(results), issues, kept=results.store.changes, told=self._take_verdicts
+            Feed(results),
+            issues,
+            kept=results.store.changes,
+            told=self._take_verdicts,
+            failed=self._page.judged,
         )
         results.listen(self._page.refresh)
         results.listen(lambda _: self._keeper.nudge())

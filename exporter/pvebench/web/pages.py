@@ -90,7 +90,8 @@ class Pages:
     ) -> Made:
         content, statuses, now = self._results.now, self._statuses(), self._now()
         verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
-        key = (content.version, verdicts.version, verdicts.decisions, statuses, fresh)
+        said = verdicts.version, verdicts.failed, verdicts.decisions
+        key = (content.version, said, statuses, fresh)
         return memo.get(name, key, lambda: make(content, statuses, now))
 
     def _storage(self, given: Mapping[str, str]) -> str:

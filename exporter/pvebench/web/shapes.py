@@ -198,6 +198,7 @@ class Verdict(Head):
     """`/api/v1/verdict`: what `pvebench verdict --format json` prints; see docs/verdict.md."""
 
     run: int
+    failed: bool
     regression: bool
     counts: dict[str, int]
     changes: list[dict[str, Any]]

@@ -136,7 +136,11 @@ def index_view(
 def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
     """Return what is said where nothing got slower; what is ahead says it of a young store."""
     said = standing(verdicts)
-    if not content.cases or said == "worse" or (young and said == "cannot_tell"):
+    if (
+        not content.cases
+        or said == "worse"
+        or (young and said == "cannot_tell" and not verdicts.failed)
+    ):
         return ""
     return calm(verdicts)
 
