@@ -64,6 +64,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus,
         ) as near,
     ):
         far = Prometheus(f"http://{address}")
+        near.wait_for("pvebench_results")
+        near.wait_for_rules()
         for server in (near, far):
             server.wait_for("node_storage:pvebench_change_state:count_regressed", seconds=300)
             server.wait_for("count_over_time(pvebench_results[2m]) >= 4", seconds=300)

@@ -105,8 +105,9 @@ def monitored(directory: Path, *, days: float) -> Iterator[Prometheus]:
     started = prometheus(directory, exporter, LOOKBACK, seconds=5)
     with WebServer(app, listen(exporter)), started as server:
         server.wait_for("pvebench_iops")
-        server.wait_for("node_storage:pvebench_change_state:count_regressed")
         # Counters need two scrapes before they have increased, even by nothing.
         server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+        server.wait_for_rules()
+        server.wait_for("node_storage:pvebench_change_state:count_regressed")
         yield server
     store.close()

@@ -71,6 +71,7 @@ def young(directory: Path, name: str, *, past: bool = False) -> Iterator[Prometh
     with WebServer(app, listen(exporter)), prometheus(directory, exporter, seconds=1) as server:
         server.wait_for("pvebench_scheduler_state")
         server.wait_for("count_over_time(pvebench_results[1m]) >= 2")
+        server.wait_for_rules()
         yield server
     store.close()
 
