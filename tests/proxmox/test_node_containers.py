@@ -555,33 +555,98 @@ def test_without_ssh_in_the_settings_it_stays_open_and_says_so(store: Store) -> 
     assert len(store.journal.pending()) == 1
 
 
-def test_a_root_file_system_is_kept_only_if_it_is_what_its_name_says(
-    node: ContainerNode, asked: NodeSsh
+ARCHIVE = bytes(range(256)) * 1200
+DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
+
+
+def send(asked: NodeSsh, content: bytes = ARCHIVE, *, size: int | None = None) -> None:
+    asked.do("send", DIGEST, str(len(content) if size is None else size), content=content)
+
+
+@pytest.fixture
+def folder(node: ContainerNode) -> Path:
+    """Where the node keeps archives, without the one of the other tests."""
+    found = node.folder / "archives"
+    for path in found.iterdir():
+        path.unlink()
+    return found
+
+
+def archives(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_archive_that_was_sent_is_there_as_it_was(folder: Path, asked: NodeSsh) -> None:
+    assert asked.ask("archive", DIGEST).strip() == b"absent"
+    send(asked)
+    assert asked.ask("archive", DIGEST).strip() == b"there"
+    assert archives(folder) == {f"{DIGEST}.tar.gz": ARCHIVE}
+
+
+@pytest.mark.parametrize(
+    ("content", "size", "why"),
+    [
+        (ARCHIVE, 300_000_001, "an archive of 300000001 bytes is too large"),
+        (ARCHIVE, 200_000, f"not the archive {DIGEST}"),
+        (ARCHIVE[:-1], None, f"not the archive {DIGEST}"),
+        (ARCHIVE[:-1] + b"x", None, f"not the archive {DIGEST}"),
+    ],
+    ids=["too large", "size of a part", "broken off", "another byte"],
+)
+def test_an_archive_that_is_not_what_its_name_says_is_refused_and_not_kept(
+    folder: Path, asked: NodeSsh, content: bytes, size: int | None, why: str
 ) -> None:
-    content = os.urandom(300_000)
-    digest = (
-        subprocess.run(["sha256sum"], input=content, capture_output=True, check=True)
-        .stdout[:64]
-        .decode()
-    )
-    assert asked.ask("archive", digest).strip() == b"absent"
-    with pytest.raises(VolumeError, match="an archive of 300000001 bytes is too large"):
-        asked.do("send", digest, "300000001", content=content)
-    with pytest.raises(VolumeError, match="not the archive"):
-        asked.do("send", digest, "200000", content=content)
-    asked.do("send", digest, str(len(content)), content=content)
-    assert asked.ask("archive", digest).strip() == b"there"
-    kept = node.folder / "archives" / f"{digest}.tar.gz"
-    assert kept.read_bytes() == content
-    assert len(list(kept.parent.iterdir())) == 2
-    for number in range(3):
-        (kept.parent / f"{number}.tar.gz").touch()
+    with pytest.raises(VolumeError, match=why):
+        send(asked, content, size=size)
+    assert asked.ask("archive", DIGEST).strip() == b"absent"
+    assert archives(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "minutes", "kept"),
+    [
+        (4, 0, 5),
+        (4, 1430, 5),
+        (5, 1450, 1),  # older than a day
+    ],
+)
+def test_there_are_five_archives_at_most_of_the_last_day(
+    folder: Path, asked: NodeSsh, there: int, minutes: int, kept: int
+) -> None:
+    for number in range(there):
+        aged(folder / f"{number}.tar.gz", minutes)
+    send(asked)
+    found = archives(folder)
+    assert len(found) == kept
+    assert found[f"{DIGEST}.tar.gz"] == ARCHIVE
+
+
+@pytest.mark.parametrize("minutes", [0, 1430])
+def test_a_sixth_archive_is_refused_and_takes_no_other_away(
+    folder: Path, asked: NodeSsh, minutes: int
+) -> None:
+    for number in range(5):
+        aged(folder / f"{number}.tar.gz", minutes)
+    before = archives(folder)
     with pytest.raises(VolumeError, match="five archives already"):
-        asked.do("send", digest, str(len(content)), content=content)
-    for path in kept.parent.iterdir():
-        os.utime(path, (0, 0))
-    asked.do("send", digest, str(len(content)), content=content)
-    assert [path.name for path in kept.parent.iterdir()] == [kept.name]
+        send(asked)
+    assert archives(folder) == before
+
+
+@pytest.mark.parametrize(("minutes", "there"), [(10, True), (20, False)])
+def test_what_was_broken_off_goes_after_a_quarter_of_an_hour(
+    folder: Path, asked: NodeSsh, minutes: int, *, there: bool
+) -> None:
+    aged(folder / "coming-abcdefgh", minutes)
+    send(asked)
+    assert ("coming-abcdefgh" in archives(folder)) is there
+
+
+def aged(path: Path, minutes: float) -> None:
+    """Make a file that was changed so long ago."""
+    path.touch()
+    moment = time.time() - 60 * minutes
+    os.utime(path, (moment, moment))
 
 
 def instance(site: Site, node: ContainerNode, folder: Path) -> Path:
