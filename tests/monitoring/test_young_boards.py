@@ -168,15 +168,34 @@ def test_no_level_is_drawn_as_that_before_an_upgrade_where_both_sides_are_one_mo
     assert bool(two) == bool(server.query("pvebench_iops"))
 
 
-def test_a_workload_of_one_side_only_is_named_in_the_comparison(server: Prometheus) -> None:
-    found = answers(server, board_of("pvebench-compare"))
+@pytest.mark.parametrize("missing", ["", "a", "b"])
+def test_a_workload_of_one_side_only_is_named_in_the_comparison(
+    server: Prometheus, request: pytest.FixtureRequest, missing: str
+) -> None:
+    board = board_of("pvebench-compare")
+    nothing = {missing: "was-never-measured"} if missing else {}
+    values = chosen(server, board, every=False) | nothing
+    (panel,) = (one for one in panels(board) if one["title"] == "Workload by workload")
+    asked = {one["refId"]: substitute(one["expr"], values) for one in panel["targets"]}
 
-    def workloads(ref: str) -> set[str]:
-        return {one["metric"]["workload"] for one in found["Workload by workload", ref]}
+    def measured(side: str) -> set[str]:
+        scenario = f"{values[f'storage_{side}']}.{values[side]}"
+        where = f'node="{values[f"node_{side}"]}",scenario="{scenario}"'
+        return workloads(server.query(f"pvebench_iops{{{where}}}"))
 
-    assert workloads("A") | workloads("B") <= workloads("H")
-    if workloads("A"):
-        assert all(one["metric"]["words"] for one in found["Workload by workload", "H"])
+    sides = measured("a"), measured("b")
+    assert [bool(side) for side in sides] == [
+        bool(server.query("pvebench_iops")) and missing != side for side in "ab"
+    ]
+    assert any(sides) or request.node.callspec.params["server"] != "first-day"
+    assert (workloads(server.query(asked["A"])), workloads(server.query(asked["B"]))) == sides
+    named = server.query(asked["H"])
+    assert workloads(named) == sides[0] | sides[1]
+    assert all(one["metric"]["words"] for one in named)
+
+
+def workloads(found: list[dict[str, Any]]) -> set[str]:
+    return {one["metric"]["workload"] for one in found}
 
 
 def test_an_empty_chart_is_no_axis_without_a_line(server: Prometheus) -> None:
