@@ -1,4 +1,7 @@
-"""Write the JSON schemas and what of docs/ is made of them; `--check` compares instead."""
+"""Write the JSON schemas, what of docs/ is made of them, and the rights in the script for a node.
+
+`--check` compares instead.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import sys
 from pathlib import Path
 
 from key_tables import keys_text
+from node_grants import SCRIPT, with_grants
 
 from pvebench.config.schema import schema_text
 from pvebench.metrics.catalog import CATALOG
@@ -49,6 +53,7 @@ FILES = {
         "What they mean is told in [packs.md](packs.md).",
         schema_text("pack"),
     ),
+    SCRIPT: with_grants((ROOT / SCRIPT).read_text("utf-8")),
 }
 
 

@@ -6,8 +6,12 @@
 # Makes an unprivileged container, installs the package in it, gives it the least rights on the
 # cluster, writes its settings, starts it, prints its address. After a try that broke off, the same
 # command goes on. What is made is written to a list before it is made; --remove takes away what is
-# on the list, and nothing else.
+# is on the list, and nothing else.
+#
+# Root of the container may be an attacker. Everything that runs on the node is in this script.
+# The container only answers questions: an exit code, or one line of a given form.
 set -euo pipefail
+export LC_ALL=C # [a-z] is ASCII, and a length is in bytes
 
 readonly mark=pvebench-lxc
 journal=${PVEBENCH_LXC_JOURNAL:-/var/lib/$mark/made}
@@ -51,6 +55,12 @@ refuse() {
 }
 
 say() { echo "pvebench: $*"; }
+
+# OPTION VALUE: it becomes a word of commands, of the settings and of the list.
+need_name() {
+    [[ $2 =~ ^[A-Za-z][A-Za-z0-9._-]{0,99}$ ]] ||
+        refuse "$1 ${2@Q} is no valid name" "" "use a letter, then letters, digits, . _ or -"
+}
 
 agree() {
     local answer
@@ -106,8 +116,10 @@ choose_storages() {
         "$root_storage is the only one for disks, and holds the container" \
         "name another for the container: --root-storage, or the one to measure: --storage"
     local one
+    need_name --iso-storage "$iso_storage"
     for one in "${measured[@]}"; do
         is_in "$one" "${disks[@]}" || refuse "storage $one is not there, not active or holds no disk images"
+        need_name --storage "$one"
         [[ $one != "$root_storage" ]] || refuse "$one would be measured and hold the container" \
             "its own writes would be in every number" "--root-storage with another, or another --storage"
     done
@@ -210,31 +222,89 @@ have_container() {
             --description "Made by proxmox-lxc.sh of pvebench, which also removes it (--remove)." >/dev/null
     fi
     [[ $(pct status "$ctid") == "status: running" ]] || pct start "$ctid"
-    in_container sh -c "$wait_for_network" || refuse "container $ctid has no address after a minute" \
+    in_container 90 sh -c "$wait_for_network" || refuse "container $ctid has no address after a minute" \
         "no DHCP on $bridge" "--remove, then again with --ip and --gateway"
+    find_address
+}
+
+# Sets `reached` to the first IPv4 address of the container.
+find_address() {
+    local -a addresses
+    must_answer "its addresses" '[0-9a-f.:]{2,45}( [0-9a-f.:]{2,45}){0,9} ?' hostname -I
+    read -ra addresses <<<"$answer"
+    reached=$hostname
+    local one
+    for one in "${addresses[@]}"; do
+        [[ $one == *.* ]] || continue
+        reached=$one
+        break
+    done
 }
 
 # shellcheck disable=SC2016 # expanded in the container
 readonly wait_for_network='for _ in $(seq 60); do [ -n "$(hostname -I)" ] && exit 0; sleep 1; done; exit 1'
 
-in_container() { pct exec "$ctid" -- "$@"; }
+# SECONDS COMMAND…: pct for a limited time, in a session without this terminal: a program that has
+# it could type commands on the node.
+attach() { setsid --wait timeout --kill-after=5 "$1" pct exec "$ctid" -- "${@:2}" </dev/null; }
+
+# SECONDS COMMAND…: run it in the container. Its output is shown as printable ASCII, marked as the
+# container's, 64 KiB at most. In the background, so that Ctrl-C ends the script at once.
+in_container() {
+    local seconds=$(($1 < longest ? $1 : longest)) status=0
+    {
+        attach "$seconds" "${@:2}" 2>&1 | timeout "$((seconds + 6))" tr -c '\n -~' '?' |
+            { head -c 65536 && cat >/dev/null; } | awk '{ print "container: " $0 }' >&2
+        exit "${PIPESTATUS[0]}"
+    } &
+    wait $! || status=$?
+    ((status != 124 && status != 137)) || refuse "container $ctid did not finish in $seconds s: ${*:2}" \
+        "it hangs, or was tampered with" "see what it does: pct enter $ctid"
+    return "$status"
+}
+
+# COMMAND…: set `answer` to what it prints in the container, a little more than 1 KiB at most.
+ask_container() {
+    local seconds=$((60 < longest ? 60 : longest))
+    { attach "$seconds" "$@" 2>/dev/null | timeout "$((seconds + 6))" head -c 1100 >"$work/answer"; } &
+    wait $! || true
+    answer=$(tr '\0' '?' <"$work/answer")
+}
+
+# WHAT PATTERN COMMAND…: end here unless the whole answer has that form.
+must_answer() {
+    ask_container "${@:3}"
+    [[ ${#answer} -le 1024 && $answer =~ ^($2)$ ]] || refuse \
+        "container $ctid gave no valid answer for $1: '$(printable "${answer:0:80}")'" \
+        "it is damaged, or was tampered with" "pct enter $ctid to see, or $0 --remove to remove it"
+}
+
+printable() { printf %s "$1" | tr -c ' -~' '?'; }
 
 # `pct push` ends with 0 even where the task failed: what arrived is looked at.
 put() {
     pct push "$ctid" "$@"
-    local there
-    there=$(in_container sha256sum "$2" || true)
-    [[ ${there%% *} == "$(sha256sum <"$1" | cut -d' ' -f1)" ]] ||
+    ask_container sha256sum "$2"
+    [[ ${answer%% *} == "$(sha256sum <"$1" | cut -d' ' -f1)" ]] ||
         refuse "$2 did not arrive in container $ctid" "what pct said above; its disk may be full" "mend it, then the same command again"
 }
 
 install_package() {
     put "$work/pvebench.deb" /root/pvebench.deb
-    in_container apt-get -qq update
+    in_container 1800 apt-get -qq update
     # Without QEMU: the VM runs on the node.
-    in_container env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+    in_container 3600 env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
         -o Dpkg::Options::=--force-confold /root/pvebench.deb
-    in_container rm /root/pvebench.deb
+    in_container 60 rm /root/pvebench.deb
+    find_owner
+}
+
+# Sets `owner` and `group`, the numbers of pvebench in the container.
+find_owner() {
+    must_answer "the number of its user pvebench" '[1-9][0-9]{0,4}' id -u pvebench
+    owner=$answer
+    must_answer "the number of its group pvebench" 'pvebench:x?:[1-9][0-9]{0,4}:[a-z_,-]{0,100}' getent group pvebench
+    IFS=: read -r _ _ group _ <<<"$answer"
 }
 
 write_settings() {
@@ -270,47 +340,71 @@ write_settings() {
             echo "    \"$name\": {type: $(type_of "$one"), id: \"$one\"}"
         done
     } >"$work/pvebench.yaml"
-    put "$work/pvebench.yaml" /etc/pvebench/pvebench.yaml --perms 0640 --group "$(group_number)"
+    put "$work/pvebench.yaml" /etc/pvebench/pvebench.yaml --perms 0640 --group "$group"
     put "$pve/pve-root-ca.pem" /etc/pvebench/pve-root-ca.pem --perms 0644
     [[ -z $web_config ]] || put_secret "$web_config" /etc/pvebench/web.yml
 }
 
-group_number() { in_container getent group pvebench | cut -d: -f3; }
-
 # --- the rights ---------------------------------------------------------------------------------
 
-# The commands are those that pvebench itself prints: one table says what is needed.
+# --- generated from drivers/proxmox/granting.py by make generate ---
+readonly pve_user=pvebench@pve pve_token=bench
+end_token() { pveum user token delete pvebench@pve bench; }
+make_grants() {
+    local storage
+    listed roleid StorageBenchVM pveum role list || made pveum role add StorageBenchVM
+    case "$major" in 8) pveum role modify StorageBenchVM --privs 'Datastore.AllocateSpace Datastore.AllocateTemplate Datastore.Audit Pool.Audit VM.Allocate VM.Audit VM.Config.CDROM VM.Config.CPU VM.Config.Disk VM.Config.HWType VM.Config.Memory VM.Config.Options VM.Monitor VM.PowerMgmt' ;; 9) pveum role modify StorageBenchVM --privs 'Datastore.AllocateSpace Datastore.AllocateTemplate Datastore.Audit Pool.Audit VM.Allocate VM.Audit VM.Config.CDROM VM.Config.CPU VM.Config.Disk VM.Config.HWType VM.Config.Memory VM.Config.Options VM.GuestAgent.Unrestricted VM.PowerMgmt' ;; esac
+    listed roleid StorageBenchNode pveum role list || made pveum role add StorageBenchNode
+    pveum role modify StorageBenchNode --privs Sys.Audit
+    listed poolid "$pool" pveum pool list || made pveum pool add "$pool"
+    for storage in "${measured[@]}" "$iso_storage"; do listed storage "$storage" pvesh get /pools/"$pool" || made pveum pool modify "$pool" --storage "$storage"; done
+    listed userid pvebench@pve pveum user list || made pveum user add pvebench@pve
+    listed tokenid bench pveum user token list pvebench@pve || made pveum user token add pvebench@pve bench --privsep 1
+    pveum user token modify pvebench@pve bench --privsep 1
+    pveum acl modify /pool/"$pool" --users pvebench@pve --roles StorageBenchVM
+    pveum acl modify /pool/"$pool" --tokens 'pvebench@pve!bench' --roles StorageBenchVM
+    pveum acl modify /nodes --users pvebench@pve --roles StorageBenchNode
+    pveum acl modify /nodes --tokens 'pvebench@pve!bench' --roles StorageBenchNode
+}
+# --- end of what is generated ---
+
+# KEY VALUE COMMAND…: whether the listing has that member.
+listed() {
+    local listing
+    listing=$("${@:3}" --output-format json) || refuse "the node does not answer: ${*:3}" "what it said above" \
+        "when it answers, the same command again"
+    grep -q "\"$1\" *: *\"${2//./[.]}\"" <<<"$listing"
+}
+
+# COMMAND…: note it, then run it.
+made() {
+    note "grant $*"
+    "$@"
+}
+
 grant_rights() {
-    in_container pvebench proxmox init --config /etc/pvebench/pvebench.yaml >"$work/rights.sh"
-    local line check
-    while IFS= read -r line; do
-        check=${line%% || pveum *}
-        if [[ $check != "$line" ]] && ! bash -c "$check" >/dev/null 2>&1; then
-            note "grant ${line#"$check" || }"
-        fi
-    done <"$work/rights.sh"
     if [[ $token_file ]]; then
         keep_token "$(head -n 1 "$token_file")"
-    elif ! in_container test -s /etc/pvebench/token; then
+    elif ! in_container 60 test -s /etc/pvebench/token; then
         new_token
     fi
-    bash "$work/rights.sh" >"$work/answers"
+    make_grants >"$work/grants"
     local secret
-    secret=$(grep -oE '[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}' "$work/answers" | head -n 1 || true)
-    if [[ $secret ]]; then keep_token "pvebench@pve!bench=$secret"; fi
-    in_container test -s /etc/pvebench/token || refuse "the token's secret was not shown"
+    secret=$(grep -oE '[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}' "$work/grants" | head -n 1 || true)
+    if [[ $secret ]]; then keep_token "$pve_user!$pve_token=$secret"; fi
+    in_container 60 test -s /etc/pvebench/token || refuse "the token's secret was not shown"
 }
 
 # A token whose secret was lost with a broken try is made anew, if it was made by this script.
 new_token() {
     local listed
-    listed=$(pveum user token list pvebench@pve --output-format json 2>/dev/null || true)
-    [[ $listed == *'"bench"'* ]] || return 0
+    listed=$(pveum user token list "$pve_user" --output-format json 2>/dev/null || true)
+    [[ $listed == *"\"$pve_token\""* ]] || return 0
     if [[ $(noted grant) != *"pveum user token add "* ]]; then
-        refuse "the token pvebench@pve!bench is there already, and its secret is not known here" \
-            "another pvebench uses it" "give its secret: --token-file FILE with pvebench@pve!bench=SECRET"
+        refuse "the token $pve_user!$pve_token is there already, and its secret is not known here" \
+            "another pvebench uses it" "give its secret: --token-file FILE with $pve_user!$pve_token=SECRET"
     fi
-    pveum user token delete pvebench@pve bench
+    end_token
 }
 
 keep_token() {
@@ -318,7 +412,7 @@ keep_token() {
     put_secret "$work/token" /etc/pvebench/token
 }
 
-put_secret() { put "$1" "$2" --perms 0600 --user "$(in_container id -u pvebench)" --group "$(group_number)"; }
+put_secret() { put "$1" "$2" --perms 0600 --user "$owner" --group "$group"; }
 
 # --- all of it ----------------------------------------------------------------------------------
 
@@ -332,6 +426,7 @@ make_all() {
     [[ $host ]] || refuse "$bridge has no address of this node" "" "--host with an address that the container reaches"
     [[ $listen =~ ^[0-9.]+:[0-9]+$ ]] || refuse "--listen $listen is no IPv4 address with a port" "" "--listen 0.0.0.0:9620 or 127.0.0.1:9620"
     [[ -z $web_config || -f $web_config ]] || refuse "there is no file $web_config"
+    need_name --pool "$pool"
     choose_storages
     fetch_package
     say "container on $root_storage (Debian $debian, $cores cores, $memory MiB), measuring ${measured[*]} of $node"
@@ -341,8 +436,8 @@ make_all() {
     install_package
     write_settings
     grant_rights
-    in_container systemctl enable pvebench.service
-    in_container systemctl restart pvebench.service || refuse "pvebench does not start" \
+    in_container 60 systemctl enable pvebench.service
+    in_container 600 systemctl restart pvebench.service || refuse "pvebench does not start" \
         "the log says" "pct exec $ctid -- journalctl -u pvebench"
     say "$(page) has the results; the first is there in some minutes"
     say "they can be read by $(readers)"
@@ -351,7 +446,7 @@ make_all() {
 
 page() {
     local scheme=http found=${listen%:*}
-    if [[ $found == 0.0.0.0 ]]; then found=$(in_container hostname -I | tr ' ' '\n' | grep -F . | head -n 1); fi
+    if [[ $found == 0.0.0.0 ]]; then found=$reached; fi
     if [[ $web_config ]] && grep -q '^tls_server_config:' "$web_config"; then scheme=https; fi
     echo "$scheme://$found:${listen##*:}/"
 }
@@ -392,7 +487,7 @@ undo() {
                 "it is another one by now" "remove it by hand, or the line from $journal"
             if [[ $(pct status "${words[1]}") == "status: running" ]]; then
                 # Ended in order it takes its VM and volumes along.
-                pct exec "${words[1]}" -- systemctl stop pvebench.service || true
+                (ctid=${words[1]} && in_container 600 systemctl stop pvebench.service) || true
                 pct stop "${words[1]}"
             fi
             pct destroy "${words[1]}" --purge 1
@@ -426,7 +521,7 @@ gone() {
 yes='' remove='' deb='' sha256='' root_storage='' template_storage='' iso_storage='' ctid=''
 hostname=pvebench cores=2 memory=1024 disk=8 bridge=vmbr0 address=dhcp gateway='' pool=pvebench
 host='' listen=0.0.0.0:9620 web_config='' token_file='' pve=${PVEBENCH_LXC_PVE:-/etc/pve}
-measured=()
+measured=() longest=${PVEBENCH_LXC_SECONDS:-3600}
 
 while (($#)); do
     case "$1" in

@@ -4,7 +4,10 @@
 Which options `pct create` takes, and of which form, is the recorded schema of
 `POST /nodes/{node}/lxc`. The rest was read in the public sources of 2026 (Proxmox VE 9), each
 function says where; those of Proxmox VE 8 were not looked at. A container is a directory; `exec`
-does what the script runs in it, pvebench itself for real.
+does what the script runs in it. "hostile" in the node's state has what an attacker in the container
+answers instead: words that a command begins with -> output, or FLOOD, ENDLESS or HOLDING (silent,
+with a program that outlives `pct` and holds its output). `terminal` is made where a program in the
+container gets the administrator's terminal.
 
 Read in pve-common (RESTEnvironment.pm, CLIHandler.pm): a task's error goes to stderr, and the
 program ends with 0 all the same, unless the command's table asks for the task's end. pct's does for
@@ -40,7 +43,6 @@ from typing import Any
 from pve.pveum import main as pveum
 from pve.refusals import Refused
 from pve.schema import Schema
-from pvebench.cli.main import run_cli
 
 PROGRAMS = ("pct", "pveam", "pvesm", "pveum", "pvesh", "pveversion", "hostname", "ip")
 HANDING_ON = """\
@@ -50,6 +52,14 @@ printf '%s\\0' "$(($# + 1))" "${0##*/}" "$@" >&3
 # It may take what stands on stdin.
 [[ "${0##*/} $1" != "pct exec" ]] || while read -r; do :; done
 for name in code out err; do IFS= read -r -d '' -u 3 "$name"; done
+if [[ "${0##*/} $1" == "pct exec" ]]; then
+    if { : >/dev/tty; } 2>/dev/null; then : >"${0%/*}/../terminal"; fi
+    case "$out" in
+        FLOOD) exec head -c 10000000 /dev/zero ;;
+        ENDLESS) exec yes ;;
+        HOLDING) setsid sleep 25 & exec sleep 25 ;;
+    esac
+fi
 printf %s "$out"
 printf %s "$err" >&2
 exit "$code"
@@ -210,6 +220,10 @@ def run(node: Node, vmid: str, words: list[str]) -> int:  # noqa: C901, PLR0912 
     """What the script runs inside; settings lie below the container's directory."""
     root = node.running(vmid)
     settings = root / "etc/pvebench"
+    for question, said in node.state.get("hostile", {}).items():
+        if " ".join(words).startswith(question):
+            print(said, end="")
+            return 0
     match words:
         case ["sh", "-c", script] if "hostname -I" in script:
             pass
@@ -233,9 +247,6 @@ def run(node: Node, vmid: str, words: list[str]) -> int:  # noqa: C901, PLR0912 
         case ["test", "-s", path]:
             file = root / path.lstrip("/")
             return 0 if file.exists() and file.stat().st_size else 1
-        case ["pvebench", *arguments]:
-            inside = [word.replace("/etc/pvebench", str(settings)) for word in arguments]
-            return run_cli(inside)
         case ["systemctl", *rest]:
             node.container(vmid)["systemctl"] = rest
         case ["hostname", "-I"]:

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,9 @@ from pve.cluster import Cluster
 from pve.server import RunningApi, running_api
 from pve.storage import Storage
 from pvebench.config import load_settings
-from pvebench.drivers.proxmox.access import NODE_ROLE, VM_ROLE, vm_privileges
+from pvebench.drivers.proxmox import access
+from pvebench.drivers.proxmox.access import FULL_TOKEN, NODE_ROLE, VM_ROLE, vm_privileges
+from pvebench.drivers.proxmox.granting import Wanted, grant_steps
 from pvebench.drivers.proxmox.settings import section
 from support.packs import ROOT
 
@@ -43,6 +49,8 @@ class Node:
         self.api = api
         self.place = place
         self.journal = place / "made"
+        self.seconds = 60
+        self.mark = place / "mark"
         self.package = make_package(place)
         state = {"storages": STORAGES, "containers": {}, "templates": []}
         self.change({**state, "major": api.cluster.major})
@@ -61,22 +69,35 @@ class Node:
         lines = (self.place / "calls").read_text("utf-8").splitlines()
         return [words[1:] for words in map(json.loads, lines) if words[0] == program]
 
-    def run(self, *words: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-        (self.place / "calls").write_text("", "utf-8")
-        environment = {
+    def command(self, *words: str) -> list[str]:
+        return ["bash", str(SCRIPT), *words]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             "PATH": f"{self.place}/bin:{os.environ['PATH']}",
             "PVEBENCH_LXC_JOURNAL": str(self.journal),
             "PVEBENCH_LXC_PVE": str(self.place / "pve"),
+            "PVEBENCH_LXC_SECONDS": str(self.seconds),
         }
+
+    def run(self, *words: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+        (self.place / "calls").write_text("", "utf-8")
         return subprocess.run(
-            ["bash", str(SCRIPT), *words],
-            env=environment,
+            self.command(*words),
+            env=self.environment,
             input=answer,
             capture_output=True,
             text=True,
+            errors="backslashreplace",
             check=False,
         )
+
+    def let_it_answer(self, answers: dict[str, str]) -> None:
+        """Have an attacker in the container answer; {mark} is a file that must never be there."""
+        said = {asked: text.replace("{mark}", str(self.mark)) for asked, text in answers.items()}
+        self.change({**self.state, "hostile": said})
 
     def make(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.run("--deb", str(self.package), "--yes", *words)
@@ -90,11 +111,15 @@ class Node:
 
     def everything(self) -> object:
         """What the node and the cluster have, as far as the script could change it."""
+        return self.rights(), self.state
+
+    def rights(self) -> object:
+        """What the cluster has."""
         cluster = self.api.cluster
-        rights = {name: sorted(role) for name, role in cluster.access.roles.items()}
+        roles = {name: sorted(role) for name, role in cluster.access.roles.items()}
         users = {name: sorted(user.tokens) for name, user in cluster.access.users.items()}
         pools = {name: sorted(cluster.pool_storages.get(name, ())) for name in cluster.pools}
-        return rights, users, pools, sorted(cluster.access.acl), self.state
+        return roles, users, pools, sorted(cluster.access.acl)
 
 
 def assert_done(done: subprocess.CompletedProcess[str]) -> None:
@@ -292,6 +317,8 @@ def test_nothing_is_made_that_was_not_agreed_to(node: Node) -> None:
         (["--ctid", "100; reboot"], "is no number for a container"),
         (["--storage", "old"], "storage old is not there, not active or holds no disk images"),
         (["--storage", "thin,share"], "is not there"),
+        (["--pool", "x; reboot"], "--pool 'x; reboot' is no valid name"),
+        (["--iso-storage", "--privs"], "--iso-storage '--privs' is no valid name"),
         (["--listen", "9620"], "is no IPv4 address with a port"),
         (["--web-config", "/dev/null"], "there is no file /dev/null"),
         (["--bridge"], "Usage:"),
@@ -307,6 +334,180 @@ def test_what_is_wrong_is_refused_before_anything_is_made(
     assert said in done.stderr
     assert node.everything() == before
     assert not node.journal.exists()
+
+
+# --- the commands ------------------------------------------------------------------------------
+
+
+def test_what_runs_on_the_node_is_what_init_prints(node: Node, major: int) -> None:
+    assert_done(node.make())
+    wanted = Wanted(major=major, pool="pvebench", storages=("local", "share", "thin"))
+    ran = [["pveum", *words] for words in node.calls("pveum") if "list" not in words]
+    assert sorted(ran) == sorted(list(step.command) for step in grant_steps(wanted))
+    assert FULL_TOKEN in node.run("--help").stdout
+
+
+def test_the_generated_commands_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from node_grants import with_grants
+
+    text = SCRIPT.read_text("utf-8")
+    assert with_grants(text) == text
+    assert text.count(" VM.PowerMgmt") == 2  # a version each
+    changed = {**access._VM_PRIVILEGES, "VM.Other": range(9, 10)}
+    monkeypatch.setattr(access, "_VM_PRIVILEGES", changed)
+    assert with_grants(text).count("VM.Other") == 1
+
+
+def test_a_changed_command_in_the_script_fails_the_check(tmp_path: Path) -> None:
+    for name in ("scripts", "scenarios", "docs", "packaging/proxmox"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    script = tmp_path / SCRIPT.relative_to(ROOT)
+    command = [sys.executable, str(tmp_path / "scripts/generate_text.py"), "--check"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "exporter")}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    text = script.read_text("utf-8")
+    script.write_text(text.replace("--roles StorageBenchVM\n", "--roles Administrator\n"), "utf-8")
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "packaging/proxmox/proxmox-lxc.sh" in done.stdout
+
+
+# --- a container that is an attacker's ---------------------------------------------------------
+
+HONEST = {
+    "id -u pvebench": "999",
+    "getent group pvebench": "pvebench:x:998:",
+    "hostname -I": "192.0.2.77 ",
+}
+ADDED = {
+    "command": "; touch {mark}",
+    "substitution": "$(touch {mark})",
+    "backticks": "`touch {mark}`",
+    "line": "\ntouch {mark}",
+    "option": " --privs Administrator",
+    "redirection": " >{mark}",
+    "terminal": "\x1b]0;owned\x07",
+    "long": "9" * 2_000,
+}
+INSTEAD = {"dashes": "--perms=0777", "nothing": "", "10 MB": "FLOOD", "endless": "ENDLESS"}
+
+
+def assert_harmless(node: Node, done: subprocess.CompletedProcess[str]) -> None:
+    assert not node.mark.exists()
+    shown = (done.stdout + done.stderr).replace("\n", "")
+    assert shown.isprintable()
+    assert len(shown) < 1_000_000
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize("asked", HONEST)
+@pytest.mark.parametrize("attack", [*ADDED, *INSTEAD])
+def test_an_answer_of_another_form_ends_it_before_anything_is_granted(
+    node: Node, asked: str, attack: str
+) -> None:
+    before = node.rights()
+    said = HONEST[asked] + ADDED[attack] if attack in ADDED else INSTEAD[attack]
+    node.let_it_answer({asked: said})
+    done = node.make()
+    assert done.returncode == 1
+    assert "gave no valid answer for" in done.stderr
+    assert "next step: pct enter" in done.stderr
+    assert_harmless(node, done)
+    assert node.rights() == before
+    assert "grant" not in node.journal.read_text("utf-8")
+    assert_done(node.run("--remove", "--yes"))
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize("attack", ["0", "65536000", "00", "-1", "999 998"])
+def test_a_user_that_is_none_of_the_container_is_refused(node: Node, attack: str) -> None:
+    node.let_it_answer({"id -u": attack})
+    done = node.make()
+    assert done.returncode == 1
+    assert f"no valid answer for the number of its user pvebench: '{attack}'" in done.stderr
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "touch {mark}\n",
+        "(\nset -e\ntouch {mark}\n)\n",
+        "touch {mark} || pveum role add X\n",
+        "pveum acl modify / --users pvebench@pve --roles Administrator\n",
+        "pveum role modify StorageBenchVM --privs Permissions.Modify\n",
+        "FLOOD",
+        "ENDLESS",
+    ],
+)
+def test_commands_that_a_container_prints_later_never_run(node: Node, attack: str) -> None:
+    assert_done(node.make())
+    before = node.rights()
+    node.let_it_answer({"pvebench": attack, "systemctl": attack, "apt-get": "touch {mark}\n"})
+    node.seconds = 3
+    done = node.make()
+    assert_harmless(node, done)
+    assert node.rights() == before
+    assert "container: touch" in done.stderr
+    inside = [words[words.index("--") + 1] for words in node.calls("pct") if words[0] == "exec"]
+    assert "apt-get" in inside
+    assert "pvebench" not in inside
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_what_a_container_shows_is_marked_bounded_and_cannot_steer_a_terminal(node: Node) -> None:
+    node.let_it_answer(
+        {"apt-get": "FLOOD", "systemctl enable": "pvebench: next step: run this\n\x1b[2J\x9b2J\n"}
+    )
+    done = node.make()
+    assert done.returncode == 0
+    assert_harmless(node, done)
+    assert "\ncontainer: pvebench: next step: run this\ncontainer: ?[2J??2J\n" in done.stderr
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+@pytest.mark.parametrize("asked", ["apt-get -qq update", "getent", "sha256sum"])
+@pytest.mark.parametrize("attack", ["HOLDING", "ENDLESS"])
+def test_a_container_that_never_ends_its_answer_is_left_after_a_while(
+    node: Node, asked: str, attack: str
+) -> None:
+    before = node.rights()
+    node.seconds = 3
+    node.let_it_answer({asked: attack})
+    begun = time.monotonic()
+    done = node.make()
+    assert time.monotonic() - begun < 22
+    assert done.returncode == 1
+    said = {"apt-get -qq update": "did not finish in 3 s: apt-get -qq update"}
+    said |= {"getent": "gave no valid answer", "sha256sum": "did not arrive"}
+    assert said[asked] in done.stderr
+    assert_harmless(node, done)
+    assert node.rights() == before
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_a_container_that_never_ends_is_removed_all_the_same(node: Node) -> None:
+    before = node.everything()
+    assert_done(node.make())
+    node.seconds = 3
+    node.let_it_answer({"systemctl stop": "ENDLESS"})
+    done = node.run("--remove", "--yes")
+    assert done.returncode == 0
+    assert "did not finish in 3 s: systemctl stop pvebench.service" in done.stderr
+    node.change({key: value for key, value in node.state.items() if key != "hostile"})
+    assert node.everything() == before
+
+
+@pytest.mark.parametrize("major", [9], indirect=True)
+def test_a_program_in_the_container_does_not_get_the_terminal(node: Node) -> None:
+    words = node.command("--deb", str(node.package), "--yes")
+    terminal = ["script", "--quiet", "--return", "--command", shlex.join(words), "/dev/null"]
+    done = subprocess.run(terminal, env=node.environment, check=False, capture_output=True)
+    assert done.returncode == 0, done.stdout
+    assert ["exec", "100", "--", "id", "-u", "pvebench"] in node.calls("pct")
+    assert not (node.place / "terminal").exists()
 
 
 def test_the_script_is_clean_to_shellcheck() -> None:

@@ -71,6 +71,27 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Shows on a node whether something is there.
+
+    Attributes:
+        command: prints the listing; its format is not part of it.
+        key, value: the member of the listing to look for.
+    """
+
+    command: tuple[str, ...]
+    key: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        """A command of the shell that succeeds if the listing has the member."""
+        literal = self.value.replace(".", "[.]")
+        pattern = shlex.quote(f'"{self.key}" *: *"{literal}"')
+        return f"{shlex.join(self.command)} --output-format json | grep -q {pattern}"
+
+
+@dataclass(frozen=True, slots=True)
 class GrantStep:
     """One thing to make.
 
@@ -78,7 +99,7 @@ class GrantStep:
         command: for the node's shell.
         method, path, params: the same at the API.
         needed: whether it is missing in what was found.
-        unless: command of the shell that tells whether it is there; empty: it can be repeated.
+        unless: listing that has it if it is there already; None: the command can be repeated.
     """
 
     command: tuple[str, ...]
@@ -86,7 +107,7 @@ class GrantStep:
     path: str
     params: tuple[tuple[str, Any], ...]
     needed: Callable[[Found], bool]
-    unless: str = ""
+    unless: Listing | None = None
 
     @property
     def text(self) -> str:
@@ -130,7 +151,7 @@ def _role(name: str, privileges: set[str]) -> list[GrantStep]:
             "/access/roles",
             (("roleid", name),),
             lambda found: name not in found.roles,
-            unless=_listed("pveum role list", "roleid", name),
+            unless=Listing(("pveum", "role", "list"), "roleid", name),
         ),
         GrantStep(
             ("pveum", "role", "modify", name, "--privs", " ".join(wanted)),
@@ -149,7 +170,7 @@ def _pool(name: str) -> GrantStep:
         "/pools",
         (("poolid", name),),
         lambda found: found.storages is None,
-        unless=_listed("pveum pool list", "poolid", name),
+        unless=Listing(("pveum", "pool", "list"), "poolid", name),
     )
 
 
@@ -161,7 +182,7 @@ def _member(pool: str, storage: str) -> GrantStep:
         "/pools",
         (("poolid", pool), ("storage", storage)),
         lambda found: storage not in (found.storages or ()),
-        unless=_listed(f"pvesh get {shlex.quote(f'/pools/{pool}')}", "storage", storage),
+        unless=Listing(("pvesh", "get", f"/pools/{pool}"), "storage", storage),
     )
 
 
@@ -175,7 +196,7 @@ def _user_and_token() -> list[GrantStep]:
             "/access/users",
             (("userid", USER),),
             lambda found: not found.user,
-            unless=_listed("pveum user list", "userid", USER),
+            unless=Listing(("pveum", "user", "list"), "userid", USER),
         ),
         GrantStep(
             (*token, "add", USER, TOKEN_NAME, "--privsep", "1"),
@@ -183,7 +204,7 @@ def _user_and_token() -> list[GrantStep]:
             path,
             (("privsep", 1),),
             lambda found: found.separated is None,
-            unless=_listed(f"pveum user token list {USER}", "tokenid", TOKEN_NAME),
+            unless=Listing((*token, "list", USER), "tokenid", TOKEN_NAME),
         ),
         GrantStep(
             (*token, "modify", USER, TOKEN_NAME, "--privsep", "1"),
@@ -208,13 +229,6 @@ def _acl(entry: Acl, *, remove: bool = False) -> GrantStep:
     return GrantStep(
         command, "PUT", "/access/acl", params, lambda found: (entry in found.acls) is remove
     )
-
-
-def _listed(command: str, key: str, value: str) -> str:
-    """Return a command of the shell that succeeds if a listing has that member."""
-    literal = value.replace(".", "[.]")
-    pattern = shlex.quote(f'"{key}" *: *"{literal}"')
-    return f"{command} --output-format json | grep -q {pattern}"
 
 
 def find_granted(api: Api, wanted: Wanted) -> Found:
@@ -344,11 +358,11 @@ def shell_script(wanted: Wanted) -> list[str]:
         ">&2; exit 1;; esac",
     ]
     lines += [
-        f"{step.unless} || {step.text}" if step.unless else step.text
+        f"{step.unless.text} || {step.text}" if step.unless else step.text
         for step in grant_steps(wanted)
     ]
     for name in EARLIER_ROLES:
-        there = _listed("pveum role list", "roleid", name)
-        lines.append(f"if {there}; then echo {shlex.quote(_OF_NO_USE.format(name))}; fi")
+        there = Listing(("pveum", "role", "list"), "roleid", name)
+        lines.append(f"if {there.text}; then echo {shlex.quote(_OF_NO_USE.format(name))}; fi")
     lines.append(")")
     return lines

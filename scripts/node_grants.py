@@ -1,0 +1,64 @@
+"""The part of packaging/proxmox/proxmox-lxc.sh that gives pvebench its rights.
+
+The commands are those that `pvebench proxmox init` prints, with variables of the script in the
+place of pool and storage, so that a node runs nothing that came from a container.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final, get_args
+
+from pvebench.drivers.proxmox.access import TOKEN_NAME, USER
+from pvebench.drivers.proxmox.granting import NEW_TOKEN, GrantStep, Wanted, grant_steps
+from pvebench.drivers.proxmox.settings import ProxmoxSettings
+
+SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
+_BEGIN: Final = "# --- generated from drivers/proxmox/granting.py by make generate ---\n"
+_END: Final = "# --- end of what is generated ---\n"
+_POOL, _STORAGE = "@pool@", "@storage@"
+_VARIABLES: Final = {_POOL: '"$pool"', _STORAGE: '"$storage"'}
+"""What shlex leaves as it is -> what stands there in the script, quoted."""
+_MAJORS: Final[tuple[int, ...]] = get_args(ProxmoxSettings.model_fields["version"].annotation)
+
+
+def with_grants(script: str) -> str:
+    """Return the script with its generated part as the table has it now."""
+    before, begin, rest = script.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise ValueError(f"{SCRIPT} has lost the lines around what is generated")
+    return before + begin + "\n".join(_lines()) + "\n" + end + after
+
+
+def _lines() -> Iterator[str]:
+    yield f"readonly pve_user={shlex.quote(USER)} pve_token={shlex.quote(TOKEN_NAME)}"
+    yield f"end_token() {{ {NEW_TOKEN.text}; }}"
+    yield "make_grants() {"
+    yield "    local storage"
+    tables = [
+        grant_steps(Wanted(major=major, pool=_POOL, storages=(_STORAGE,))) for major in _MAJORS
+    ]
+    for steps in zip(*tables, strict=True):
+        yield f"    {_of_all_versions([_line(step) for step in steps])}"
+    yield "}"
+
+
+def _of_all_versions(lines: Sequence[str]) -> str:
+    if len(set(lines)) == 1:
+        return lines[0]
+    cases = " ".join(f"{major}) {line} ;;" for major, line in zip(_MAJORS, lines, strict=True))
+    return f'case "$major" in {cases} esac'
+
+
+def _line(step: GrantStep) -> str:
+    line = step.text
+    if step.unless is not None:
+        asked = shlex.join((step.unless.key, step.unless.value, *step.unless.command))
+        line = f"listed {asked} || made {line}"
+    for name, variable in _VARIABLES.items():
+        line = line.replace(name, variable)
+    if _STORAGE in step.command:
+        line = f'for storage in "${{measured[@]}}" "$iso_storage"; do {line}; done'
+    return line
