@@ -162,7 +162,7 @@ def test_a_server_that_refuses_the_token_is_asked_nothing_else(
     assert run_cli(["check", "--config", str(granted)]) == 3
     out = capsys.readouterr().out
     assert out.count("refuses the credentials") == 1
-    assert "pvebench proxmox init --apply --new-token" in out
+    assert "pvebench proxmox init --config SETTINGS --apply --new-token" in out
 
 
 @pytest.mark.parametrize("option", ["--clean", "--new-token"])

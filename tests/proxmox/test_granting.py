@@ -181,11 +181,26 @@ def test_a_token_whose_secret_was_lost_is_made_anew_when_asked(
     api.faults.add("drop_after", "POST", "/token/bench")  # made, but nobody heard its secret
     assert init() == 6
     assert init() == 6
-    assert "--new-token" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    config = tmp_path / "pvebench.yaml"
+    assert f"pvebench proxmox init --config {config} --apply --new-token" in err
+    assert "ends the token there" not in err
     assert len(api.cluster.access.acl) == 4
     assert init("--new-token") == 0
     assert (tmp_path / "token").read_text("ascii").startswith(f"{FULL_TOKEN}=")
     assert len(api.cluster.access.acl) == 4
+
+
+def test_a_token_that_another_pool_uses_is_to_be_copied_before_it_is_ended(
+    api: RunningApi, init: Init, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init() == 0
+    api.cluster.access.acl.append(("/pool/other", FULL_TOKEN, "StorageBenchVM"))
+    (tmp_path / "token").unlink()
+    assert init() == 6
+    err = capsys.readouterr().err
+    assert "copy the token file of the pvebench with pool other, or create a new token" in err
+    assert "ends the token there" in err
 
 
 def test_a_secret_that_is_not_the_tokens_any_more_is_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ from pvebench.drivers.proxmox.granting import (
     apply_steps,
     find_granted,
     leftovers,
+    other_pools,
     shell_script,
 )
 from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT
@@ -70,7 +72,7 @@ def init(
     server = server_of(given, settings.nodes_in_force()[0])
     api = Connection(server, ask_password(user), SystemClock())
     wanted = wanted_of(given, version_number(api)[0], scrub_guard=scrub_guard)
-    grant(api, server, wanted, given.token_file, clean=clean, new_token=new_token)
+    grant(api, server, wanted, given.token_file, config=config, clean=clean, new_token=new_token)
 
 
 @proxmox.command()
@@ -110,6 +112,7 @@ def grant(
     wanted: Wanted,
     token_file: Path | None,
     *,
+    config: Path,
     clean: bool = False,
     new_token: bool = False,
 ) -> None:
@@ -127,8 +130,21 @@ def grant(
             _keep(secret, token_file)
     if not changed:
         click.echo("all of it is there already: nothing was changed")
-    _tell_leftovers(find_granted(api, wanted), wanted)
-    _prove(server, wanted, token_file)
+    found = find_granted(api, wanted)
+    _tell_leftovers(found, wanted)
+    _prove(server, wanted, token_file, _renewal(config, other_pools(found, wanted)))
+
+
+def _renewal(config: Path, others: list[str]) -> str:
+    """Return the advice for a token whose secret is lost; it may be in use for other pools."""
+    words = ("pvebench", "proxmox", "init", "--config", str(config), "--apply", "--new-token")
+    command = f"create a new token: {shlex.join(words)}"
+    if not others:
+        return command
+    return (
+        f"copy the token file of the pvebench with pool {', '.join(others)}, or {command} "
+        "(this ends the token there, too)"
+    )
 
 
 def _tell_leftovers(found: Found, wanted: Wanted) -> None:
@@ -139,15 +155,18 @@ def _tell_leftovers(found: Found, wanted: Wanted) -> None:
         click.echo(f"not of these settings; if no other pvebench needs it: {step.text}")
 
 
-def _prove(server: Server, wanted: Wanted, token_file: Path | None) -> None:
-    """Log in with the token that is kept, and ask what it may do."""
+def _prove(server: Server, wanted: Wanted, token_file: Path | None, renewal: str) -> None:
+    """Log in with the token that is kept, and ask what it may do.
+
+    Args:
+        renewal: advice for a token whose secret is lost.
+    """
     if not _holds_ours(token_file):
         raise AccessDenied(
             f"token {FULL_TOKEN} is there, but its secret is not in "
             f"{token_file or 'a token_file of the settings'}",
             cause="the server shows the secret once only, when the token is made",
-            next_step="write it there, or have it made anew: pvebench proxmox init --apply "
-            "--new-token",
+            next_step=f"write it there, or {renewal}",
         )
     api = Connection(server, read_token(token_file), SystemClock())
     try:
@@ -156,7 +175,7 @@ def _prove(server: Server, wanted: Wanted, token_file: Path | None) -> None:
         raise AccessDenied(
             f"the secret in {token_file} is not that of {FULL_TOKEN}",
             cause="the token was made anew since it was written there",
-            next_step="have it made anew here: pvebench proxmox init --apply --new-token",
+            next_step=renewal,
         ) from error
     if missing := missing_rights(table, pool=wanted.pool, major=wanted.major):
         raise AccessDenied(

@@ -46,7 +46,8 @@ def set_up_cluster(told: ClusterTold, ask: Questions) -> None:
     pool = f"pool {choice.pool}"
     ask.agree(f"Write {told.config}, and make role, user, token and {pool} on the cluster?")
     write_settings(told.config, settings_text(choice), replace=told.replace)
-    grant(api, server, wanted, told.config.parent / told.token_file, new_token=told.new_token)
+    token_file = told.config.parent / told.token_file
+    grant(api, server, wanted, token_file, config=told.config, new_token=told.new_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

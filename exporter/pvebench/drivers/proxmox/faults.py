@@ -153,7 +153,7 @@ def _answered(what: str, error: ResourceException, *, reads: bool) -> DriverErro
             f"{what}: the server refuses the credentials: {text}",
             cause="the token is wrong, expired or disabled, or its user is",
             next_step="look under Datacenter > Permissions > API Tokens; a new one is made by: "
-            "pvebench proxmox init --apply --new-token",
+            "pvebench proxmox init --config SETTINGS --apply --new-token",
         )
     if status == 403:
         return Forbidden(

@@ -279,6 +279,13 @@ def leftovers(found: Found, wanted: Wanted) -> tuple[list[GrantStep], list[Grant
     return sure, perhaps
 
 
+def other_pools(found: Found, wanted: Wanted) -> list[str]:
+    """Return the other pools on which the token has rights: another pvebench may log in with it."""
+    paths = {entry.path for entry in found.acls if entry.subject == FULL_TOKEN}
+    pools = {path.removeprefix("/pool/") for path in paths if path.startswith("/pool/")}
+    return sorted(pools - {wanted.pool})
+
+
 def _sorted(entries: set[Acl]) -> list[Acl]:
     return sorted(entries, key=lambda entry: (entry.path, entry.subject, entry.role))
 
