@@ -44,7 +44,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._scans: dict[tuple[str, str], _Seen] = {}
-        self._events: dict[tuple[str, float, int, str], tuple[object, EventShift]] = {}
+        # By rung: what it was judged by, and what was found there and at the rungs below.
+        self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
         self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
         self._levels: dict[str, tuple[object, Levels]] = {}
         self._verdicts: dict[tuple[str, str], tuple[object, Verdict]] = {}
@@ -113,28 +114,28 @@ class Memory:
     ) -> EventShift:
         """Return what an event did; the answer of last time while no run has been added."""
         histories = [like_with_like(history, at, until) for history in histories]
-        found: EventShift | None = None
-        for rung in rungs_of(histories, at, until):
-            shift = self._at_rung((node, at, rung), histories, until, strictness)
-            found = shift if found is None else upheld(found, shift)
-        return found or EventShift(groups=(), cases={})
+        rungs = rungs_of(histories, at, until)
+        known = self._events.setdefault((node, at, histories[0].figure.name), {})
+        states = {rung: (strictness, _rung_state(histories, at, rung)) for rung in rungs}
+        same = [rung for rung in rungs if rung in known and known[rung][0] == states[rung]]
+        found = known[same[-1]][1] if same else EventShift(groups=(), cases={})
+        for rung in rungs[rungs.index(same[-1]) + 1 if same else 0 :]:
+            cut = [at_rung(history, at, until, rung) for history in histories]
+            found = upheld(found, judge_event(cut, at, until=math.inf, strictness=strictness))
+            known[rung] = (states[rung], found)
+        if until < math.inf:
+            # No runs are added to an earlier event: its last rung is all that is asked for.
+            for rung in known.keys() - rungs[-1:]:
+                del known[rung]
+        return found
 
-    def _at_rung(
-        self,
-        key: tuple[str, float, int],
-        histories: Sequence[CaseHistory],
-        until: float,
-        strictness: float,
-    ) -> EventShift:
-        _, at, rung = key
-        cut = [at_rung(history, at, until, rung) for history in histories]
-        state = (strictness, tuple((one.case, len(one.points), one.levelled) for one in cut))
-        place = (*key, histories[0].figure.name)
-        known = self._events.get(place)
-        if known is None or known[0] != state:
-            shift = judge_event(cut, at, until=math.inf, strictness=strictness)
-            known = self._events[place] = (state, shift)
-        return known[1]
+
+def _rung_state(histories: Sequence[CaseHistory], at: float, rung: int) -> object:
+    """Return what tells whether the histories up to a rung, or a lower one, have changed."""
+    return tuple(
+        (one.case, one.split(at), min(len(one.points), one.split(at) + rung), one.levelled)
+        for one in histories
+    )
 
 
 def _extent(history: CaseHistory) -> tuple[float, int]:

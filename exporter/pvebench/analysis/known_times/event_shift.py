@@ -53,9 +53,10 @@ class CaseShift:
         maybe: worth a second look.
         group: the group it moved with, or None.
         noise: sigma from run to run.
+        least_effect: that counts, of its figure.
     """
 
-    history: CaseHistory
+    # No history: one is remembered for every event, and would keep all its runs in memory.
     since: float
     runs: int
     effect: float
@@ -67,6 +68,7 @@ class CaseShift:
     maybe: bool
     group: Group | None
     noise: float
+    least_effect: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ def upheld(earlier: EventShift, later: EventShift) -> EventShift:
 
 def _stays(old: CaseShift, new: CaseShift) -> bool:
     """Tell whether the better half of a shift is still there."""
-    return new.effect / old.effect > 1 / 2 and abs(new.effect) >= old.history.figure.least_effect
+    return new.effect / old.effect > 1 / 2 and abs(new.effect) >= old.least_effect
 
 
 def _judge_together(
@@ -223,15 +225,14 @@ def _case_shift(
     aligned: Aligned,
     strictness: float,
 ) -> CaseShift:
-    figure, runs = history.figure, int(aligned.counts[row])
+    least, runs = history.figure.least_effect, int(aligned.counts[row])
     # What the whole host shares at the event is its noise, unless it was found to be an effect.
     effect = float(known.shift[row]) - fleet.common
     reach = critical(0.05, known.degrees) * float(known.scale[row])
     p_value, q_value = float(fleet.p_values[row]), float(fleet.q_values[row])
-    large = abs(effect) >= figure.least_effect
+    large = abs(effect) >= least
     alone = large and runs >= LEAST_RUNS and q_value <= CASE_LEVEL / strictness
     return CaseShift(
-        history=history,
         since=aligned.at,
         runs=runs,
         effect=effect,
@@ -243,6 +244,7 @@ def _case_shift(
         maybe=large and p_value <= MAYBE,
         group=None if group is None else group.group,
         noise=float(known.noise[row]),
+        least_effect=least,
     )
 
 
