@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.known_times.fleet import adjusted
-from pvebench.analysis.levels.robust import TINY, critical, median, two_sided
+from pvebench.analysis.levels.robust import TINY, median
+from pvebench.analysis.levels.student import critical, two_sided
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.hours import first_days, without_hours
 from pvebench.analysis.levels.cleaned import Cleaned, cleaned
-from pvebench.analysis.levels.robust import two_sided
+from pvebench.analysis.levels.student import two_sided
 from pvebench.analysis.stretch import (
     BACK,
     BACK_CLEAR,

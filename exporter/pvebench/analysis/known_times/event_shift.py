@@ -19,7 +19,7 @@ from pvebench.analysis.known_times.fleet import (
     judge_fleet,
 )
 from pvebench.analysis.known_times.placebo import Known, known_shifts
-from pvebench.analysis.levels.robust import critical
+from pvebench.analysis.levels.student import critical
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from pvebench.analysis.groups import LEAST_MEMBERS, LEAST_MOVED, Group, groups_of
 from pvebench.analysis.known_times.placebo import OWN, Known
-from pvebench.analysis.levels.robust import critical, spread, two_sided
+from pvebench.analysis.levels.robust import spread
+from pvebench.analysis.levels.student import critical, two_sided
 
 if TYPE_CHECKING:
     import numpy as np

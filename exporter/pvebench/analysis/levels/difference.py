@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.levels.robust import CLIP, MAD_TO_SIGMA, TINY, critical, median
+from pvebench.analysis.levels.robust import CLIP, MAD_TO_SIGMA, TINY, median
+from pvebench.analysis.levels.student import critical
 
 if TYPE_CHECKING:
     from pvebench.analysis.levels.robust import Matrix

@@ -170,18 +170,3 @@ def quantile(sizes: Matrix, share: float) -> Matrix:
     rank = round(share * (sizes.shape[-1] - 1))
     found: Matrix = np.partition(sizes, rank, axis=-1)[..., rank]
     return found
-
-
-def two_sided(score: Matrix | float, degrees: float) -> Matrix:
-    """Return Student's two-sided p-values of `score`."""
-    import numpy as np
-    from scipy.special import stdtr
-
-    return np.asarray(2.0 * stdtr(degrees, -np.abs(score)), dtype=np.float64)
-
-
-def critical(p_value: float, degrees: float) -> float:
-    """Return the score whose two-sided p-value is `p_value`."""
-    from scipy.special import stdtrit
-
-    return float(-stdtrit(degrees, p_value / 2))
