@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import astuple
+from typing import Any
 
+import numpy as np
 import pytest
 
-from pvebench.analysis import stretch
+from pvebench.analysis import hours, stretch, unknown_times
 from pvebench.analysis.causes import Happening, candidates, gaps
 from pvebench.analysis.slow_change import slow_trend
 from pvebench.analysis.unknown_times import LevelScan
@@ -148,6 +151,72 @@ def test_judging_the_newest_run_finds_what_judging_all_of_them_finds() -> None:
     assert [(one.index, one.seen) for one in found.steps] == [
         (one.index, one.seen) for one in whole.steps
     ]
+
+
+def restless(runs: int) -> tuple[list[float], list[float]]:
+    """Return runs with glitches whose level moves, now and then and at night; and their times."""
+    rng, level, values = random.Random(1), 0.0, list[float]()
+    times = [3600.0 * run for run in range(runs)]
+    for run, value in enumerate(noise(runs)):
+        level += rng.choice((-0.2, 0.15)) if rng.random() < 1 / 200 else 0.0
+        glitch = rng.choice((0.0,) * 9 + (0.5,))
+        values.append(value + level - glitch - (0.1 if run % 24 < 4 else 0.0))
+    return values, times
+
+
+def test_a_history_is_gone_through_in_parts_with_the_steps_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values, times = restless(6000)
+    for name in ("AHEAD", "AHEAD_AGAIN"):
+        monkeypatch.setattr(unknown_times, name, 3)
+    monkeypatch.setattr(unknown_times, "AHEAD_TIMES", 1)
+    parts = LevelScan(values, times).detect()
+    for name in ("AHEAD", "AHEAD_AGAIN", "BEHIND"):
+        monkeypatch.setattr(unknown_times, name, 10**9)
+    monkeypatch.setattr(hours, "KEPT_EVERY", 10**9)
+    whole = LevelScan(values, times).detect()
+    assert len(parts.steps) == len(whole.steps) > 15
+    for one, other in zip(parts.steps, whole.steps, strict=True):
+        assert astuple(one) == pytest.approx(astuple(other), rel=1e-9)
+    assert parts.doubt == whole.doubt
+
+
+@pytest.mark.parametrize("index", [100, 700, 1500])
+def test_hours_that_go_on_from_where_they_were_know_what_they_would_from_nothing(
+    index: int,
+) -> None:
+    values = np.array(restless(2000)[0])
+    times = [600.0 * run for run in range(2000)]  # a week is a thousand runs
+    fresh, again = hours.Hourly(values, times), hours.Hourly(values, times)
+    before = again.effects(0, 1800)
+    for one in (fresh, again):
+        one.add_step(index, -0.3)
+    found = again.effects(0, 2000)
+    assert found == pytest.approx(fresh.effects(0, 2000), abs=1e-12)
+    assert np.any(np.abs(found[:1800] - before) > 1e-3)
+
+
+def test_many_steps_do_not_make_a_history_be_gone_through_once_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at, learnt = list[int](), list[float]()
+
+    def cleaned(values: Any) -> Any:
+        looked_at.append(len(values))
+        return real(values)
+
+    def sure(total: float, count: float, variance: float) -> float:
+        learnt.append(total)
+        return known(total, count, variance)
+
+    real, known = unknown_times.cleaned, hours._sure
+    monkeypatch.setattr(unknown_times, "cleaned", cleaned)
+    monkeypatch.setattr(hours, "_sure", sure)
+    values, times = restless(12_000)
+    assert len(LevelScan(np.array(values), times).detect().steps) > 30
+    assert sum(looked_at) < 12 * len(values)
+    assert len(learnt) < 12 * len(values)
 
 
 def test_a_creeping_loss_is_a_trend_and_noise_is_none() -> None:

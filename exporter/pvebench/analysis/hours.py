@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ MEMORY: Final = 40.0
 """Runs of an hour that count: what a host did last year says little."""
 KEPT: Final = 0.99
 """Share of what is known of the noise that each run leaves."""
+KEPT_EVERY: Final = 512
+"""Runs after which what is known of hours is kept, to go on from there."""
 LIKE_RUNS: Final = 2
 """Runs at an hour, or beside it, that tell what it does."""
 LONG: Final = 20
@@ -84,49 +87,127 @@ def without_hours(
         times: when they ended, seconds since the epoch, UTC.
         steps: (index, effect) of known steps: they say nothing of hours.
     """
-    import numpy as np
-
     if not spread_out(times):
         return values
-    level = np.zeros(len(values))
+    hourly = Hourly(values, times)
     for index, effect in steps:
-        level[:index] += effect
-    found: Matrix = values - np.array(_effects(values + level, np.asarray(times)))
+        hourly.add_step(index, effect)
+    found: Matrix = values - hourly.effects(0, len(values))
     return found
 
 
-def _effects(values: Matrix, times: Matrix) -> list[float]:
-    hours = hours_of_week(times).tolist()
-    away, surprise = (one.tolist() for one in _from_the_week(values, times))
-    known = int((times - times[0] < LEAST_DAYS * DAY).sum())
-    looks_back = min(int((times - times[0] < FIRST_DAYS * DAY).sum()), len(times) - 1)
-    sums, counts, found = [0.0] * 48, [0.0] * 48, list[float]()
-    noise, weight = 0.0, 0.0
-    # Half of what judging costs is this loop: each run takes the shortest way through it.
-    for run, hour in enumerate(hours):
-        total, count, this = sums[hour], counts[hour], away[run]
-        variance = noise / weight if weight else 0.0
-        if run < known:
-            found.append(0.0)
-        elif count >= LIKE_RUNS:
-            found.append(_sure(total, count, variance))
-        else:
-            found.append(_of_few(hour, sums, counts, variance, run, surprise[run]))
-        if count:
-            rest = abs(this - total / count) * math.sqrt(count / (count + 1))
-            if weight > 5 and rest**2 > 9 * variance:
-                rest = 3 * math.sqrt(variance)
-            noise = KEPT * noise + rest**2
-            weight = KEPT * weight + 1
-        if run == looks_back >= known:
-            for early, place in enumerate(hours[:known]):
-                found[early] = _sure(sums[place], counts[place], noise / max(weight, 1.0))
-        if count >= MEMORY:
-            keep = MEMORY / (MEMORY + 1)
-            sums[hour], counts[hour] = keep * (total + this), keep * (count + 1)
-        else:
-            sums[hour], counts[hour] = total + this, count + 1
-    return found
+@dataclass(slots=True)
+class _Known:
+    """What is known before a run: of each hour, and of the noise."""
+
+    sums: list[float] = field(default_factory=lambda: [0.0] * 48)
+    counts: list[float] = field(default_factory=lambda: [0.0] * 48)
+    noise: float = 0.0
+    weight: float = 0.0
+
+    def copy(self) -> _Known:
+        return _Known([*self.sums], [*self.counts], self.noise, self.weight)
+
+
+class Hourly:
+    """What its hour does to each run, by what was known before it.
+
+    Goes on from where it was: a step that is learnt later costs only the runs after it.
+
+    Args:
+        values: [runs] logarithms, oldest first.
+        times: when they ended, seconds since the epoch, UTC.
+    """
+
+    def __init__(self, values: Matrix, times: Sequence[float]) -> None:
+        import numpy as np
+
+        ended = np.asarray(times)
+        self._values, self._hours = values, hours_of_week(ended).tolist()
+        self._oldest = np.searchsorted(ended, ended - WEEK)
+        self._first = int((ended - ended[0] < LEAST_DAYS * DAY).sum())
+        looks_back = int((ended - ended[0] < FIRST_DAYS * DAY).sum())
+        self._looks_back = min(looks_back, len(ended) - 1)
+        self._steps: list[tuple[int, float]] = []
+        self._found: list[float] = []
+        self._known = [_Known()]  # before the first run, and before each multiple of KEPT_EVERY
+
+    def add_step(self, index: int, effect: float) -> None:
+        """Take a step into account: the runs before `index` count as if made after it."""
+        self._steps.append((index, effect))
+        kept = min(index, len(self._found)) // KEPT_EVERY
+        del self._found[kept * KEPT_EVERY :], self._known[kept + 1 :]
+
+    def effects(self, begin: int, end: int) -> Matrix:
+        """Return the effects on the runs from `begin` to before `end`."""
+        import numpy as np
+
+        # The first days are looked at again when there is more.
+        until = min(max(end, self._looks_back + 1), len(self._values))
+        if len(self._found) < until:
+            self._go_on_to(until)
+        return np.array(self._found[begin:end])
+
+    def _go_on_to(self, end: int) -> None:
+        first = len(self._found) // KEPT_EVERY * KEPT_EVERY
+        del self._found[first:]
+        away, surprise = self._from_the_week(first, end)
+        for begin in range(first, end, KEPT_EVERY):
+            runs, known = range(begin, min(begin + KEPT_EVERY, end)), self._known[-1].copy()
+            part = slice(begin - first, begin - first + len(runs))
+            self._go_on(known, runs, away[part], surprise[part])
+            if len(runs) == KEPT_EVERY:
+                self._known.append(known)
+
+    def _go_on(
+        self, known: _Known, runs: range, distances: Sequence[float], surprises: Sequence[float]
+    ) -> None:
+        sums, counts, found = known.sums, known.counts, self._found
+        noise, weight, first = known.noise, known.weight, self._first
+        # Half of what judging costs is this loop: each run takes the shortest way through it.
+        for run, this, surprise in zip(runs, distances, surprises, strict=True):
+            hour = self._hours[run]
+            total, count = sums[hour], counts[hour]
+            variance = noise / weight if weight else 0.0
+            if run < first:
+                found.append(0.0)
+            elif count >= LIKE_RUNS:
+                found.append(_sure(total, count, variance))
+            else:
+                found.append(_of_few(hour, sums, counts, variance, run, surprise))
+            if count:
+                rest = abs(this - total / count) * math.sqrt(count / (count + 1))
+                if weight > 5 and rest**2 > 9 * variance:
+                    rest = 3 * math.sqrt(variance)
+                noise = KEPT * noise + rest**2
+                weight = KEPT * weight + 1
+            if run == self._looks_back >= first:
+                for early, place in enumerate(self._hours[:first]):
+                    found[early] = _sure(sums[place], counts[place], noise / max(weight, 1.0))
+            if count >= MEMORY:
+                keep = MEMORY / (MEMORY + 1)
+                sums[hour], counts[hour] = keep * (total + this), keep * (count + 1)
+            else:
+                sums[hour], counts[hour] = total + this, count + 1
+        known.noise, known.weight = noise, weight
+
+    def _from_the_week(self, begin: int, end: int) -> tuple[list[float], list[float]]:
+        """Return how far runs are from the mean of the week up to them, and to the run before."""
+        import numpy as np
+
+        low = int(self._oldest[max(0, begin - 1)])
+        values = np.array(self._values[low:end])
+        for index, effect in self._steps:
+            if index > low:
+                values[: index - low] += effect
+        centred = values - values[0]  # the sums of a long history stay small
+        sums = np.concatenate([[0.0], np.cumsum(centred)])
+        runs = np.arange(begin - low, end - low)
+        oldest = self._oldest[begin:end] - low
+        first = self._oldest[np.maximum(0, np.arange(begin, end) - 1)] - low
+        until = centred[runs] - (sums[runs + 1] - sums[oldest]) / (runs + 1 - oldest)
+        before = centred[runs] - (sums[runs] - sums[first]) / np.maximum(1, runs - first)
+        return until.tolist(), before.tolist()
 
 
 def _of_few(
@@ -150,20 +231,6 @@ def _of_few(
     if _sure(sums[other], counts[other], variance):
         return surprise
     return _sure(sum(sums[one] for one in beside), near, variance)
-
-
-def _from_the_week(values: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
-    """Return how far each run is from the mean of the week up to it, and to the run before it."""
-    import numpy as np
-
-    centred = values - values[0]  # the sums of a long history stay small
-    sums = np.concatenate([[0.0], np.cumsum(centred)])
-    runs = np.arange(len(values))
-    oldest = np.searchsorted(times, times - WEEK)
-    until = centred - (sums[1:] - sums[oldest]) / (runs + 1 - oldest)
-    first = np.concatenate([[0], oldest[:-1]])
-    before = centred - (sums[:-1] - sums[first]) / np.maximum(1, runs - first)
-    return until, before
 
 
 def _sure(total: float, count: float, variance: float) -> float:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.hours import first_days, without_hours
-from pvebench.analysis.levels.cleaned import Cleaned, cleaned
+from pvebench.analysis.hours import Hourly, first_days, spread_out
+from pvebench.analysis.levels.cleaned import AROUND, SCALE_RUNS, Cleaned, cleaned
 from pvebench.analysis.levels.student import two_sided
 from pvebench.analysis.stretch import (
     BACK,
@@ -46,6 +46,13 @@ SURE: Final = 7.5
 """Score from which it is a step: histories of real benchmarks make 6 by themselves."""
 SURE_BACK: Final = 6.0
 """The same for a step back to an earlier level: it is no news that the case can be there."""
+BEHIND: Final = RECENT + SCALE_RUNS + AROUND
+"""Runs before the last step that still say anything of those after it."""
+AHEAD: Final = 4096
+AHEAD_AGAIN: Final = 512
+AHEAD_TIMES: Final = 4
+"""Runs that are looked through at once: at first, after a step, and by how many times more where
+there is none."""
 LEAST_AFTER: Final = 6
 """Runs after a step: a bad day of five is none."""
 MOST_AFTER: Final = 14
@@ -102,7 +109,10 @@ class LevelScan:
     """
 
     def __init__(self, values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> None:
-        self._values, self._times = values, times
+        import numpy as np
+
+        self._values, self._times = np.asarray(values, dtype=float), times
+        self._hourly = Hourly(self._values, times) if spread_out(times) else None
 
     def detect(self) -> Scanned:
         """Return all steps, each run judged with what was known when it was made."""
@@ -113,7 +123,7 @@ class LevelScan:
             found = self._next(steps, begin, doubts)
             if found is None:
                 return Scanned(tuple(steps), doubts[0] if doubts else None)
-            steps.append(found)
+            self._learn(steps, found)
             begin = found.seen + 1
 
     def newest(self, steps: Sequence[ChangePoint], since: int) -> Scanned:
@@ -125,32 +135,54 @@ class LevelScan:
         since = max(since, first_days(self._times))
         tail = LevelScan(self._values[cut:], self._times[cut:])
         known = [_moved(step, -cut) for step in steps if step.index > cut]
-        found, doubts, begin = list(known), list[ChangePoint](), since - cut
-        while (step := tail._next(found, begin, doubts)) is not None:
-            found.append(step)
-            begin = step.seen + 1
+        found, doubts, begin = list[ChangePoint](), list[ChangePoint](), since - cut
+        for step in known:
+            tail._learn(found, step)
+        while (new := tail._next(found, begin, doubts)) is not None:
+            tail._learn(found, new)
+            begin = new.seen + 1
         more = [_moved(step, cut) for step in found[len(known) :]]
         return Scanned((*steps, *more), _moved(doubts[0], cut) if doubts else None)
+
+    def _learn(self, steps: list[ChangePoint], step: ChangePoint) -> None:
+        """Add a step to those that are known: it says nothing of hours."""
+        steps.append(step)
+        if self._hourly is not None:
+            self._hourly.add_step(step.index, step.effect)
 
     def _next(
         self, steps: Sequence[ChangePoint], begin: int, doubts: list[ChangePoint]
     ) -> ChangePoint | None:
         """Return the first step after the known ones that run `begin` or a later one shows."""
+        # A history of many steps would be gone through once for each of them.
+        size = AHEAD_AGAIN if steps else AHEAD
+        while begin < len(self._values):
+            end = min(begin + size, len(self._values))
+            found = self._within(steps, begin, end, doubts)
+            if found is not None:
+                return found
+            begin, size = end, AHEAD_TIMES * size
+        return None
+
+    def _within(
+        self, steps: Sequence[ChangePoint], begin: int, end: int, doubts: list[ChangePoint]
+    ) -> ChangePoint | None:
+        """Return the first step that one of the runs from `begin` to before `end` shows."""
         import numpy as np
 
-        if len(self._values) <= begin:
-            return None
-        clean = cleaned(self._levelled(steps))
+        cut = max(0, steps[-1].index - BEHIND) if steps else 0
+        steps = [_moved(step, -cut) for step in steps if step.index >= cut]
+        clean = cleaned(self._levelled(cut, end + AROUND))
         start = steps[-1].index if steps else 0
         before = before_each(clean, start)
-        past, last = _Past(clean, start, steps), len(self._values) - 1
+        past, last = _Past(clean, start, steps), len(self._values) - 1 - cut
         blocks = blocks_of(clean, before, start, past.again)
         if not len(blocks.now):
             return None
         early = blocks.clearest()
         worth = (early.score >= (SURE_BACK if steps else SURE)) | past.again
-        worth[last] |= early.score[last] >= DOUBT
-        looked_at = np.flatnonzero(worth[begin:]) + begin
+        worth[last:] |= early.score[last:] >= DOUBT
+        looked_at = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
         if not len(looked_at):
             return None
         after = _least_after(clean, before)
@@ -158,18 +190,19 @@ class LevelScan:
         for run in looked_at.tolist():
             found, certain = past.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
-                return found
+                return _moved(found, cut)
             if found is not None and run == last and not found.mode:
-                doubts.append(found)
+                doubts.append(_moved(found, cut))
         return None
 
-    def _levelled(self, steps: Sequence[ChangePoint]) -> Matrix:
-        import numpy as np
-
-        values = np.asarray(self._values, dtype=float)
-        if not len(self._times):
-            return values
-        return without_hours(values, self._times, [(step.index, step.effect) for step in steps])
+    def _levelled(self, begin: int, end: int) -> Matrix:
+        """Return the runs from `begin` to before `end` without what their hour does."""
+        found = self._values[begin:end]
+        return (
+            found
+            if self._hourly is None
+            else found - self._hourly.effects(begin, begin + len(found))
+        )
 
 
 class _Past:
