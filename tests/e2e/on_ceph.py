@@ -35,6 +35,7 @@ def pvebench(*arguments: str) -> list[str]:
 
 def write_settings(cluster: CephCluster, directory: Path) -> Path:
     path = directory / "pvebench.yaml"
+    (directory / "volumes").mkdir(exist_ok=True)
     path.write_text(
         f"""\
 driver: qemu

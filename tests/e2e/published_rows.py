@@ -35,6 +35,7 @@ def pvebench(*arguments: str) -> list[str]:
 @contextmanager
 def storage(row: Row, directory: Path) -> Iterator[str]:
     """Yield the settings of the row's storage: a claimed device where it must be one."""
+    (directory / "volumes").mkdir(exist_ok=True)
     if row.storage == "passthrough":
         with block_device(directory / "device", DEVICE_BYTES) as device:
             claim(device, destroy=False)

@@ -35,6 +35,7 @@ class Lab:
         self.directory = directory
         self.store = Store(directory / "pvebench.db", simulated=False)
         self.storage = directory / "storage"
+        self.storage.mkdir(exist_ok=True)
         self.clock = SystemClock()
         options = StorageOptions(name="local", kind="dir", owner="test", path=str(self.storage))
         self.storages = {"local": DirectoryStorage(options, self.store.journal)}

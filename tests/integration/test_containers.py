@@ -69,6 +69,7 @@ class Bench:
         able, why = found_here()
         assert able, f"containers cannot be tried on this machine: {why}"
         self.store = Store(directory / "pvebench.db", simulated=False)
+        (directory / "volumes").mkdir(exist_ok=True)
         options = StorageOptions(
             name="local", kind="dir", owner=owner, path=str(directory / "volumes")
         )

@@ -189,6 +189,8 @@ def test_the_boot_is_measured_and_an_idle_vm_costs_little(bench: Bench) -> None:
 
 
 def add(lab: Lab, kind: str, **options: object) -> None:
+    if kind == "loop":
+        Path(str(options["path"])).mkdir(exist_ok=True)
     made = StorageOptions(name=kind, kind=kind, owner="test", **options)  # type: ignore[arg-type] # by name
     lab.qemu._storages[kind] = KINDS[kind].make(made, lab.store.journal)
 
@@ -363,6 +365,7 @@ def test_a_file_without_our_mark_is_never_taken_from_its_loop_device(tmp_path: P
 def test_a_loop_device_that_got_another_file_or_a_link_is_not_used(tmp_path: Path) -> None:
     need_loop_devices()
     store = Store(tmp_path / "pvebench.db", simulated=False)
+    (tmp_path / "loops").mkdir()
     options = StorageOptions(name="loop", kind="loop", owner="test", path=str(tmp_path / "loops"))
     storage = KINDS["loop"].make(options, store.journal)
     volume = storage.create(on("loop"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from pve.cluster import VERSIONS, Cluster
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
+from pvebench.config import load_settings
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
 from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES
+from pvebench.store import Store
 from support.packs import SMALL, write_pack
 
 
@@ -221,6 +224,27 @@ def test_check_says_how_scrubs_could_be_seen(
     good, text = findings(granted, capsys)["scrub guard"]
     assert good
     assert "--with-scrub-guard" in text
+
+
+def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known(
+    api: RunningApi, granted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "identity of fast"
+    good, text = findings(granted, capsys)[name]
+    assert good is None
+    assert text.startswith("the first run records it: type lvmthin")
+    assert text.endswith("; which device is below is not known")
+    settings = load_settings(granted)
+    settings.state.mkdir()
+    with closing(Store(settings.state / "pvebench.db", simulated=False)) as store:
+        store.identities.record("pve1", "fast", {"type": "zfspool", "pool": "tank"})
+    good, text = findings(granted, capsys)[name]
+    assert good is False
+    assert "storage fast is not the storage it was (was type zfspool, pool tank, is type" in text
+    api.cluster.access.acl.clear()
+    granted_nothing = findings(granted, capsys)[name]
+    assert granted_nothing[0] is False
+    assert "is not known)" in granted_nothing[1]
 
 
 def test_check_warns_of_more_rights_than_needed(

@@ -188,6 +188,8 @@ class LabCrashTest(CrashTest):
     ) -> None:
         loops = loops and os.geteuid() == 0 and Path("/dev/loop-control").exists()
         storages = {"files": "dir"} | ({"loops": "loop"} if loops else {})
+        for name in storages:
+            (directory / name).mkdir(exist_ok=True)
         lines = [f"  {name}: {{kind: {kind}, path: {name}}}" for name, kind in storages.items()]
         config = directory / "pvebench.yaml"
         config.write_text(

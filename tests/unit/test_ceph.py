@@ -180,6 +180,15 @@ def test_check_tells_room_and_health_as_the_user_of_the_settings(
     assert all(one[:5] == ["ceph", "--conf", "/c", "--id", "u"] for one in answers.asked)
 
 
+def test_a_pool_is_known_by_the_id_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", Answers(status=json.dumps(status("healthy"))))
+    assert rbd.identify(StorageOptions(name="c", kind="rbd", owner="", pool="p")) == {
+        "type": "rbd",
+        "pool": "p",
+        "cluster": "4cc81e84-4b3a-45c4-a155-fcbb904c3bcc",
+    }
+
+
 def test_a_cluster_without_monitors_is_waited_for_a_minute_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

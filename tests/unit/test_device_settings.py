@@ -66,6 +66,7 @@ def test_without_hdparm_it_is_told_what_to_install(
 
 def test_a_file_has_no_settings_to_change(tmp_path: Path) -> None:
     store = Store(tmp_path / "pvebench.db", simulated=False)
+    (tmp_path / "volumes").mkdir()
     options = StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     volume = DirectoryStorage(options, store.journal).create(scenario(TUNED))
     with pytest.raises(SwitchFailed, match="is no block device: it has no settings to change"):
@@ -116,7 +117,10 @@ def test_check_misses_hdparm_only_where_a_pack_switches_a_drives_cache(
         "driver: host\npacks: [pack.yaml]\nstate: s\nstorages: {local: {kind: block, path: /x}}\n"
     )
     write_pack(tmp_path, SMALL)
-    assert run_cli(["check", "--config", str(settings)]) == 0
+    run_cli(["check", "--config", str(settings)])
+    found = capsys.readouterr().out
+    assert "ok    fio: /there" in found
+    assert "  hdparm: " not in found
     write_pack(tmp_path, SMALL.replace("axes:", "fixed: {drive_cache: false}\naxes:"))
     assert run_cli(["check", "--config", str(settings)]) == 3
     assert "FAIL  hdparm: not installed, but needed on the host itself" in capsys.readouterr().out

@@ -51,6 +51,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def host(tmp_path: Path, store: Store) -> HostDisk:
+    (tmp_path / "volumes").mkdir()
     options = StorageOptions(name="local", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)
     return HostDisk(

@@ -47,6 +47,7 @@ def host_with(state: Path, shared: Path, store: Store) -> DirectoryStorage:
         clock=SystemClock(),
         say=print,
     )
+    shared.mkdir(exist_ok=True)
     made = make_storages(settings, place)["local"]
     assert isinstance(made, DirectoryStorage)
     return made

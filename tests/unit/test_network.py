@@ -61,6 +61,7 @@ def test_where_nothing_answers_no_round_trip_is_made_up(server: int) -> None:
 def measured(tmp_path: Path, link: ServerLink, load: str = "read") -> Run:
     """Return a run of the host's own row on a directory that is said to be a server's."""
     store = Store(tmp_path / "pvebench.db", simulated=False)
+    (tmp_path / "volumes").mkdir()
     options = StorageOptions(name="cifs", kind="dir", owner="me", path=str(tmp_path / "volumes"))
     storage = DirectoryStorage(options, store.journal)
     host = HostDisk(

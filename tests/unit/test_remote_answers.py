@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pvebench.config import Settings
-from pvebench.drivers.host.below import MOST_DEVICES, parse_devices, show_devices
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.procfs import read_snapshot
 from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Rows, parse_device
@@ -27,6 +26,7 @@ from pvebench.drivers.proxmox.container import (
 )
 from pvebench.drivers.proxmox.container_facts import check_limits, devices_of, filesystem
 from pvebench.drivers.proxmox.node_ssh import NodeSsh, check_node
+from pvebench.drivers.storages.below import MOST_DEVICES, parse_devices, show_devices
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format

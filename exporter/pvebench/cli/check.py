@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,6 +12,8 @@ from pvebench.cli.options import json_option, read_settings, scale_option, setti
 from pvebench.drivers.driver import Finding
 from pvebench.errors import MachineError
 from pvebench.service.checking import findings as find
+
+_WORDS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 @click.command()
@@ -30,8 +32,8 @@ def show_findings(findings: list[Finding], *, as_json: bool = False) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         for name, good, text in findings:
-            click.echo(f"{'ok  ' if good else 'FAIL'}  {name}: {text}")
-    bad = [name for name, good, _ in findings if not good]
+            click.echo(f"{_WORDS[good]}  {name}: {text}")
+    bad = [name for name, good, _ in findings if good is False]
     if bad:
         raise MachineError(
             f"{len(bad)} of {len(findings)} checks failed: {', '.join(bad)}",

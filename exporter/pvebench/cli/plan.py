@@ -19,6 +19,7 @@ from pvebench.cli.options import (
     selection_options,
     settings_options,
 )
+from pvebench.drivers import driver_of
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.plan import Assignment, LeftOut, Plan, make_plan, wander_seconds
 from pvebench.service.choice import assignments
@@ -37,6 +38,7 @@ def plan(
 ) -> None:
     """Show what a cycle would run, what it leaves out and why, its time and its bytes."""
     settings = read_settings(**options)
+    driver_of(settings.driver).require(settings)
     given = assignments(settings, scale=scale, only=only, skip=skip)
     plans = [(entry, _plan(entry)) for entry in given]
     if as_json:

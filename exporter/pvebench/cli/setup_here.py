@@ -15,6 +15,7 @@ import click
 from pvebench.cli.options import DEFAULT_PACK
 from pvebench.cli.questions import Questions, write_settings
 from pvebench.config import Settings
+from pvebench.errors import NotWritable
 from pvebench.model.units import show_bytes
 
 DRIVERS: Final = {"lab": "qemu", "host": "host"}
@@ -68,10 +69,23 @@ def set_up_here(told: HereTold, ask: Questions, packs: Sequence[str]) -> None:
     label = told.label or ask.text("Name of this machine in results", Settings().node, "--label")
     listen = told.listen or Settings().listen
     ask.agree(f"Write {told.config}?")
+    _make_paths(storages, state)
     text = settings_text(
         DRIVERS[told.what], label, storages, state=state, listen=listen, packs=packs
     )
     write_settings(told.config, text, replace=told.replace)
+
+
+def _make_paths(storages: dict[str, Path], state: Path) -> None:
+    """Make the directories that are missing: a run makes none. Raises NotWritable."""
+    for path in storages.values():
+        if path.is_dir() or path == state / "storage":
+            continue  # the latter is made by a run, as the user that it runs as
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise NotWritable(f"{path} cannot be made: {error.strerror}") from error
+        click.echo(f"  made {path}")
 
 
 def mounts() -> list[Mount]:

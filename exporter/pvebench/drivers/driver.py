@@ -22,10 +22,11 @@ from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, to_be_built
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
+from pvebench.model.storage_identity import Identity
 from pvebench.model.workload import Case
 
-Finding = tuple[str, bool, str]
-"""What was checked, whether it is fine, and what was found."""
+Finding = tuple[str, bool | None, str]
+"""What was checked, whether it is fine (None: not known), and what was found."""
 
 
 def default_state() -> Path:
@@ -100,6 +101,7 @@ class Driver:
         engine: module whose `ENGINE` does its work.
         storages: (settings, node) -> storage id -> what it is, for those that the node has; for
             node None: that any node has.
+        require: raises VolumeError if a storage of this machine is missing.
         nodes: settings -> the nodes that are measured, each by a worker of its own.
         rows: which rows it can run.
         simulated: whether every number is invented.
@@ -108,6 +110,7 @@ class Driver:
     settings: type[DriverSettings]
     engine: str
     storages: Callable[[Any, str | None], Mapping[str, MeasuredStorage]]
+    require: Callable[[Any], None] = lambda _: None
     nodes: Callable[[Any], tuple[str, ...]] = own_node
     rows: Rows = Rows.BOTH
     simulated: bool = False
@@ -186,6 +189,14 @@ class Engine(Protocol):
     def check(self, settings: Any, cases: Sequence[Case]) -> Iterator[Finding]:
         """Yield whether everything is there that a run of `cases` needs. Changes nothing."""
         return iter(())
+
+    def identities(self, settings: Any) -> Mapping[tuple[str, str], Callable[[], Identity]]:
+        """Return (node, storage) -> what returns which storage it is now; empty: not known.
+
+        Raises:
+            DriverError: by what is returned; it is missing or does not answer.
+        """
+        return {}
 
     def clocks(self, settings: Any) -> Iterator[tuple[str, float | None]]:
         """Yield each other machine with a clock, and its seconds since 1970; None: it is not told.

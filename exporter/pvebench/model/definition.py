@@ -111,6 +111,11 @@ class Definition:
         text = json.dumps([machine, load, dict(self.steady), self.scale], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def device_conditions(self) -> str:
+        """The conditions and which device it was: what the host reached on another is no limit."""
+        return self.conditions + self.options.get("storage_identity", "")
+
     def differences(self, before: Definition) -> list[tuple[str, str, str]]:
         """Return (what, before, now) of everything that moves numbers and is another one now."""
         old, new = before.facts(), self.facts()

@@ -16,6 +16,7 @@ from pvebench.model.environment import Environment, Upkeep
 from pvebench.model.guard import Guard
 from pvebench.model.host import HostSnapshot
 from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.storage_identity import Identity
 from pvebench.model.traffic import Traffic
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
@@ -223,6 +224,11 @@ class FillNotes(Protocol):
         """
 
 
+def _unidentified(storage: str) -> Identity:
+    del storage
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """Everything one worker needs of one node.
@@ -232,6 +238,8 @@ class Site:
         free: storage id -> bytes that were free when last looked at; kept up to date.
         seen: storage id -> metric -> share, what else was seen of it then; what cannot be known is
             absent.
+        identify: storage id -> which storage it is now; empty: that cannot be known. Raises
+            DriverError: it is not there, or does not answer.
         fill_notes: remembers which volumes are filled, where they stay from start to start.
         poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
         traffic: how much the node's API was asked; None: it has none.
@@ -254,5 +262,6 @@ class Site:
     guards: Sequence[Guard] = ()
     free: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    identify: Callable[[str], Identity] = _unidentified
     fill_notes: FillNotes | None = None
     traffic: Traffic | None = None

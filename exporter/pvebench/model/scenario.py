@@ -31,6 +31,7 @@ class Scenario:
         volume_bytes: size of the test volume.
         layout: what the guest has on the disk.
         host_cache: what is done about the host's page cache, in modes that use it.
+        identity: digest of which storage it is; empty: the one that it was at first.
     """
 
     node: str
@@ -40,6 +41,7 @@ class Scenario:
     volume_bytes: int
     layout: Layout = field(default_factory=Layout)
     host_cache: HostCache = HostCache.DROPPED
+    identity: str = ""
 
     @property
     def cooled(self) -> HostCache | None:
@@ -94,6 +96,7 @@ class Scenario:
             "cpus": str(self.machine.cpus),
             "volume_bytes": str(self.volume_bytes),
             **self._treated,
+            **({"storage_identity": self.identity} if self.identity else {}),
         }
 
     @cached_property
@@ -112,5 +115,6 @@ class Scenario:
         meaning = [self.node, self.storage, named, dict(disk.differences()), layout, sizes]
         meaning += [self.layout.filled] if self.layout.filled else []
         meaning += [self._treated] if self._treated else []
+        meaning += [{"storage_identity": self.identity}] if self.identity else []
         text = json.dumps(meaning, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

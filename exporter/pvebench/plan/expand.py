@@ -57,6 +57,7 @@ def expand(
     node: str,
     storages: Mapping[str, StorageKind],
     elsewhere: Collection[str] = (),
+    identities: Mapping[str, str] | None = None,
     rows: Rows = Rows.BOTH,
 ) -> Matrix:
     """Return every case of `pack` on `node`.
@@ -66,6 +67,7 @@ def expand(
     Args:
         storages: those that the node has.
         elsewhere: storages that are configured, but not on this node.
+        identities: storage -> `Scenario.identity`.
 
     Raises:
         ConfigError: none of its storages is configured, or nothing at all is left to run although
@@ -83,7 +85,8 @@ def expand(
     cases: list[Case] = []
     left_out: list[LeftOut] = []
     for plain in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
-        scenario = _on(plain, storages.get(plain.storage))
+        identity = (identities or {}).get(plain.storage, "")
+        scenario = _on(plain, storages.get(plain.storage), identity)
         reason = _excluded(pack, scenario) or _impossible(scenario, storages, rows)
         if reason:
             left_out.append(LeftOut(scenario.slug, reason))
@@ -101,9 +104,11 @@ def expand(
     return Matrix(cases=tuple(cases), left_out=tuple(left_out))
 
 
-def _on(scenario: Scenario, storage: StorageKind | None) -> Scenario:
+def _on(scenario: Scenario, storage: StorageKind | None, identity: str) -> Scenario:
     """Return the scenario as it is measured on such a storage."""
-    return replace(scenario, host_cache=storage.host_cache) if storage else scenario
+    if storage is None:
+        return scenario
+    return replace(scenario, host_cache=storage.host_cache, identity=identity)
 
 
 def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: Rows) -> str | None:

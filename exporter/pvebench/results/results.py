@@ -229,7 +229,7 @@ class Results:
             for record in self._view.cases.values()
             if record.good is not None
             and record.definition.place == place
-            and record.definition.conditions == wanted.conditions
+            and record.definition.device_conditions == wanted.device_conditions
             and record.good.finished > now - HOST_ROW_AGE
         ]
         if not runs:

@@ -145,7 +145,7 @@ class Rereader:
             return {}
         host = self._store.mending.newest_good(
             (run.node, case.scenario.host_slug, run.workload),
-            run.definition.conditions,
+            run.definition.device_conditions,
             before=run,
             age=HOST_ROW_AGE,
         )

@@ -18,6 +18,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
+from pvebench.model.storage_identity import IdentityRecords
 from pvebench.model.volume import Attachment, Volume
 from pvebench.model.workload import Case
 from pvebench.runner.disturbance import Disturbance
@@ -27,7 +28,7 @@ from pvebench.runner.observer import Observer
 from pvebench.runner.result import Result, slopes
 from pvebench.runner.setup import Evidence, Ready, Setup
 from pvebench.runner.steady import settle
-from pvebench.runner.verify import Invalid
+from pvebench.runner.verify import Invalid, check_identity
 from pvebench.runner.window import condition_samples, network_samples, window_samples
 from pvebench.workloads import ROOMS, Parsed
 
@@ -53,6 +54,7 @@ class Runner:
 
     Args:
         host_rates: what the host itself reached with a case's workload on its storage.
+        identities: which storage each is to be; None: any.
     """
 
     def __init__(
@@ -60,10 +62,12 @@ class Runner:
         site: Site,
         observer: Observer,
         host_rates: Callable[[Case], HostRates] = _no_host_rates,
+        identities: IdentityRecords | None = None,
     ) -> None:
         self._site = site
         self._observer = observer
         self._host_rates = host_rates
+        self._identities = identities
         self._setup = Setup(site)
         self._counted: tuple[Attachment | None, int] = None, 0
         """An attachment, and how much written to it belongs to runs that have ended."""
@@ -182,6 +186,7 @@ class Runner:
             self._observer.phase(case, phase, seconds)
 
         room = ROOMS[case.workload.tool]
+        self._check_storage(case, result.evidence)  # before anything is written to it
         ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
         tell(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
@@ -196,9 +201,14 @@ class Runner:
             result.settled(settled)
         if ready.boot_seconds:
             result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
+        self._check_storage(case, result.evidence)  # to prepare it may have taken hours
         parsed = self._run_workload(case, ready, result)
         if not case.workload.parameters.get("fault"):  # it is to make the rate uneven
             result.judge_noise(conduct, parsed)
+
+    def _check_storage(self, case: Case, evidence: Evidence) -> None:
+        if self._identities is not None:
+            check_identity(self._site, case.scenario.storage, self._identities, evidence)
 
     def _check_cache(self, volume: Volume, evidence: Evidence) -> None:
         cached = self._site.hypervisor.drop_caches(volume)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
 from pvebench.model.disk import option_text
+from pvebench.model.ports import Site
 from pvebench.model.scenario import Scenario
+from pvebench.model.storage_identity import IdentityRecords, change, is_same, show
 from pvebench.model.volume import Attachment
 
 
@@ -30,3 +34,21 @@ def mismatch(scenario: Scenario, attachment: Attachment) -> str:
         if attachment.effective.get(key) != wanted
     ]
     return "; ".join(differences)
+
+
+def check_identity(
+    site: Site, storage: str, records: IdentityRecords, evidence: MutableMapping[str, str]
+) -> None:
+    """Compare a storage with the recorded one. What it is at its first run is recorded.
+
+    Raises:
+        Invalid: it is another one. DriverError: it is not there. StoreError.
+    """
+    now = site.identify(storage)
+    evidence["storage_identity"] = show(now)
+    was = records.recorded(site.node, storage)
+    if was is None:
+        if now:
+            records.record(site.node, storage, now)
+    elif not is_same(was, now):
+        raise Invalid(change(storage, was, now))

@@ -69,7 +69,10 @@ class Worker:
         self._present = Present(site.node, site.clock.now)
         observers = Observers([self._present, observer])
         self._runner = Runner(
-            site, observers, lambda case: results.host_rates(case, site.clock.now())
+            site,
+            observers,
+            lambda case: results.host_rates(case, site.clock.now()),
+            results.store.identities,
         )
         self._passes = Passes()
         self._queue: list[Case] = []

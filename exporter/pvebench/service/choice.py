@@ -20,15 +20,27 @@ def assignments(
 
     Raises:
         ConfigError: a pack is wrong, or two of them mean different things by one slug.
+        StoreError: which storages are measured cannot be read.
     """
     packs = [load_pack(path, scale=scale) for path in settings.packs]
     driver = driver_of(settings.driver)
     every = driver.storages(settings, None)
     found: list[tuple[Pack, Matrix]] = []
+    identities = _identities(settings)
     for node in settings.nodes_in_force():
         kinds = {name: one.holds for name, one in driver.storages(settings, node).items()}
         here = [
-            (pack, expand(pack, node=node, storages=kinds, elsewhere=every, rows=driver.rows))
+            (
+                pack,
+                expand(
+                    pack,
+                    node=node,
+                    storages=kinds,
+                    elsewhere=every,
+                    identities=identities.get(node),
+                    rows=driver.rows,
+                ),
+            )
             for pack in packs
         ]
         here = [(pack, select(matrix, only=only, skip=skip)) for pack, matrix in here]
@@ -43,6 +55,18 @@ def assignments(
         remedy = "add a node, or mend `nodes` of the storages; or name another storage in a pack"
         raise ConfigError([Problem("settings", 0, 0, message)], next_step=remedy)
     return [Assignment(pack, matrix) for pack, matrix in found]
+
+
+def _identities(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return node -> storage -> `Scenario.identity`, for those that were accepted as another."""
+    database = settings.state / "pvebench.db"
+    if not database.exists():
+        return {}
+    from pvebench.store import identities_at  # noqa: PLC0415 # a first plan need not wait for it
+
+    with identities_at(database) as records:
+        nodes = settings.nodes_in_force() if records else ()
+        return {node: records.tokens(node) for node in nodes if records}
 
 
 def intervals_of(given: list[Assignment]) -> dict[str, float]:

@@ -38,6 +38,7 @@ CLOCK_SECONDS: Final = 30.0
 """More than clocks that are kept in step ever differ."""
 LOOKED_SECONDS: Final = 20.0
 """For the address of one target; a busy machine is slow to start the process that knows them."""
+_SIGHTS: Final = {True: Sight.FINE, False: Sight.WRONG, None: Sight.UNKNOWN}
 WATCHDOG: Final = "PVEBenchWatchdog"
 
 
@@ -112,7 +113,7 @@ class _Look(threading.Thread):
 
 def _needs(settings: Settings) -> Iterator[Observation]:
     for name, good, text in findings(settings):
-        yield Observation(name, Sight.FINE if good else Sight.WRONG, text)
+        yield Observation(name, _SIGHTS[good], text)
 
 
 def _database(settings: Settings) -> Iterator[Observation]:

@@ -13,7 +13,7 @@ import structlog
 
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.drivers import engine_of
+from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
 from pvebench.judging import Feed, Keeper, Verdicts
@@ -91,6 +91,8 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
     """
     first = request.load()
     settings = first.settings
+    if request.cycles is not None:  # a service measures what is there, and tries the rest again
+        driver_of(settings.driver).require(settings)
     doorway = Doorway()
     supervisor = Supervisor()
 

@@ -5,7 +5,7 @@ from pvebench.store.changes import Changes, Ending, KnownChange, Told
 from pvebench.store.copies import Backup, backups_of, restore
 from pvebench.store.decisions import Decision, DecisionKind, Decisions
 from pvebench.store.journal import StoredJournal
-from pvebench.store.looking import Looked, damaged_blocks_at, look_at, outbox_at
+from pvebench.store.looking import Looked, damaged_blocks_at, identities_at, look_at, outbox_at
 from pvebench.store.mending import Mended
 from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
 from pvebench.store.records import GOOD, CaseRecord, Number, Point, StoredRun, Sums, Totals, summed
@@ -43,6 +43,7 @@ __all__ = [
     "backups_of",
     "damaged_blocks_at",
     "holder_of",
+    "identities_at",
     "look_at",
     "not_measured",
     "outbox_at",

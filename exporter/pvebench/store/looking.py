@@ -14,6 +14,7 @@ from pvebench.errors import StoreLost
 from pvebench.store.numbers import Numbers
 from pvebench.store.outbox import Outbox
 from pvebench.store.records import Number
+from pvebench.store.storage_identities import StorageIdentities
 from pvebench.store.tables import HEAD
 
 
@@ -89,6 +90,24 @@ def _engine_at(path: Path) -> Iterator[Engine]:
     engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
     try:
         yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
+    """Yield which storage each name stands for; None: no database of this layout is at `path`.
+
+    Raises:
+        StoreLost: it is damaged, or no database. StoreError: it cannot be read now.
+    """
+    looked = look_at(path, most_bytes=0)
+    if looked is None or not looked.current:
+        yield None
+        return
+    engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
+    try:
+        yield StorageIdentities(engine)
     finally:
         engine.dispose()
 

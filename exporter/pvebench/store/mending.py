@@ -62,7 +62,7 @@ class Mending:
         """Return the newest good run of a place that was there when `before` was made.
 
         Args:
-            place, conditions: of its definition.
+            place, conditions: of its definition, the latter as `device_conditions`.
             age: how much older than `before` it may be.
         """
         node, scenario, workload = place
@@ -71,7 +71,7 @@ class Mending:
         )
         with reading(self._engine) as connection:
             known = definitions_of(connection, connection.scalars(there).all())
-            keys = [key for key, one in known.items() if one.conditions == conditions]
+            keys = [key for key, one in known.items() if one.device_conditions == conditions]
             query = (
                 select(runs)
                 .where(runs.c.case_key.in_(keys), runs.c.outcome.in_(GOOD))

@@ -21,6 +21,7 @@ from pvebench.store.numbers import Numbers
 from pvebench.store.outbox import Outbox
 from pvebench.store.reading import StoredResults
 from pvebench.store.retention import Removal, prune, removable
+from pvebench.store.storage_identities import StorageIdentities
 from pvebench.store.tables import cycles, facts
 from pvebench.store.writing import add_history, add_run
 
@@ -43,6 +44,7 @@ class Store(StoredResults):
         self.journal = StoredJournal(self._engine)
         self.decisions = Decisions(self._engine)
         self.changes = Changes(self._engine)
+        self.identities = StorageIdentities(self._engine)
         self.outbox = Outbox(self._engine)
         self.mending = Mending(self._engine)
         self.numbers = Numbers(self._engine)

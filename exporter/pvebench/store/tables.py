@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -188,6 +188,16 @@ decisions = Table(
     Column("cases", String, nullable=False),
     Column("until", Float, nullable=False),
     Column("reason", Text, nullable=False),
+)
+
+storage_identities = Table(
+    "storage_identities",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("storage", String, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("since", Float, nullable=False),
 )
 
 changes = Table(

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver, MeasuredStorage
 from pvebench.drivers.host.ssh_settings import SshSettings
-from pvebench.drivers.storages.settings import LocalSettings, local_storages
+from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
 from pvebench.model.rules import Rows
 
 _BY_SSH: Final = frozenset({"dir"})
@@ -59,9 +59,15 @@ def _storages(settings: HostSettings, node: str | None) -> Mapping[str, Measured
     }
 
 
+def _require(settings: HostSettings) -> None:
+    if settings.ssh is None:
+        require_paths(settings)
+
+
 DRIVER: Final = Driver(
     settings=HostSettings,
     engine="pvebench.drivers.host.this_host",
     storages=_storages,
+    require=_require,
     rows=Rows.HOST,
 )

@@ -11,11 +11,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.host.below import devices_below, show_devices
 from pvebench.drivers.host.conditions import of_files
 from pvebench.drivers.host.shares import FILES as SHARE_FILES
 from pvebench.drivers.host.shares import share_counters
 from pvebench.drivers.lxc.cgroups import cpu_seconds
+from pvebench.drivers.storages.below import devices_below, show_devices
 from pvebench.model.host import HostSnapshot
 from pvebench.model.units import SECTOR, kernel_number
 from pvebench.model.volume import BlockCounters, sum_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from pvebench.errors import ToolsMissing, VolumeError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.host import HostSnapshot
 from pvebench.model.ports import Site
+from pvebench.model.storage_identity import Identity
 from pvebench.model.units import show_bytes
 from pvebench.model.workload import Case
 from pvebench.workloads import ROOMS
@@ -67,6 +68,11 @@ def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
             if link.link_bits_per_second
         },
     )
+
+
+def unidentified(settings: HostSettings) -> dict[str, Callable[[], Identity]]:
+    """Return that no storage there is identified: not yet."""
+    return dict.fromkeys(settings.storages, dict)
 
 
 def undo(ssh: SshSettings | None) -> dict[str, Undo]:

@@ -16,11 +16,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.host.below import BELOW, parse_devices
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.host_machine import Found
 from pvebench.drivers.host.procfs import counters_of, files_of, host_facts, read_snapshot
 from pvebench.drivers.host.ssh import Shell
+from pvebench.drivers.storages.below import BELOW, parse_devices
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
     DriverError,

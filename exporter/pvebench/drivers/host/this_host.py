@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, image_word
@@ -22,11 +22,13 @@ from pvebench.drivers.storages.settings import (
     LocalSettings,
     check_networks,
     faults_of,
+    identities_of,
     make_storages,
     networks_of,
 )
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.ports import Journal, Site
+from pvebench.model.storage_identity import Identity
 from pvebench.model.workload import Case
 from pvebench.workloads import ROOMS
 
@@ -55,6 +57,7 @@ class HostEngine(Engine):
                 clock=place.clock,
                 networks=networks_of(settings),
                 faults=faults_of(settings),
+                identify=lambda name: identities_of(settings)[name](),
             )
         ]
 
@@ -63,6 +66,10 @@ class HostEngine(Engine):
         undo = UNDO | remote_host.undo(settings.ssh)
         instance = instance_id(settings.state)
         return undo_pending(journal, undo, instance=instance, runtime=settings.runtime)
+
+    def identities(self, settings: HostSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
+        found = remote_host.unidentified(settings) if settings.ssh else identities_of(settings)
+        return {(settings.node, name): look for name, look in found.items()}
 
     def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         if settings.ssh is not None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from pvebench.drivers.host.below import devices_below
 from pvebench.drivers.host.host_machine import Found
 from pvebench.drivers.host.procfs import counters_of, host_facts
 from pvebench.drivers.host.tuning import KIND as SETTING_KIND
 from pvebench.drivers.host.tuning import Tuner, undo_setting
 from pvebench.drivers.lxc.container import KIND as CONTAINER_KIND
 from pvebench.drivers.lxc.container import ROOT_KIND, undo_container, undo_root
+from pvebench.drivers.storages.below import devices_below
 from pvebench.drivers.storages.contract import MARK, Undo
 from pvebench.errors import GuestSilent, OutputUnreadable, ToolFailed
 from pvebench.files import remove_tree

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from pvebench.drivers.clocks import SystemClock
@@ -32,6 +33,7 @@ from pvebench.drivers.proxmox.reach import (
     storages_of,
 )
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
+from pvebench.drivers.proxmox.storage_identity import identity_of
 from pvebench.drivers.proxmox.sweeper import ClusterSweeper
 from pvebench.drivers.proxmox.tasks import share_of_log
 from pvebench.drivers.proxmox.vm import KIND
@@ -41,6 +43,7 @@ from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image, to_be_built
 from pvebench.model.guard import Guard
 from pvebench.model.ports import Clock, HostProbe, Journal, Site
+from pvebench.model.storage_identity import Identity
 from pvebench.model.traffic import Traffic
 from pvebench.model.workload import Case
 
@@ -84,6 +87,16 @@ class ClusterEngine(Engine):
             for name, good, text in _check_node(settings, node, own):
                 yield (f"{node}: {name}" if len(nodes) > 1 else name), good, spoken(text)
 
+    def identities(
+        self, settings: ClusterSettings
+    ) -> dict[tuple[str, str], Callable[[], Identity]]:
+        given, clock = section(settings), SystemClock()
+        return {
+            (node, name): partial(_identity, given, node, storage.id, clock)
+            for node in nodes_of(settings)
+            for name, storage in storages_of(given, node).items()
+        }
+
     def clocks(self, settings: ClusterSettings) -> Iterator[tuple[str, float | None]]:
         """Yield each node's time."""
         for node in nodes_of(settings):
@@ -95,6 +108,10 @@ class ClusterEngine(Engine):
 
     def sweeper(self, settings: ClusterSettings) -> ClusterSweeper:
         return ClusterSweeper(settings)
+
+
+def _identity(given: ProxmoxSettings, node: str, storage: str, clock: SystemClock) -> Identity:
+    return identity_of(connect(given, node, clock), storage)
 
 
 def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace) -> Site:
@@ -157,6 +174,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         ),
         free=guard.free,
         seen=guard.seen,
+        identify=lambda name: identity_of(api, storages_of(given, node)[name].id),
         fill_notes=hypervisor if given.keep_volumes else None,
         traffic=traffic,
     )

@@ -15,12 +15,12 @@ from importlib.resources import files
 from typing import Final
 
 from pvebench.drivers.driver import Finding
-from pvebench.drivers.host.below import BELOW, show_devices
 from pvebench.drivers.host.fetched import Fetched
 from pvebench.drivers.host.procfs import device_counters, pressures, read_snapshot
 from pvebench.drivers.host.remote_machine import parse_device, whole
 from pvebench.drivers.host.ssh import SshConnection
 from pvebench.drivers.lxc.cgroups import group_seconds
+from pvebench.drivers.storages.below import BELOW, show_devices
 from pvebench.errors import (
     AccessDenied,
     DriverError,
@@ -37,7 +37,7 @@ from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case
 
 PROGRAM: Final = "pvebench-node"
-_BELOW_HERE: Final = "# below.sh of drivers/host is put here.\n"
+_BELOW_HERE: Final = "# below.sh of drivers/storages is put here.\n"
 NODE_SCRIPT: Final = (
     files("pvebench.drivers.proxmox")
     .joinpath("node.sh")

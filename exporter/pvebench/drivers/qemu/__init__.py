@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pvebench.drivers.driver import Driver
-from pvebench.drivers.storages.settings import LocalSettings, local_storages
+from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
 
 
 class LabSettings(LocalSettings):
@@ -19,5 +19,8 @@ class LabSettings(LocalSettings):
 
 
 DRIVER: Final = Driver(
-    settings=LabSettings, engine="pvebench.drivers.qemu.local_lab", storages=local_storages
+    settings=LabSettings,
+    engine="pvebench.drivers.qemu.local_lab",
+    storages=local_storages,
+    require=require_paths,
 )

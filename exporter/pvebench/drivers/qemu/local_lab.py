@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,11 +36,13 @@ from pvebench.drivers.storages.settings import (
     check_storages,
     faults_of,
     guards_of,
+    identities_of,
     make_storages,
     networks_of,
 )
 from pvebench.errors import ToolsMissing
 from pvebench.model.ports import Journal, Site
+from pvebench.model.storage_identity import Identity
 from pvebench.model.workload import Case
 
 TOOLS: Final = {
@@ -94,6 +96,7 @@ class LabEngine(Engine):
                 clock=place.clock,
                 networks=networks,
                 faults=faults_of(settings),
+                identify=lambda name: identities_of(settings)[name](),
                 guards=guards_of(storages),
             )
         ]
@@ -101,6 +104,10 @@ class LabEngine(Engine):
     def undo(self, settings: LabSettings, journal: Journal) -> list[str]:
         instance = instance_id(settings.state)
         return undo_pending(journal, UNDO, instance=instance, runtime=settings.runtime)
+
+    def identities(self, settings: LabSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
+        found = identities_of(settings)
+        return {(settings.node, name): look for name, look in found.items()}
 
     def check(self, settings: LabSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         yield from check_host(settings, cases)

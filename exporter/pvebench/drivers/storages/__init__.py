@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pvebench.drivers.storages import directory, loop, network, rbd
-from pvebench.drivers.storages.block import DeviceStorage
+from pvebench.drivers.storages.block import DeviceStorage, identify_device
 from pvebench.drivers.storages.contract import Storage, StorageOptions, Undo
-from pvebench.drivers.storages.directory import DirectoryStorage
+from pvebench.drivers.storages.directory import DirectoryStorage, identify_directory
 from pvebench.drivers.storages.loop import LoopStorage
-from pvebench.drivers.storages.network import NbdStorage, NfsStorage
+from pvebench.drivers.storages.network import NbdStorage, NfsStorage, identify_server
 from pvebench.drivers.storages.rbd import RbdStorage
 from pvebench.model.disk import Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import StorageKind
+from pvebench.model.storage_identity import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +35,14 @@ class Kind:
         together: keys that are given both or not at all.
         port: where its server listens, unless the settings say otherwise; 0: it has none.
         undo: kind of a journal entry -> what undoes it and says so.
+        identify: returns which storage it is now; raises DriverError: it is missing.
         look: returns a line about the storage for `pvebench check`, or raises PvebenchError;
             None: nothing is there to be looked at beforehand.
     """
 
     holds: StorageKind
     make: Callable[[StorageOptions, Journal], Storage]
+    identify: Callable[[StorageOptions], Identity]
     wants: frozenset[str]
     takes: frozenset[str] = frozenset()
     either: tuple[str, ...] = ()
@@ -59,6 +62,7 @@ KINDS: Final[dict[str, Kind]] = {
     "dir": Kind(
         holds=StorageKind(name="dir", formats=frozenset(Format), files=True),
         make=DirectoryStorage,
+        identify=identify_directory,
         wants=_PATH,
         takes=_SERVER,
         together=("server", "port"),
@@ -67,6 +71,7 @@ KINDS: Final[dict[str, Kind]] = {
     "loop": Kind(
         holds=StorageKind(name="loop", formats=_CHAIN, own_device=True),
         make=LoopStorage,
+        identify=identify_directory,
         wants=_PATH,
         undo={loop.KIND: loop.undo_loop},
     ),
@@ -78,6 +83,7 @@ KINDS: Final[dict[str, Kind]] = {
             no_container="a container cannot mount what lies behind a claim's record: not yet",
         ),
         make=DeviceStorage,
+        identify=identify_device,
         wants=_PATH,
         takes=_SERVER,
         together=("server", "port"),
@@ -85,6 +91,7 @@ KINDS: Final[dict[str, Kind]] = {
     "nbd": Kind(
         holds=StorageKind(name="nbd", formats=_RAW, network=True),
         make=NbdStorage,
+        identify=identify_server,
         wants=frozenset({"export"}),
         takes=_SERVER | {"socket"},
         either=("server", "socket"),
@@ -93,6 +100,7 @@ KINDS: Final[dict[str, Kind]] = {
     "nfs": Kind(
         holds=StorageKind(name="nfs", formats=_CHAIN, network=True),
         make=NfsStorage,
+        identify=identify_server,
         wants=frozenset({"server", "export"}),
         takes=_LINK,
         port=2049,
@@ -101,6 +109,7 @@ KINDS: Final[dict[str, Kind]] = {
     "rbd": Kind(
         holds=StorageKind(name="rbd", formats=_RAW, network=True, host_cache=HostCache.REOPENED),
         make=RbdStorage,
+        identify=rbd.identify,
         wants=frozenset({"pool"}),
         takes=_SERVER | {"conf", "user"},
         together=("server", "port"),

@@ -10,10 +10,12 @@ from pathlib import Path
 from pvebench.drivers.storages.claim import HEAD_BYTES, ClaimedDisk
 from pvebench.drivers.storages.contract import Node, StorageOptions
 from pvebench.drivers.storages.directory import drop_page_cache
+from pvebench.drivers.storages.identity import identity_of_device
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
+from pvebench.model.storage_identity import Identity
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Volume
 
@@ -88,6 +90,11 @@ class DeviceStorage:
         if self._disk is not None:
             self._disk.close()
             self._disk = None
+
+
+def identify_device(options: StorageOptions) -> Identity:
+    """Return which disk it is. Raises VolumeError: it is missing."""
+    return identity_of_device(Path(options.path))
 
 
 def part_of(node: Node, offset: int, size: int) -> Node:

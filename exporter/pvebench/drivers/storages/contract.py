@@ -59,6 +59,7 @@ class StorageOptions:
         path: directory (`dir`, `loop`) or device (`block`).
         server, port, socket, export: of an `nbd` or `nfs` server.
         pool, conf, user: of a Ceph cluster (`rbd`); without the last two, Ceph's own defaults.
+        own_path: whether a run makes the path if it is missing: below the state directory.
         owner: the instance's id: tells the volumes of instances apart that share a place.
     """
 
@@ -66,6 +67,7 @@ class StorageOptions:
     kind: str
     owner: str
     path: str = ""
+    own_path: bool = False
     server: str = ""
     port: int = 0
     socket: str = ""

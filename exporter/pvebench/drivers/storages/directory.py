@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
+from pvebench.drivers.storages.identity import identity_of_path
 from pvebench.drivers.storages.own_file import OwnFile, make_file, remove_marked
 from pvebench.errors import NoSpace, ToolsMissing, VolumeError
 from pvebench.model.disk import Disk, Format, Preallocation
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
+from pvebench.model.storage_identity import Identity
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Volume
 
@@ -32,6 +34,7 @@ class DirectoryStorage:
         self._name = options.name
         self._prefix = f"{MARK}{options.owner}-"
         self._directory = Path(options.path)
+        self._options = options
         self._journal = journal
         self._entries: dict[str, int] = {}
         self._bases: dict[str, OwnFile] = {}
@@ -41,7 +44,7 @@ class DirectoryStorage:
         """Return a new, unfilled volume, or a fresh overlay on a full base."""
         disk, size = scenario.disk, scenario.volume_bytes
         path = self._directory / f"{self._prefix}{scenario.volume}"
-        check_directory(self._name, self._directory)
+        check_directory(self._options)
         self._forget(path)  # ours by our id in its name, left by a crash
         check_space(self._name, self._directory, size + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
@@ -170,10 +173,40 @@ def undo_file(details: Mapping[str, str]) -> str:
     return f"removed test volume {details['path']}"
 
 
-def check_directory(storage: str, directory: Path) -> None:
-    """Make the directory. Raises VolumeError if it cannot be made or written."""
+def require_directory(options: StorageOptions) -> Path:
+    """Return the directory, or where a run will make it. Raises VolumeError: it is missing.
+
+    Volumes in a directory made where no file system is mounted would measure another disk.
+    """
+    directory = Path(options.path)
+    if directory.is_dir():
+        return directory
+    if options.own_path:
+        return existing(directory)
+    raise VolumeError(
+        f"storage {options.name}: {directory} is not there",
+        cause="the file system is not mounted, or the path is misspelled",
+        next_step="mount it or correct `path` in the settings; `pvebench setup` makes a new one",
+    )
+
+
+def existing(path: Path) -> Path:
+    """Return the path, or the nearest one above it that exists."""
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
+def identify_directory(options: StorageOptions) -> Identity:
+    """Return the file system of the directory. Raises VolumeError: it is missing."""
+    return identity_of_path(require_directory(options))
+
+
+def check_directory(options: StorageOptions) -> None:
+    """Raise VolumeError if the directory is missing, or cannot be written or made."""
+    storage, directory = options.name, Path(options.path)
+    require_directory(options)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if options.own_path:
+            directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise VolumeError(
             f"storage {storage}: {directory} cannot be made: {error.strerror}"

@@ -37,13 +37,32 @@ def identity(number: int, *, root: Path = Path("/")) -> str:
         number: the device's, as `st_rdev` has it.
         root: where `sys` is.
     """
+    facts = facts_of(number, root=root)
+    facts["sectors"] = _text(sysfs(number, root=root) / "size")
+    return ", ".join(f"{name} {text}" for name, text in facts.items() if text)
+
+
+def facts_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:
+    """Return the facts of `identity` that stay when the device grows; those that are known."""
     below = sysfs(number, root=root).resolve()
     facts = {name: _text(below / name) for name in _OF_PARTITIONS}
     whole = below.parent if facts["partition"] else below
     for name, files in _IDENTITY.items():
         facts[name] = next((text for file in files if (text := _text(whole / file))), "")
-    facts["sectors"] = _text(below / "size")
-    return ", ".join(f"{name} {text}" for name, text in facts.items() if text)
+    return {name: text for name, text in facts.items() if text}
+
+
+def parts_of(number: int, *, root: Path = Path("/")) -> list[int]:
+    """Return the devices that a device-mapper device is made of, down to the last; or itself.
+
+    An array of md is one thing: a member that fails and is replaced makes no other of it.
+    """
+    below = sysfs(number, root=root).resolve()
+    parts = (
+        sorted(_text(one) for one in below.glob("slaves/*/dev")) if (below / "dm").is_dir() else []
+    )
+    numbers = [os.makedev(*map(int, one.split(":"))) for one in parts]
+    return [leaf for one in numbers for leaf in parts_of(one, root=root)] or [number]
 
 
 def sysfs(number: int, *, root: Path = Path("/")) -> Path:

@@ -39,13 +39,14 @@ class LoopStorage:
         self._name = options.name
         self._prefix = f"{MARK}{options.owner}-"
         self._directory = Path(options.path)
+        self._options = options
         self._journal = journal
         self._files: dict[str, tuple[OwnFile, int]] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         size, disk = scenario.volume_bytes, scenario.disk
         path = self._directory / f"{self._prefix}{scenario.volume}.img"
-        check_directory(self._name, self._directory)
+        check_directory(self._options)
         detach_loops(path)
         remove_marked(path)
         room = size

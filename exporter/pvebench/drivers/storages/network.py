@@ -27,8 +27,16 @@ from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
+from pvebench.model.storage_identity import Identity
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Volume
+
+
+def identify_server(options: StorageOptions) -> Identity:
+    """Return what the settings say: which disks the server has below, it does not show."""
+    where = options.socket or f"{options.server}:{options.port}".removesuffix(":0")
+    return {"type": options.kind, "source": f"{where} {options.export}"}
+
 
 NFS_KIND: Final = "nfs"
 """Kind of the journal entries of NFS volumes."""

@@ -20,6 +20,7 @@ from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
+from pvebench.model.storage_identity import Identity
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Volume
 
@@ -273,6 +274,13 @@ def undo_image(details: Mapping[str, str]) -> str:
     pool = _Pool(pool=details["pool"], conf=details["conf"], user=details["user"])
     remove_image(pool, details["name"], details["owner"])
     return f"removed test volume {pool.path(details['name'])}"
+
+
+def identify(options: StorageOptions) -> Identity:
+    """Return the cluster and the pool. Raises VolumeError."""
+    pool = _Pool(pool=options.pool, conf=options.conf, user=options.user)
+    cluster = pool.status().get("fsid", "")
+    return {"type": "rbd", "pool": pool.pool} | ({"cluster": str(cluster)} if cluster else {})
 
 
 def look(options: StorageOptions) -> str:

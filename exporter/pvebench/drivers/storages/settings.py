@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -14,13 +14,19 @@ from pvebench.drivers.driver import DriverSettings, Finding, MeasuredStorage, Wo
 from pvebench.drivers.storages import KINDS
 from pvebench.drivers.storages.ceph import CephGuard
 from pvebench.drivers.storages.contract import Storage, StorageOptions
-from pvebench.drivers.storages.directory import RESERVE_BYTES
+from pvebench.drivers.storages.directory import (
+    RESERVE_BYTES,
+    existing,
+    identify_directory,
+    require_directory,
+)
 from pvebench.drivers.storages.fault import FaultCommand
 from pvebench.drivers.storages.instance import instance_id
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.drivers.storages.rbd import RbdStorage
 from pvebench.fields import FilePath, Slug, Strict
 from pvebench.model.guard import Guard
+from pvebench.model.storage_identity import Identity
 from pvebench.model.units import show_bytes
 
 if TYPE_CHECKING:
@@ -95,7 +101,12 @@ class LocalSettings(DriverSettings):
         """Return the storages in force, with the default one if none is configured."""
         if self.storages:
             return dict(self.storages)
-        return {"local": StorageSettings(kind="dir", path=self.state / "storage")}
+        return {"local": StorageSettings(kind="dir", path=self.default_storage)}
+
+    @property
+    def default_storage(self) -> Path:
+        """The one path that a run makes: it is on the file system of the results."""
+        return self.state / "storage"
 
 
 def local_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
@@ -118,11 +129,14 @@ def storage_options(settings: LocalSettings) -> dict[str, StorageOptions]:
     # Two instances may share a directory; their volumes must not share a name.
     owner = instance_id(settings.state)
     return {
-        name: _options(name, entry, owner) for name, entry in settings.storages_in_force().items()
+        name: _options(settings, name, entry, owner)
+        for name, entry in settings.storages_in_force().items()
     }
 
 
-def _options(name: str, entry: StorageSettings, owner: str) -> StorageOptions:
+def _options(
+    settings: LocalSettings, name: str, entry: StorageSettings, owner: str = ""
+) -> StorageOptions:
     return StorageOptions(
         name=name,
         kind=entry.kind,
@@ -130,6 +144,7 @@ def _options(name: str, entry: StorageSettings, owner: str) -> StorageOptions:
         server=entry.server,
         port=entry.port,
         path=str(entry.path.absolute()) if entry.path else "",
+        own_path=entry.path == settings.default_storage,
         socket=str(entry.socket.absolute()) if entry.socket else "",
         export=entry.export,
         pool=entry.pool,
@@ -183,7 +198,22 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
     for name, entry in settings.storages_in_force().items():
         look = KINDS[entry.kind].look
         if look is not None:
-            yield attempt(f"storage {name}", partial(look, _options(name, entry, owner="")))
+            yield attempt(f"storage {name}", partial(look, _options(settings, name, entry)))
+
+
+def require_paths(settings: LocalSettings) -> None:
+    """Raise VolumeError if the directory of a storage is missing. Light: `pvebench plan` asks."""
+    for name, entry in settings.storages_in_force().items():
+        if KINDS[entry.kind].identify is identify_directory:
+            require_directory(_options(settings, name, entry))
+
+
+def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
+    """Return storage -> what returns which one it is now."""
+    return {
+        name: partial(KINDS[entry.kind].identify, _options(settings, name, entry))
+        for name, entry in settings.storages_in_force().items()
+    }
 
 
 def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[Finding]:
@@ -195,12 +225,9 @@ def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[F
     for name, storage in settings.storages_in_force().items():
         if storage.path is None or storage.kind == "block":
             continue
+        if not (storage.path.exists() or storage.path == settings.default_storage):
+            continue  # `identities_of` says so
         need = needs.get(name, 0) + RESERVE_BYTES
         free = shutil.disk_usage(existing(storage.path)).free
         text = f"{show_bytes(free)} free in {storage.path}, {show_bytes(need)} needed"
         yield f"storage {name}", free >= need, text
-
-
-def existing(path: Path) -> Path:
-    """Return the path, or the nearest one above it that exists."""
-    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())

@@ -15,9 +15,9 @@ import os
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-BELOW: Final = files("pvebench.drivers.host").joinpath("below.sh").read_text("utf-8")
+BELOW: Final = files("pvebench.drivers.storages").joinpath("below.sh").read_text("utf-8")
 """Functions for scripts that run on another machine: `tell_path`."""
 MOST_DEVICES: Final = 64
 """Of one file system; so many can be asked about at once."""
@@ -80,15 +80,27 @@ def _btrfs_devices(path: Path) -> tuple[int, ...]:
 
 def _btrfs_source(path: Path) -> str:
     """Return the device that the mount of a path names, if a btrfs is mounted there."""
+    mount = mount_of(path)
+    return mount.source if mount is not None and mount.type == "btrfs" else ""
+
+
+class Mount(NamedTuple):
+    """What is mounted: its type, and what it was mounted from."""
+
+    type: str
+    source: str
+
+
+def mount_of(path: Path) -> Mount | None:
+    """Return the mount that a path is on; None: the kernel does not show it. Raises OSError."""
     opened = os.open(path, os.O_PATH)
     try:
-        told = Path(f"/proc/self/fdinfo/{opened}").read_text("ascii")
+        said = Path(f"/proc/self/fdinfo/{opened}").read_text("ascii")
     finally:
         os.close(opened)
-    mount = re.search(r"^mnt_id:\s*(\d+)$", told, re.MULTILINE)
+    number = re.search(r"^mnt_id:\s*(\d+)$", said, re.MULTILINE)
     for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
         left, _, right = line.partition(" - ")
-        kind, source, *_ = right.split(" ")
-        if mount and left.split(" ")[0] == mount[1] and kind == "btrfs":
-            return source
-    return ""
+        if number and left.split(" ")[0] == number[1]:
+            return Mount(*right.split(" ")[:2])
+    return None
