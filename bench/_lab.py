@@ -11,9 +11,8 @@ from pathlib import Path
 from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.model.ports import Site
-from pvebench.plan import Assignment
-from pvebench.service.choice import assignments
-from pvebench.service.sites import make_sites, opened_store
+from pvebench.scheduler.case_matrix import Assignment
+from pvebench.service.selection import assignments, make_sites, opened_store
 from pvebench.store import Store
 
 

@@ -19,8 +19,8 @@ from _lab import BenchLab, lab
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case
-from pvebench.plan import make_plan
 from pvebench.runner import Runner
+from pvebench.scheduler.order import make_plan
 
 RAMP_SECONDS = 2.0
 PACK = f"""\

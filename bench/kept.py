@@ -20,12 +20,12 @@ import structlog
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from pvebench.config import Settings
-from pvebench.judging import Feed
-from pvebench.judging.fastest import contests
-from pvebench.results import Results
-from pvebench.service.upkeep import Tidier
+from pvebench.service.housekeeping import Tidier
 from pvebench.store import Store
-from pvebench.web.numbers import numbers_of
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed
+from pvebench.verdicts.ranking import contests
+from pvebench.web.views.tables import numbers_of
 from support.changes import CASES, START, measured
 
 SETTINGS = Settings.model_validate({"keep_runs": "60d", "keep_backups": 0})

@@ -22,15 +22,15 @@ from pathlib import Path
 
 from pages import many_cases, one_run
 
-from pvebench.judging import NUMBERS, Feed, Keeper
 from pvebench.metrics import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.results import PlannedCase, Results
 from pvebench.store import Store
+from pvebench.store.current import PlannedCase, Results
+from pvebench.verdicts import NUMBERS, Feed, VerdictService
 from pvebench.web.api import results_data
 
 NODES = ("pve1", "pve2", "pve3")
@@ -118,7 +118,7 @@ def measure(path: Path, days: int) -> None:
         run = replace(one_run(cases[number], f"new {number}", now), environment=upgraded(days - 1))
         spent.append(seconds(lambda run=run: (results.keep(run), page.render(compress=True))))
     spent.append(seconds(lambda: json.dumps(results_data(results.now, now))))
-    keeper = Keeper(Feed(results), ())
+    keeper = VerdictService(Feed(results), ())
     first = seconds(keeper.judge)
     results.keep(replace(one_run(cases[0], "last", now), environment=upgraded(days - 1)))
     later = seconds(keeper.judge)

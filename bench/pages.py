@@ -22,12 +22,12 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
-from pvebench.plan import expand
-from pvebench.results import PlannedCase, Results
+from pvebench.scheduler.case_matrix import expand
 from pvebench.store import Store
+from pvebench.store.current import PlannedCase, Results
 from pvebench.web.api import results_data
-from pvebench.web.render import render
-from pvebench.web.views import index_view
+from pvebench.web.responses import render
+from pvebench.web.views.overview import index_view
 
 CASES, RUNS, ROUNDS = 1350, 120, 9
 EVERY = timedelta(hours=6)

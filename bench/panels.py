@@ -37,8 +37,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from pvebench.cli.demo import demo_page
-from pvebench.judging import Feed, Keeper
 from pvebench.metrics.catalog import ENVIRONMENT_END, ENVIRONMENT_START
+from pvebench.verdicts import Feed, VerdictService
 from pvebench.web import WebServer, listen
 from support.boards import chosen, dashboards, days_of, over_time, panels, step_of, substitute
 from support.prometheus import Prometheus, backfill, free_port, prometheus
@@ -91,7 +91,7 @@ def demo_series() -> list[Series]:
         store = filled_store(Path(name), days=STORY_DAYS)
         results = results_of(store)
         page = demo_page(results)
-        Keeper(Feed(results), (), told=page.judged).judge()
+        VerdictService(Feed(results), (), told=page.judged).judge()
         text = page.render()[0].decode()
         store.close()
     found = re.findall(r"(?m)^(\w+)(?:\{(.*)\})? (\S+)$", text)

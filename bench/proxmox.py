@@ -24,16 +24,16 @@ from pve.server import RunningApi, running_api
 from pve.site import Site as TestSite
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.exporter import NodeExporterProbe
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.neighbours import NodeGuard
-from pvebench.drivers.proxmox.storage_types import storage_kind
+from pvebench.drivers.linux.node_exporter import NodeExporterProbe
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_activity import NodeGuard
+from pvebench.drivers.proxmox.vm.drive import storage_kind
 from pvebench.guest import build_image, default_directory
 from pvebench.model.ports import Site
 from pvebench.model.status import Phase
-from pvebench.plan import Assignment, expand
-from pvebench.results import Results
 from pvebench.scheduler import Worker
+from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.store.current import Results
 
 if TYPE_CHECKING:
     from pvebench.model.run import Run

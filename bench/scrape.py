@@ -33,9 +33,9 @@ from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
-from pvebench.plan import expand
-from pvebench.results import PlannedCase, Results
+from pvebench.scheduler.case_matrix import expand
 from pvebench.store import Store
+from pvebench.store.current import PlannedCase, Results
 from pvebench.web import WebServer, listen
 
 SERIES = 50_000

@@ -35,11 +35,11 @@ from scipy.stats import theilslopes
 
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated import world
+from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.errors import Interrupted
-from pvebench.service.choice import assignments
+from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
-from pvebench.service.upkeep import Configuration
+from pvebench.service.selection import assignments
 
 ROUND_SECONDS = 2.0
 """So often, by the clock on the wall, it is scraped, read and looked at."""
@@ -102,7 +102,7 @@ class Quiet:
         return nullcontext()
 
 
-class Compressed(world.SimulatedEngine):
+class Compressed(simulated_hypervisor.SimulatedEngine):
     """The simulation, its time as fast as it can be measured."""
 
     def make_clock(self, *, endless: bool) -> SimulatedClock:
@@ -118,7 +118,7 @@ def serve(config: Path) -> None:
         return Configuration(settings, assignments(settings))
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with mock.patch.object(world, "ENGINE", Compressed()):
+    with mock.patch.object(simulated_hypervisor, "ENGINE", Compressed()):
         try:
             measure(Request(load=load, config=config, cycles=None, web=True), Quiet())
         except Interrupted as end:

@@ -11,7 +11,7 @@ from pathlib import Path
 from key_tables import keys_text
 from node_grants import SCRIPT, with_grants
 
-from pvebench.config.schema import schema_text
+from pvebench.config.settings import schema_text
 from pvebench.metrics.catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from pvebench.drivers.proxmox.access import TOKEN_NAME, USER
-from pvebench.drivers.proxmox.granting import NEW_TOKEN, GrantStep, Wanted, grant_steps
+from pvebench.drivers.proxmox.api.privileges import TOKEN_NAME, USER
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
+from pvebench.drivers.proxmox.setup.permissions import NEW_TOKEN, GrantStep, Wanted, grant_steps
 
 SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
 _BEGIN: Final = "# --- generated from drivers/proxmox/granting.py by make generate ---\n"

@@ -15,11 +15,10 @@ from starlette.applications import Starlette
 
 from pvebench.cli.main import run_cli
 from pvebench.config.known_issues import load_known_issues
-from pvebench.judging import Feed, Keeper
-from pvebench.judging.fastest import of_storage
 from pvebench.model.disk import Bus, Disk
-from pvebench.report.card import make_card
-from pvebench.report.card_picture import card_png
+from pvebench.report.card import card_png, make_card
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.ranking import of_storage
 from support.packs import simulate
 from support.site import app_of, lively, served
 from support.year import filled_store
@@ -69,7 +68,7 @@ def _slower_virtio(disk: Disk) -> float:
 def _judged(directory: Path) -> Starlette:
     """Return the application with a history, an upgrade, and the verdict of it."""
     simulation = lively(directory, upgrade=300, end=360, cost=_slower_virtio)
-    verdicts = Keeper(Feed(simulation.results), load_known_issues()).judge()
+    verdicts = VerdictService(Feed(simulation.results), load_known_issues()).judge()
     return app_of(simulation, verdicts=lambda: verdicts)
 
 
@@ -78,7 +77,7 @@ def draw_card(folder: Path) -> None:
     folder.mkdir()
     store = filled_store(folder, days=45)
     results = demo_results(store)
-    verdicts = Keeper(Feed(results), load_known_issues()).judge()
+    verdicts = VerdictService(Feed(results), load_known_issues()).judge()
     view = results.now
     cases = of_storage({key: one.definition for key, one in view.planned.items()})
     card = make_card(view, verdicts, datetime.now(UTC), cases["pve1/local-zfs"])

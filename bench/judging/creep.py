@@ -8,7 +8,7 @@ import numpy as np
 
 from judging.series import KINDS, Vector, with_ramp
 from judging.unknown import CV, KNOWN_RUNS
-from pvebench.analysis.slow_change import CREEP_LEVEL, WINDOWS, slow_trend
+from pvebench.analysis.gradual_change import CREEP_LEVEL, WINDOWS, slow_trend
 
 MOST_RUNS = 400
 """Runs after which a creep that is not told counts as never told."""

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from judging.series import KINDS, Vector
-from pvebench.analysis.unknown_times import ChangePoint, LevelScan
+from pvebench.analysis.changepoints import ChangePoint, LevelScan
 from pvebench.analysis.verdict import left_after
 
 CV: Final = 0.03

@@ -13,13 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
-from pvebench.analysis.together.findings import Finding
 from pvebench.config.known_issues import load_known_issues
-from pvebench.model.known_issue import KnownIssue
-from pvebench.model.versions import Version
+from pvebench.model.environment import KnownIssue, Version
 
 DEFAULTS: Final[Mapping[str, float]] = {
     "slower": 0.8,
@@ -111,7 +109,7 @@ def recognised(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, s
     return found
 
 
-def _right(issue: KnownIssue, told: Finding | None) -> bool:
+def _right(issue: KnownIssue, told: Change | None) -> bool:
     if told is None:
         return False
     first = told.moves[0]

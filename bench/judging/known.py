@@ -8,8 +8,13 @@ import numpy as np
 
 from judging.fleets import fleet, labels_144, moved
 from judging.series import KINDS, with_step
-from pvebench.analysis.known_times.fleet import CASE_LEVEL, LEAST_RUNS, FleetShift, judge_fleet
-from pvebench.analysis.known_times.placebo import known_shifts
+from pvebench.analysis.group_effects import (
+    CASE_LEVEL,
+    LEAST_RUNS,
+    FleetShift,
+    judge_fleet,
+    known_shifts,
+)
 
 BEFORE = 60
 

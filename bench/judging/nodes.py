@@ -10,12 +10,9 @@ import numpy as np
 
 from judging.fleets import Labels, fleet, labels_144
 from judging.series import KINDS, Vector
-from pvebench.analysis.case_history import CaseHistory, CaseStep, GoodRun, GoodRuns
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.judge import FigureSteps, Judge, Material, NodeReport
-from pvebench.analysis.known_times.came_with import came_with
-from pvebench.analysis.known_times.events import Event
-from pvebench.analysis.memory import Memory, Moved
+from pvebench.analysis.case_history import FIGURES, CaseHistory, CaseStep, GoodRun, GoodRuns
+from pvebench.analysis.events import Event, came_with
+from pvebench.analysis.judge import FigureSteps, Judge, Material, Memory, Moved, NodeReport
 from pvebench.analysis.verdict import VerdictState
 
 CV: Final = 0.03

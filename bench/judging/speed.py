@@ -9,10 +9,9 @@ import numpy as np
 
 from judging.fleets import fleet, labels_1350
 from judging.series import KINDS
-from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.known_times.event_shift import judge_event
-from pvebench.analysis.unknown_times import LevelScan
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.changepoints import LevelScan
+from pvebench.analysis.event_effects import judge_event
 
 
 def best_seconds(work: Callable[[], object], times: int) -> float:

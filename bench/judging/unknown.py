@@ -9,7 +9,7 @@ import numpy as np
 
 from judging.rivals import Alarms
 from judging.series import KINDS, Vector, with_glitch, with_ramp, with_step
-from pvebench.analysis.unknown_times import LevelScan, Scanned
+from pvebench.analysis.changepoints import LevelScan, Scanned
 
 CV = 0.03
 KNOWN_RUNS = 150

@@ -43,7 +43,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pvebench.foreign_text import printable
+from pvebench.sanitize import printable
 
 _LONGEST: Final = 1000
 """Characters of a complaint."""
@@ -142,7 +142,7 @@ class PortInUse(MachineError):
     """The address to listen on is taken."""
 
 
-class ChainBroken(MachineError):
+class PipelineError(MachineError):
     """A result does not get from the exporter to where people look."""
 
 
@@ -220,7 +220,7 @@ class SwitchFailed(DriverError):
     )
 
 
-class GuestSilent(DriverError):
+class GuestTimeout(DriverError):
     """The guest agent does not answer within its deadline."""
 
     retryable = True
@@ -228,7 +228,7 @@ class GuestSilent(DriverError):
     usual_next_step = "look at the host's load and the storage; the case is tried again by itself"
 
 
-class ToolStuck(GuestSilent):
+class ToolStuck(GuestTimeout):
     """A tool moves no data or does not end; `evidence` is what guest and QEMU say of it."""
 
 
@@ -266,7 +266,7 @@ class Busy(DriverError):
     retryable = True
 
 
-class NotOurs(DriverError):
+class NotOwned(DriverError):
     """An object without pvebench's mark, or outside its pool: it is never touched."""
 
     usual_cause = "somebody else made it, or changed what pvebench made"
@@ -309,7 +309,7 @@ class CycleIncomplete(PvebenchError):
     exit_code = 9
 
 
-class NotTold(PvebenchError):
+class NotificationError(PvebenchError):
     """A message to people did not arrive."""
 
     usual_next_step = "mend its address; what the service's own log says; see docs/notifications.md"

@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from pvebench.model.quiet import parse_window
 from pvebench.model.units import parse_duration, parse_size, plain_number
-from pvebench.model.weekly import parse_weekly
+from pvebench.model.week import parse_weekly, parse_window
 
 MOST_NAME: Final = 100
 """Characters of a name: it becomes a part of labels, addresses and file names."""

@@ -1,4 +1,4 @@
-"""Reading a file that somebody else wrote: regular, of bounded size, UTF-8; secrets; changes."""
+"""The body of an HTTP answer, within a bound and a time: a server may send for ever, or drip."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from pvebench.errors import ConfigError, MachineError, Problem
 from pvebench.model.units import MIB, show_bytes
+
+# --- Reading a file that somebody else wrote: regular, of bounded size, UTF-8; secrets; changes.
 
 MOST_BYTES: Final = MIB
 """Far more than anybody writes by hand."""
@@ -156,3 +159,35 @@ def mounted_below(path: Path) -> list[Path]:
 def _unescaped(text: str) -> str:
     r"""Return a path of mountinfo, which writes blanks and backslashes as `\040` and `\134`."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
+
+
+_PIECE: Final = 65536
+
+
+class ResponseTooLarge(OSError):
+    """An answer was broken off; the text says what it was more than."""
+
+
+class Body(Protocol):
+    """What comes after the head; `http.client.HTTPResponse` is one."""
+
+    def read1(self, n: int = -1, /) -> bytes:
+        """Return at most `n` bytes as soon as there are some; nothing at the end."""
+
+
+def read_body(answer: Body, *, most: int, seconds: float) -> bytes:
+    """Return all of it.
+
+    Args:
+        most: bytes that it may have. seconds: that it may take, all pieces together.
+
+    Raises:
+        EndlessAnswer: it has, or takes, more.
+    """
+    deadline = time.monotonic() + seconds
+    found = bytearray()
+    while piece := answer.read1(_PIECE):
+        found += piece
+        if len(found) > most or time.monotonic() > deadline:
+            raise ResponseTooLarge(f"broken off: more than {show_bytes(most)}, or {seconds:.0f} s")
+    return bytes(found)

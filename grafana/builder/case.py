@@ -29,7 +29,6 @@ from builder.parts import (
 )
 from builder.promql import in_words, recorded, series
 from builder.tables import Column, facts, rows
-from pvebench.judging.found import LEAST_JUDGED
 from pvebench.metrics.catalog import (
     BANDWIDTH,
     BASELINE_IOPS,
@@ -49,6 +48,7 @@ from pvebench.metrics.catalog import (
     VARIATION,
     WORKLOAD_INFO,
 )
+from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"

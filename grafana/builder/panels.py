@@ -37,7 +37,6 @@ from builder.looks import (
 from builder.parts import DATASOURCE, STANDS_IN, instant, place, query
 from builder.promql import changes_of, minus, none_of, plus, series
 from builder.tables import Column, rows
-from pvebench.judging.found import LEAST_JUDGED
 from pvebench.metrics.catalog import (
     CHANGE_CASES,
     CHANGE_CONFIDENCE,
@@ -48,6 +47,7 @@ from pvebench.metrics.catalog import (
     VERDICT_INFO,
     Metric,
 )
+from pvebench.verdicts.summary import LEAST_JUDGED
 
 EMPTY: Final = (
     " **Nothing here?** Nothing is measured yet, or it does not arrive: `pvebench selftest` says "

@@ -11,11 +11,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page as Metrics
-from pvebench.results import Results
 from pvebench.store import Store
-from pvebench.web.app import make_app
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.web.server import make_app
 from support.changes import START, upgrade
 from support.packs import simulate
 from support.site import Instance, app_of, lively, results_of, served
@@ -307,7 +307,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = Results(store)
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     app = make_app(
         page=Metrics.__new__(Metrics),
         statuses=list,
@@ -377,7 +377,7 @@ def test_a_young_page_says_what_comes_without_holes_and_without_alarm(
     simulation = simulate(tmp_path, cycles=None)
     for _ in range(steps):
         simulation.world.clock.sleep(simulation.worker.step())
-    verdicts = Keeper(Feed(results_of(simulation)), ()).judge()
+    verdicts = VerdictService(Feed(results_of(simulation)), ()).judge()
     with served(app_of(simulation, verdicts=lambda: verdicts)) as address:
         page = window(*PHONE)
         page.goto(address)

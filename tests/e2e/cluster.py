@@ -20,7 +20,7 @@ from pve.instance import write_settings
 from pve.real import real
 from pve.server import RunningApi, running_api
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.scheduler.agenda import ROUNDS
+from pvebench.scheduler.due_cases import ROUNDS
 from support import asking
 from support.prometheus import free_port
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.storages.claim import claim
+from pvebench.drivers.storages.identity import claim
 from pvebench.model.units import MIB
 from support.devices import block_device
 from support.packs import ROOT

@@ -24,21 +24,21 @@ from pathlib import Path
 from typing import Final
 
 from integration.conftest import Lab
-from pvebench.analysis.together.findings import Finding
-from pvebench.analysis.words import sentence
+from pvebench.analysis.change import Change
 from pvebench.config import load_pack
 from pvebench.config.known_issues import load_known_issues
-from pvebench.drivers.host.procfs import ProcProbe
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.qemu.lab import QemuLab
 from pvebench.guest import build_image, default_directory
-from pvebench.judging import Feed, Keeper, Verdicts
 from pvebench.model.disk import Bus, Disk
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.volume import Attachment, Volume
-from pvebench.plan import Assignment, expand
-from pvebench.results import Results
 from pvebench.scheduler import Worker
+from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.text import sentence
 from support.packs import STORAGES, Recorder, write_pack
 
 LIMIT: Final = 200
@@ -107,7 +107,7 @@ class Trial:
         ).run()
 
     def verdicts(self) -> Verdicts:
-        return Keeper(Feed(self.results), load_known_issues()).judge()
+        return VerdictService(Feed(self.results), load_known_issues()).judge()
 
     def rates(self) -> dict[Disk, list[float]]:
         """Return disk -> its rates, oldest first."""
@@ -133,7 +133,7 @@ def name(disk: Disk) -> str:
     return f"{disk.bus} {f'iops={disk.iops}' if disk.iops else 'without a limit'}"
 
 
-def tells(finding: Finding, disk: Disk) -> bool:
+def tells(finding: Change, disk: Disk) -> bool:
     """Tell whether a finding says that a disk got slower, and with what."""
     text = sentence(finding)
     mine = any(f".{disk.bus}." in one and f"iops-{disk.iops}" in one for one in finding.names)

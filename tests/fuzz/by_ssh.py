@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from fuzz.numbers_in import NumbersIn
 from fuzz.outside import any_of
-from pvebench.drivers.proxmox.container import BenchContainer
-from pvebench.drivers.proxmox.container_facts import check_limits, devices_of, filesystem
-from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
+from pvebench.drivers.proxmox.containers.container import BenchContainer
+from pvebench.drivers.proxmox.containers.node_containers import check_limits, devices_of, filesystem
+from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, check_node
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB, SECTOR
 from support.said_by_ssh import Saying

@@ -26,22 +26,28 @@ from requests import RequestException, Response
 
 from fuzz.numbers_in import NumbersIn
 from pvebench.drivers.clocks import START, SimulatedClock
-from pvebench.drivers.proxmox.agent import AgentGuest
-from pvebench.drivers.proxmox.answers import data_of
-from pvebench.drivers.proxmox.bounds import AnswerRefused
-from pvebench.drivers.proxmox.endpoints import endpoint_of
-from pvebench.drivers.proxmox.faults import translate
-from pvebench.drivers.proxmox.node_versions import node_facts, version_number
-from pvebench.drivers.proxmox.survey import survey
-from pvebench.drivers.qemu.block_graph import STATISTICS, Names, block_counters
+from pvebench.drivers.proxmox.api.bounds import ResponseRejected, data_of
+from pvebench.drivers.proxmox.api.endpoints import endpoint_of
+from pvebench.drivers.proxmox.api.faults import translate
+from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.node.node_versions import node_facts
+from pvebench.drivers.proxmox.setup.survey import survey
+from pvebench.drivers.proxmox.vm.agent import AgentGuest
+from pvebench.drivers.qemu.block_graph import (
+    STATISTICS,
+    Names,
+    block_counters,
+    find_in_guest,
+    look,
+    read_back,
+)
 from pvebench.drivers.qemu.lab import qemu_facts
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
-from pvebench.drivers.qemu.readback import find_in_guest, look, read_back
-from pvebench.errors import GuestSilent, HypervisorGone, PvebenchError
+from pvebench.errors import GuestTimeout, HypervisorGone, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.units import MIB
-from pvebench.results import Results
 from pvebench.store import Store
+from pvebench.store.current import Results
 from support.packs import simulate
 from support.site import app_of
 
@@ -72,7 +78,7 @@ class _Replies:
     def execute(self, command: str, arguments: Any = None, *, timeout: float = 1.0) -> Any:
         for reply in self._replies:
             return reply
-        raise GuestSilent(f"no answer to {command}")
+        raise GuestTimeout(f"no answer to {command}")
 
 
 def agent(content: bytes) -> None:
@@ -242,7 +248,7 @@ class _Server:
         try:
             data = data_of(response)
             if wrong := endpoint_of(method, path).answer(data):
-                raise AnswerRefused(wrong)
+                raise ResponseRejected(wrong)
         except RequestException as error:
             raise translate(f"{method} {path}", error, reads=method == "GET") from error
         return data

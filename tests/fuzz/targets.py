@@ -29,14 +29,14 @@ from fuzz.outside import (
     qmp,
     qmp_seeds,
 )
-from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.case_history import FIGURES
+from pvebench.cli.verdict import read_csv
 from pvebench.config import load_pack, load_settings
 from pvebench.errors import PvebenchError
-from pvebench.judging.csv_file import read_csv
 from pvebench.model.workload import Workload
 from pvebench.references.columns import ColumnMapping
 from pvebench.references.library import read_file
-from pvebench.workloads import ROOMS
+from pvebench.workloads import TOOLS
 from support.packs import tool_workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +121,7 @@ def _tool(name: str) -> Callable[[bytes], None]:
         output = content.decode("utf-8", "replace")
 
         def parse(workload: Workload) -> None:
-            parsed = ROOMS[name].parse(workload, output, {})
+            parsed = TOOLS[name].parse(workload, output, {})
             check_traced(workload, output, parsed)
 
         any_of(functools.partial(parse, workload) for workload in _TOOLS[name])
@@ -131,7 +131,7 @@ def _tool(name: str) -> Callable[[bytes], None]:
 
 def _fio_log(content: bytes) -> None:
     log = content.decode("utf-8", "replace")
-    room, workload = ROOMS["fio"], _TOOLS["fio"][1]
+    room, workload = TOOLS["fio"], _TOOLS["fio"][1]
     parsed = room.parse(workload, _mixed(), {"fio_iops.log": log})
     there = sum(
         int(number)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.host.remote_machine import ROWS, parse_device
-from pvebench.drivers.storages.below import devices_below
+from pvebench.drivers.linux.block_devices import devices_below
 from pvebench.model.run import Run
 from pvebench.model.units import MIB, SECTOR
 from support.btrfs import Btrfs, btrfs, run

@@ -19,12 +19,18 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
+from pvebench.drivers.host.device_tuning import check_own
 from pvebench.drivers.host.host_disk import HostDisk
 from pvebench.drivers.host.this_machine import ThisMachine
-from pvebench.drivers.host.tuning import check_own
 from pvebench.drivers.storages.block import DeviceStorage
-from pvebench.drivers.storages.claim import BLOCK_BYTES, DEVICE_MARK, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.contract import StorageOptions
+from pvebench.drivers.storages.identity import (
+    BLOCK_BYTES,
+    DEVICE_MARK,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    claim,
+)
 from pvebench.errors import SwitchFailed, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.scenario import Machine, Scenario

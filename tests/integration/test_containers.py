@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.lxc.container import Container, found_here
 from pvebench.drivers.lxc.container_disk import ContainerDisk
 from pvebench.drivers.storages.contract import Storage, StorageOptions
@@ -30,15 +30,13 @@ from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.loop import LoopStorage
 from pvebench.errors import HypervisorGone
 from pvebench.guest import GuestImage
-from pvebench.model.conduct import Conduct
-from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.containers import left_of, losetup, processes, text
@@ -79,7 +77,7 @@ class Bench:
         clock = SystemClock()
         made = Container(owner, journal=self.store.journal, clock=clock)
         self.container = ContainerDisk(made, storages=storages, image=lambda: image, clock=clock)
-        self.both = Beside(self.host, self.host, self.container)
+        self.both = BackendRouter(self.host, self.host, self.container)
         probe = ProcProbe(
             lambda: None,
             lambda: (self.both.aside or self.host).volume_path,

@@ -13,23 +13,22 @@ import pytest
 
 from integration.conftest import Lab, scenario
 from pvebench.cli.main import run_cli
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.beside import Beside
+from pvebench.drivers.host.device_tuning import KIND, KNOBS, undo_setting
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.host.this_machine import ThisMachine
-from pvebench.drivers.host.tuning import KIND, KNOBS, undo_setting
-from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.claim import HEAD_BYTES, claim
 from pvebench.drivers.storages.contract import StorageOptions
-from pvebench.model.conduct import Conduct
+from pvebench.drivers.storages.identity import HEAD_BYTES, claim
+from pvebench.drivers.undo import undo_pending
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.devices import block_device
@@ -239,7 +238,7 @@ def test_a_guest_on_the_device_has_the_settings_too(own_lab: Lab, device: Path) 
         storages=storages,
         machine=ThisMachine(own_lab.directory / "run", own_lab.store.journal),
     )
-    both = Beside(own_lab.qemu, host)
+    both = BackendRouter(own_lab.qemu, host)
     probe = ProcProbe(lambda: own_lab.qemu.pid, lambda: own_lab.qemu.volume_path)
     runner = Runner(Site(node="lab", hypervisor=both, probe=probe, clock=SystemClock()), Recorder())
     size = other_size(device)

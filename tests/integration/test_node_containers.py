@@ -30,20 +30,18 @@ from pve.site import Site as Api
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
 from pvebench.drivers.proxmox.cluster import ENGINE
-from pvebench.drivers.proxmox.container import KIND
+from pvebench.drivers.proxmox.containers.container import KIND
+from pvebench.drivers.proxmox.node_router import NodeRouter
 from pvebench.drivers.proxmox.settings import ClusterSettings
-from pvebench.drivers.proxmox.vm_and_containers import BesideVm
 from pvebench.errors import HypervisorGone, OutcomeUnknown, SwitchFailed, VolumeError
 from pvebench.guest import FILESYSTEM_TOOL, GuestImage
-from pvebench.model.conduct import Conduct
-from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.disk import Bus, Cache, Disk, Filesystem, Format, Layout
 from pvebench.model.ports import Guest
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from support.container_node import GROUPS, ContainerNode, container_node
 from support.containers import processes
@@ -88,7 +86,7 @@ class Bench:
             runtime=node.folder, journal=api.store.journal, clock=SystemClock(), say=print
         )
         (self.site,) = ENGINE.sites(settings, place)
-        assert isinstance(self.site.hypervisor, BesideVm)
+        assert isinstance(self.site.hypervisor, NodeRouter)
         self.both = self.site.hypervisor
         self.containers = self.both.containers
         self.probe = self.site.probe

@@ -13,24 +13,22 @@ from pathlib import Path
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages import KINDS
-from pvebench.drivers.storages.claim import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.contract import MARK, StorageOptions
+from pvebench.drivers.storages.identity import BLOCK_BYTES, HEAD_BYTES, TAIL_BYTES, claim
 from pvebench.drivers.storages.loop import detach_loops
 from pvebench.drivers.storages.network import ServerLink
+from pvebench.drivers.undo import undo_pending
 from pvebench.errors import VolumeError
 from pvebench.guest import GuestImage
-from pvebench.model.conduct import Conduct
-from pvebench.model.disk import Bus, Cache, Format, Preallocation, ScsiHw
-from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.disk import Bus, Cache, Filesystem, Format, Layout, Preallocation, ScsiHw
 from pvebench.model.ports import Site, StorageNetwork
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case, Direction
+from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.devices import block_device, need_loop_devices

@@ -19,15 +19,14 @@ from pve.server import running_api
 from pve.site import Site as Place
 from pve.site import scenario
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.host.exporter import NodeExporterProbe
+from pvebench.drivers.linux.node_exporter import NodeExporterProbe
 from pvebench.guest import GuestImage
-from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, HostCache
 from pvebench.model.ports import Site
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from support.packs import Recorder, tool_workload
 

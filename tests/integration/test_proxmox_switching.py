@@ -17,7 +17,7 @@ from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Plug
-from pvebench.runner.verify import mismatch
+from pvebench.runner.measure import mismatch
 
 MACHINE = Machine(memory_bytes=768 * MIB, cpus=1)
 

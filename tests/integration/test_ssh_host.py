@@ -17,13 +17,13 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
-from pvebench.drivers.host import ssh as ssh_room
 from pvebench.drivers.host.remote_machine import RemoteTools, Rows
-from pvebench.drivers.host.ssh import SshConnection
+from pvebench.drivers.ssh import connection as ssh_room
+from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import (
     AccessDenied,
     ConfigError,
-    GuestSilent,
+    GuestTimeout,
     HypervisorGone,
     OutcomeUnknown,
     OutputUnreadable,
@@ -33,12 +33,11 @@ from pvebench.errors import (
     ToolFailed,
     VolumeError,
 )
-from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.outcomes import MEASURED
@@ -326,7 +325,7 @@ def test_a_program_that_is_not_there_is_named(tools: RemoteTools) -> None:
 
 
 def test_a_short_program_that_hangs_is_given_up(tools: RemoteTools) -> None:
-    with pytest.raises(GuestSilent):
+    with pytest.raises(GuestTimeout):
         tools.run(["sleep", "60"], timeout=0.5)
 
 

@@ -15,10 +15,11 @@ import pytest
 from integration.conftest import MACHINE, Lab, scenario
 from pvebench.drivers.qemu import machine
 from pvebench.drivers.qemu.accelerator import Accelerator
-from pvebench.drivers.qemu.machine import QemuMachine, processes_with, undo_pending
+from pvebench.drivers.qemu.machine import QemuMachine, processes_with
 from pvebench.drivers.storages.directory import cached_bytes
+from pvebench.drivers.undo import undo_pending
 from pvebench.errors import (
-    GuestSilent,
+    GuestTimeout,
     HypervisorGone,
     NoSpace,
     OutputUnreadable,
@@ -29,8 +30,7 @@ from pvebench.errors import (
 from pvebench.model.disk import Aio, Bus, Cache, Format
 from pvebench.model.ports import HostProbe, Site
 from pvebench.model.units import MIB, TIB
-from pvebench.runner.measure import wait_for_end
-from pvebench.runner.verify import mismatch
+from pvebench.runner.measure import mismatch, wait_for_end
 
 HOT = (Bus.VIRTIO, Bus.SCSI)
 TWENTY = list(itertools.product(HOT, (Format.RAW, Format.QCOW2), Cache))
@@ -147,7 +147,7 @@ def test_a_hung_guest_is_said_and_replaced(own_lab: Lab, monkeypatch: pytest.Mon
     guest = own_lab.qemu.boot(MACHINE)
     assert own_lab.qemu.pid is not None
     os.kill(own_lab.qemu.pid, signal.SIGSTOP)
-    with pytest.raises(GuestSilent, match="did not answer guest-ping within 3 s"):
+    with pytest.raises(GuestTimeout, match="did not answer guest-ping within 3 s"):
         guest.ping(timeout=3.0)
     fresh = own_lab.qemu.boot(MACHINE)
     assert fresh is not guest
@@ -243,7 +243,7 @@ def test_a_guest_that_never_answers_is_told_and_leaves_nothing(own_lab: Lab) -> 
     image = own_lab.qemu._image
     # A kernel without its initramfs panics: the agent never comes.
     mute = dataclasses.replace(image, initramfs=own_lab.directory / "pvebench.db")
-    with pytest.raises((GuestSilent, HypervisorGone)) as caught:
+    with pytest.raises((GuestTimeout, HypervisorGone)) as caught:
         vm.start(mute, MACHINE, Accelerator.TCG, timeout=8.0)
     assert caught.value.cause
     assert not list((own_lab.directory / "run").iterdir())

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from integration.conftest import MACHINE, Lab, scenario
-from pvebench.drivers.host.beside import Beside
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.host.this_machine import ThisMachine, tool_version
+from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.linux.host_tools import tool_version
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.guest import GuestImage
-from pvebench.model.conduct import Conduct
-from pvebench.model.disk import Bus
-from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.disk import Bus, Filesystem, Layout
 from pvebench.model.ports import Site
 from pvebench.model.run import Run
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from support.outcomes import MEASURED
 from support.packs import Recorder, tool_workload
@@ -43,7 +42,7 @@ class Bench:
             storages=lab.storages,
             machine=ThisMachine(lab.directory / "run", lab.store.journal),
         )
-        both = Beside(lab.qemu, host, facts={"host_fio": tool_version("fio")})
+        both = BackendRouter(lab.qemu, host, facts={"host_fio": tool_version("fio")})
         probe = ProcProbe(
             lambda: None if both.aside else lab.qemu.pid,
             lambda: (both.aside or lab.qemu).volume_path,

@@ -15,10 +15,10 @@ from pvebench.cli.demo import demo_page
 from pvebench.cli.export import Window, write_past
 from pvebench.config import Settings
 from pvebench.metrics.catalog import LATENCY
-from pvebench.model.histogram import LATENCY_BOUNDS
+from pvebench.model.run import LATENCY_BOUNDS
 from pvebench.store import Store
 from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
+from pvebench.web.server import make_app
 from support import asking
 from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.year import filled_store, results_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pvebench.metrics import CATALOG
-from pvebench.model.histogram import LATENCY_BOUNDS
+from pvebench.model.run import LATENCY_BOUNDS
 from support.boards import STANDS_IN, chosen, dashboards, panels, queries, substitute, variables
 from support.monitored import monitored
 from support.packs import ROOT

@@ -17,7 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pvebench.cli.main import run_cli
-from pvebench.monitoring.dashboards import shipped_dashboards
+from pvebench.provision.dashboards import shipped_dashboards
 from support.packs import ROOT, simulate
 from support.prometheus import prometheus
 from support.site import app_of, served

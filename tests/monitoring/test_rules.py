@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from ruamel.yaml import YAML
 
-from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.case_history import FIGURES
 from pvebench.analysis.verdict import VerdictState
-from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page, Snapshot
-from pvebench.results import Results
 from pvebench.store import Store
-from pvebench.web.runbooks import sections
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.web.server import sections
 from support.changes import START, upgrade
 from support.packs import ROOT
 
@@ -130,7 +130,7 @@ def test_one_upgrade_is_one_alert_however_many_cases_and_figures_it_moved(tmp_pa
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     page = Page(lambda: Snapshot(now=START, records=[]), live={})
-    verdicts = Keeper(Feed(Results(store)), (), told=page.judged).judge()
+    verdicts = VerdictService(Feed(Results(store)), (), told=page.judged).judge()
     store.close()
     assert verdicts.counts()[VerdictState.SLOWER] > 6
     test = {

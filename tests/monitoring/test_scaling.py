@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
+from pvebench.web.server import make_app
 from support.boards import chosen, dashboards, queries, substitute
 from support.monitored import filled_store, page_of, results_of, statuses
 from support.packs import ROOT

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pvebench.errors import OutputUnreadable, WorkloadError
 from pvebench.model.units import MIB
 from pvebench.model.workload import Workload
-from pvebench.workloads.base import Target
 from pvebench.workloads.fio import Fio, fill_job
+from pvebench.workloads.tool import Target
 from support.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"

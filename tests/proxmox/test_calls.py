@@ -10,15 +10,14 @@ import pytest
 
 from pve.site import Site, scenario
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.load import NodeProbe
-from pvebench.drivers.proxmox.neighbours import NodeGuard
-from pvebench.model.conduct import Conduct
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_activity import NodeGuard
+from pvebench.drivers.proxmox.node.node_state import NodeProbe
 from pvebench.model.disk import Bus, Cache
 from pvebench.model.ports import Site as Place
 from pvebench.model.run import Outcome
 from pvebench.model.scenario import Scenario
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
 from support.packs import tool_workload
 

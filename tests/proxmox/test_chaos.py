@@ -10,7 +10,7 @@ import pytest
 from pve.machines import CheapMachine
 from pve.site import MACHINE, Site, scenario
 from pve.vms import Vm
-from pvebench.drivers.proxmox.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.errors import PvebenchError
 from pvebench.model.disk import Bus, Cache, Format
 from pvebench.model.scenario import Scenario

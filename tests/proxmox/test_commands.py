@@ -15,7 +15,7 @@ from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
 from pvebench.config import load_settings
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
-from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES
+from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES
 from pvebench.store import Store
 from support.packs import SMALL, write_pack
 

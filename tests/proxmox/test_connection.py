@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 
 from pve.site import POOL, QuickClock, Site
-from pvebench.drivers.proxmox.access import (
-    excess_rights,
-    missing_rights,
-    sees_scrubs,
-    vm_privileges,
-)
-from pvebench.drivers.proxmox.connection import (
+from pvebench.drivers.proxmox.api.connection import (
     TOKEN_VARIABLE,
     Connection,
     Server,
     Token,
     read_token,
 )
-from pvebench.drivers.proxmox.faults import LostReply, Rejected
+from pvebench.drivers.proxmox.api.faults import LostReply, Rejected
+from pvebench.drivers.proxmox.api.privileges import (
+    excess_rights,
+    missing_rights,
+    sees_scrubs,
+    vm_privileges,
+)
 from pvebench.errors import AccessDenied, Busy, DriverError, ServerGone, ServerUntrusted
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_api
-from pvebench.model.traffic import Traffic
+from pvebench.model.ports import Traffic
 
 SECRET = "0123-secret-4567"
 

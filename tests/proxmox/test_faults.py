@@ -12,20 +12,20 @@ import pytest
 from pve.machines import CheapMachine
 from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
-from pvebench.drivers.proxmox.agent import AgentGuest
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.leftovers import find_strays
-from pvebench.drivers.proxmox.neighbours import NodeGuard
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_activity import NodeGuard
+from pvebench.drivers.proxmox.vm.agent import AgentGuest
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.leftovers import find_orphans
 from pvebench.errors import (
     DriverError,
-    GuestSilent,
+    GuestTimeout,
     OutcomeUnknown,
     OutputUnreadable,
     ServerGone,
     SwitchFailed,
 )
-from pvebench.model.guard import HoldKind
+from pvebench.model.ports import HoldKind
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case
 from support.packs import tool_workload
@@ -176,9 +176,9 @@ def test_a_frozen_guest_is_silent_until_it_thaws_and_needs_no_restart(both: Site
     pid = guest.start(["/bin/sleep", "0.1"])
     both.machine.frozen = True
     both.clock.sleep(2.0)
-    with pytest.raises(GuestSilent, match="has been disabled"):
+    with pytest.raises(GuestTimeout, match="has been disabled"):
         guest.run(["/bin/echo"])
-    with pytest.raises(GuestSilent, match="frozen by a backup"):
+    with pytest.raises(GuestTimeout, match="frozen by a backup"):
         guest.poll(pid)
     both.machine.frozen = False
     assert guest.run(["/bin/echo", "thawed"]).stdout == b"thawed\n"
@@ -192,7 +192,7 @@ def test_an_agent_that_dies_under_a_job_ends_the_wait_and_the_next_boot_is_a_new
     pid = guest.start(["/bin/sleep", "0.1"])
     both.machine.agent_dead = True
     both.clock.sleep(2.0)
-    with pytest.raises(GuestSilent, match="agent is not running"):
+    with pytest.raises(GuestTimeout, match="agent is not running"):
         guest.poll(pid)
     again = guest_of(both)
     assert again is not guest
@@ -216,7 +216,7 @@ def test_output_that_the_agent_cut_off_is_not_taken_for_whole(
 def test_output_that_does_not_fit_through_the_door_is_a_silent_guest_not_an_empty_result(
     site: Site,
 ) -> None:
-    with pytest.raises(GuestSilent, match="got timeout"):
+    with pytest.raises(GuestTimeout, match="got timeout"):
         guest_of(site).run(["/usr/bin/head", "-c", str(2 * MIB), "/dev/urandom"])
 
 
@@ -241,7 +241,7 @@ def test_a_stranger_with_our_name_and_tag_in_our_pool_is_no_stray_of_ours(site: 
     theirs = {"name": "pvebench-pve1", "tags": "pvebench", "description": "pvebench-mark: mine\n"}
     cluster.vms[9001] = Vm(9001, "pve1", machine, cluster.volumes, config=dict(theirs))
     cluster.pools[POOL].add(9001)
-    assert [one.vmid for one in find_strays(site.connect(), pool=POOL, known={})] == [9000]
+    assert [one.vmid for one in find_orphans(site.connect(), pool=POOL, known={})] == [9000]
     site.node.shutdown()
     assert cluster.vms[9001].config == theirs
 

@@ -24,8 +24,8 @@ from pve.schema import Schema
 from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import run_cli
 from pvebench.cli.proxmox import PASSWORD_VARIABLE
-from pvebench.drivers.proxmox.access import FULL_TOKEN, NODE_PRIVILEGES, vm_privileges
-from pvebench.drivers.proxmox.granting import Wanted, shell_script
+from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN, NODE_PRIVILEGES, vm_privileges
+from pvebench.drivers.proxmox.setup.permissions import Wanted, shell_script
 
 POOL = "bench"
 

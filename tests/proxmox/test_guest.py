@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pve.site import MACHINE, QuickClock, Site
-from pvebench.drivers.proxmox.agent import LAUNCH, AgentGuest
-from pvebench.errors import GuestSilent, HypervisorGone, OutputUnreadable, ToolFailed
+from pvebench.drivers.proxmox.vm.agent import LAUNCH, AgentGuest
+from pvebench.errors import GuestTimeout, HypervisorGone, OutputUnreadable, ToolFailed
 from pvebench.model.ports import Completed
 
 
@@ -107,14 +107,14 @@ def test_a_result_that_was_handed_out_and_lost_is_said_to_be_lost(
     both: Site, guest: AgentGuest
 ) -> None:
     both.faults.add("drop_after", "GET", "/agent/exec-status")
-    with pytest.raises(GuestSilent, match="is lost"):
+    with pytest.raises(GuestTimeout, match="is lost"):
         guest.run(["/bin/echo"])
 
 
 def test_a_dead_agent_is_a_silent_guest(both: Site, guest: AgentGuest) -> None:
     both.machine.agent_dead = True
     vm = f"/nodes/pve1/qemu/{both.node.vmid}/agent.* agent is not running"
-    with pytest.raises(GuestSilent, match=vm):
+    with pytest.raises(GuestTimeout, match=vm):
         guest.run(["/bin/echo"])
 
 

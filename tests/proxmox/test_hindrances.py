@@ -16,14 +16,13 @@ import pytest
 from pve.instance import write_settings
 from pve.site import MACHINE, Site, scenario
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.leftovers import undo_pending
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.errors import CycleIncomplete, NoSpace, VolumeError
-from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus
 from pvebench.model.ports import Site as Place
 from pvebench.model.run import Outcome, Run
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Observers, Runner
 from support.packs import tool_workload, write_pack
 

@@ -26,15 +26,16 @@ import pytest
 
 from pve.server import fingerprint, make_certificate
 from pve.site import MACHINE, QuickClock, Site, scenario
-from pvebench.drivers.proxmox import agent, connection
-from pvebench.drivers.proxmox.agent import AgentGuest
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.connection import Api, Connection, Password, Server, Token
-from pvebench.drivers.proxmox.endpoints import ENDPOINTS, Endpoint, endpoint_of
-from pvebench.drivers.proxmox.faults import AnswerUnreadable, LostReply, Rejected
-from pvebench.drivers.proxmox.leftovers import Stray, find_strays, undo_pending
-from pvebench.drivers.proxmox.node_versions import version_number
-from pvebench.drivers.proxmox.vm import filled_of, pool_members
+from pvebench.drivers.proxmox.api import connection
+from pvebench.drivers.proxmox.api.connection import Api, Connection, Password, Server, Token
+from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS, Endpoint, endpoint_of
+from pvebench.drivers.proxmox.api.faults import InvalidResponse, LostReply, Rejected
+from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.vm import agent
+from pvebench.drivers.proxmox.vm.agent import AgentGuest
+from pvebench.drivers.proxmox.vm.bench_vm import filled_of, pool_members
+from pvebench.drivers.proxmox.vm.leftovers import OrphanVm, find_orphans, undo_pending
 from pvebench.errors import DriverError, OutputUnreadable, PvebenchError, ServerUntrusted
 from pvebench.model.ports import Completed
 from support import certificates
@@ -147,9 +148,9 @@ def test_a_redirect_is_never_followed(
         b"", f"Location: https://127.0.0.1:{there.port}/api2/json/version", status=status
     )
     api = here.connect(login)
-    with pytest.raises(AnswerUnreadable, match="redirect"):
+    with pytest.raises(InvalidResponse, match="redirect"):
         api.get("/version")
-    with pytest.raises((LostReply, AnswerUnreadable), match="redirect"):
+    with pytest.raises((LostReply, InvalidResponse), match="redirect"):
         api.post("/pools", poolid="x")
     assert there.heard == []
 
@@ -213,7 +214,7 @@ def test_an_answer_without_end_is_broken_off(
 
 def test_an_answer_that_is_too_long_is_called_so(hostile: Hostile) -> None:
     hostile.reply = endless_body(hostile)
-    with pytest.raises(AnswerUnreadable, match="longer than 8 MiB"):
+    with pytest.raises(InvalidResponse, match="longer than 8 MiB"):
         hostile.connect().get("/version")
     assert len(hostile.heard) == 1  # asking again would not make it shorter
 
@@ -253,7 +254,7 @@ def test_a_handshake_that_stalls_ends_at_the_deadline(hostile: Hostile) -> None:
 
 def test_a_packed_answer_is_not_unpacked(hostile: Hostile) -> None:
     hostile.reply = answer(b"\x1f\x8b" + b"\0" * 1000, "Content-Encoding: gzip")
-    with pytest.raises(AnswerUnreadable, match="packed"):
+    with pytest.raises(InvalidResponse, match="packed"):
         hostile.connect().get("/version")
     assert b"Accept-Encoding: identity" in hostile.heard[0]
 
@@ -279,7 +280,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_what_is_no_answer_of_proxmox_is_one_clear_error(hostile: Hostile, name: str) -> None:
     hostile.reply = answer(BODIES[name], "Content-Type: text/html")
-    with pytest.raises(AnswerUnreadable) as refused:
+    with pytest.raises(InvalidResponse) as refused:
         hostile.connect().get("/version")
     assert "GET /version: the server is not understood: its answer is" in refused.value.happened
     assert refused.value.cause
@@ -379,14 +380,14 @@ def test_a_member_that_is_null_is_one_that_is_not_there(hostile: Hostile) -> Non
     hostile.reply = data([{"node": "pve1", "status": None, "more": [{"a": None, "b": 1}]}])
     assert hostile.connect().get("/nodes") == [{"node": "pve1", "more": [{"b": 1}]}]
     hostile.reply = data([{"node": None}])
-    with pytest.raises(AnswerUnreadable, match="no member 'node'"):
+    with pytest.raises(InvalidResponse, match="no member 'node'"):
         hostile.connect().get("/nodes")
 
 
 @pytest.mark.parametrize("version", ["", "x", "9", "9" * 5000, "\u0669.\u0662", "v9.2"])
 def test_a_version_that_is_none_is_one_clear_error(hostile: Hostile, version: str) -> None:
     hostile.reply = data({"version": version})
-    with pytest.raises(AnswerUnreadable, match="is no version"):
+    with pytest.raises(InvalidResponse, match="is no version"):
         version_number(hostile.connect())
 
 
@@ -419,7 +420,7 @@ def test_rows_without_a_number_or_a_node_are_nobodys(site: Site) -> None:
     api = cast("Api", Rows())
     claims = Claims(api, "pve1", lambda: None, site.clock)
     assert claims.take(api.get("/cluster/resources")) == claims.disturbed() == ""
-    assert find_strays(api, pool="bench", known={}) == []
+    assert find_orphans(api, pool="bench", known={}) == []
     assert pool_members(api, "bench") == set()
 
 
@@ -435,7 +436,7 @@ def test_a_task_whose_log_is_no_use_still_tells_how_it_ended(site: Site) -> None
 
 
 def test_words_of_a_server_do_not_steer_the_terminal_that_shows_what_is_left() -> None:
-    stray = Stray(node="pve1", vmid=9, status="\x1b[2J", mark="", volumes=("a\x07b",))
+    stray = OrphanVm(node="pve1", vmid=9, status="\x1b[2J", mark="", volumes=("a\x07b",))
     assert stray.text == "VM 9 on pve1,  [2J, with a b"
 
 
@@ -604,7 +605,7 @@ def test_a_login_that_is_answered_with_something_else_is_told(
     hostile: Hostile, ticket: object
 ) -> None:
     hostile.reply = data(ticket)
-    with pytest.raises(AnswerUnreadable, match="not one of Proxmox VE"):
+    with pytest.raises(InvalidResponse, match="not one of Proxmox VE"):
         hostile.connect(Password("root@pam", PASSWORD)).get("/version")
 
 

@@ -13,15 +13,15 @@ from pve.instance import write_settings
 from pve.site import MACHINE, POOL, Site, scenario
 from pve.vms import Vm
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.leftovers import KEPT, undo_pending
-from pvebench.drivers.proxmox.node import ProxmoxNode
-from pvebench.drivers.proxmox.vm import KIND, Filled, description, filled_of, mark_of
+from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, Filled, description, filled_of, mark_of
+from pvebench.drivers.proxmox.vm.leftovers import KEPT, undo_pending
 from pvebench.errors import DriverError, OutcomeUnknown
 from pvebench.model.disk import Bus, Format
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug, Volume
-from pvebench.runner.contents import Contents
+from pvebench.runner.prepare import Contents
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import Target
 from support.packs import write_pack

@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 
 from pve.cluster import Cluster
 from pve.site import MACHINE, POOL, Site, scenario
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.inspection import inspect
-from pvebench.drivers.proxmox.neighbours import LOCKED_SECONDS, NodeGuard
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
-from pvebench.drivers.proxmox.vm import VmPlace
-from pvebench.model.guard import Hold, HoldKind
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_activity import LOCKED_SECONDS, NodeGuard
+from pvebench.drivers.proxmox.setup.checks import inspect
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case
 from support.packs import ROOT, tool_workload

@@ -32,8 +32,7 @@ from structlog.testing import capture_logs
 from pve.instance import write_settings
 from pve.site import Site
 from pvebench.cli.main import run_cli
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.proxmox.container import (
+from pvebench.drivers.proxmox.containers.container import (
     KIND,
     BenchContainer,
     ContainerOptions,
@@ -43,9 +42,10 @@ from pvebench.drivers.proxmox.container import (
     remove_container,
     undo_containers,
 )
-from pvebench.drivers.proxmox.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm import VmPlace
-from pvebench.errors import HypervisorGone, NotOurs, OutcomeUnknown, VolumeError
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.ssh.connection import SshConnection
+from pvebench.errors import HypervisorGone, NotOwned, OutcomeUnknown, VolumeError
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, container_archive
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
@@ -289,7 +289,7 @@ def test_a_number_that_somebody_took_meanwhile_is_passed_over(
 ) -> None:
     node.configuration(9500).write_text("memory: 512\n")
     assert make(asked, store).vmid == 9501
-    with pytest.raises(NotOurs, match="all VM numbers from 9500 to 9501 are taken"):
+    with pytest.raises(NotOwned, match="all VM numbers from 9500 to 9501 are taken"):
         make(asked, store)
     assert node.configuration(9500).read_text() == "memory: 512\n"
     undo(asked, store)

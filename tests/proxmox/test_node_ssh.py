@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from pve.site import Site, scenario
 from pvebench.cli.main import cli
 from pvebench.drivers.host.remote_machine import ROWS
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh, check_node
+from pvebench.drivers.linux.block_devices import show_devices
+from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh, check_node
 from pvebench.drivers.proxmox.settings import ProxmoxSettings
-from pvebench.drivers.storages.below import show_devices
+from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import AccessDenied, OutputUnreadable, PvebenchError, ServerGone, VolumeError
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families

@@ -14,8 +14,8 @@ import pvebench.drivers.proxmox
 from pve.cluster import Cluster
 from pve.site import MACHINE, Site, scenario
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.leftovers import find_strays, remove_stray, undo_pending
-from pvebench.errors import NotOurs, VolumeError
+from pvebench.drivers.proxmox.vm.leftovers import find_orphans, remove_orphan, undo_pending
+from pvebench.errors import NotOwned, VolumeError
 from pvebench.model.disk import Bus, Format
 from pvebench.model.volume import Plug
 
@@ -63,9 +63,9 @@ def test_it_stays_when_a_stray_is_swept_and_is_not_told_as_the_strays(
     other = neighbour(site, tmp_path)
     (disk,) = theirs(other, "vm-9000-pvebench-0123456789ab-raw-7.raw")
     volume, _ = site.node.volume(scenario(storage="share"))
-    (stray,) = find_strays(site.connect(), pool="bench", known={})
+    (stray,) = find_orphans(site.connect(), pool="bench", known={})
     assert stray.volumes == (volume.volid,)
-    remove_stray(
+    remove_orphan(
         site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
     )
     assert site.cluster.vms == {}
@@ -102,9 +102,9 @@ def test_a_vm_that_somebody_gave_a_disk_is_not_removed_with_it(site: Site) -> No
     assert "vm-9000-disk-0.raw in it is not one of ours" in line
     assert vm.vmid in site.cluster.vms
     assert site.cluster.volumes.path(disk).exists()
-    (stray,) = find_strays(site.connect(), pool="bench", known={})
-    with pytest.raises(NotOurs, match="disk-0"):
-        remove_stray(
+    (stray,) = find_orphans(site.connect(), pool="bench", known={})
+    with pytest.raises(NotOwned, match="disk-0"):
+        remove_orphan(
             site.connect(), stray, pool="bench", clock=SystemClock(), journal=site.store.journal
         )
 
@@ -149,7 +149,7 @@ def test_another_pvebenchs_volume_is_neither_taken_out_nor_freed(site: Site) -> 
     disk = site.cluster.volumes.allocate("thin", vm.vmid, name, 1 << 20, "raw")
     site.clock.sleep(6)
     vm.config["scsi5"] = disk
-    with pytest.raises(NotOurs, match=f"{disk} in VM 9000 is left alone"):
+    with pytest.raises(NotOwned, match=f"{disk} in VM 9000 is left alone"):
         site.node.boot(MACHINE, Plug(volume, scenario(bus=Bus.SATA).disk))
     assert vm.config["scsi5"] == disk
 

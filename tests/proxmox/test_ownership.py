@@ -10,20 +10,20 @@ from pve.machines import CheapMachine
 from pve.refusals import Refused
 from pve.site import MACHINE, POOL, QuickClock, Site, scenario
 from pve.vms import Vm
-from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.leftovers import undo_pending
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.vm.leftovers import undo_pending
 from pvebench.errors import (
     AccessDenied,
     Busy,
     DriverError,
     GuestImageError,
-    NotOurs,
+    NotOwned,
     OutcomeUnknown,
     PvebenchError,
     SwitchFailed,
 )
 from pvebench.model.disk import Bus
-from pvebench.model.environment import Upkeep
+from pvebench.model.environment import PendingUpdates
 from pvebench.model.volume import Plug
 
 
@@ -66,7 +66,7 @@ def test_a_number_taken_between_look_and_make_is_passed_by(site: Site) -> None:
 def test_a_range_without_a_free_number_is_said(site: Site) -> None:
     for vmid in range(9000, 9010):
         stranger(site, vmid)
-    with pytest.raises(NotOurs, match="9000 to 9009"):
+    with pytest.raises(NotOwned, match="9000 to 9009"):
         site.node.boot(MACHINE)
 
 
@@ -110,7 +110,7 @@ def test_a_disk_that_somebody_gave_our_vm_is_not_taken_out(site: Site) -> None:
     vm.config["scsi5"] = volid
     volume, _ = site.node.volume(scenario())
     site.machine.agent_dead = True
-    with pytest.raises(NotOurs, match="disk-0"):
+    with pytest.raises(NotOwned, match="disk-0"):
         site.node.boot(MACHINE, Plug(volume, scenario().disk))
     assert vm.config["scsi5"] == volid
 
@@ -357,9 +357,9 @@ def test_what_runs_is_told_from_what_is_installed(both: Site) -> None:
 def test_an_upgrade_wants_a_cold_start_and_is_in_force_after_it(both: Site) -> None:
     both.node.boot(MACHINE)
     before = both.node.environment()
-    assert both.node.upkeep() == Upkeep()
+    assert both.node.upkeep() == PendingUpdates()
     both.cluster.all_nodes["pve1"].installed["pve-qemu-kvm"] = "99.1.0-1"
-    assert both.node.upkeep() == Upkeep()  # looked at half a minute ago
+    assert both.node.upkeep() == PendingUpdates()  # looked at half a minute ago
     both.clock.sleep(31)
     upkeep = both.node.upkeep()
     assert upkeep.pending == {"qemu_package": "99.1.0-1"}
@@ -368,7 +368,7 @@ def test_an_upgrade_wants_a_cold_start_and_is_in_force_after_it(both: Site) -> N
     both.node.boot(MACHINE)
     after = both.node.environment()
     both.clock.sleep(31)
-    assert both.node.upkeep() == Upkeep()
+    assert both.node.upkeep() == PendingUpdates()
     assert (after.facts["qemu"], after.facts["qemu_package"]) == ("99.1.0", "99.1.0-1")
     assert before.facts["qemu"] != "99.1.0"
 
@@ -378,7 +378,7 @@ def test_a_lost_answer_is_no_upgrade(site: Site) -> None:
     site.node.environment()
     site.clock.sleep(31)
     site.faults.add("status", "GET", "/apt/versions", times=9, status=595)
-    assert site.node.upkeep() == Upkeep()
+    assert site.node.upkeep() == PendingUpdates()
 
 
 def test_a_new_kernel_is_pending_until_the_node_reboots_and_no_reason_to_restart(
@@ -389,7 +389,7 @@ def test_a_new_kernel_is_pending_until_the_node_reboots_and_no_reason_to_restart
     node = site.cluster.all_nodes["pve1"]
     node.installed["proxmox-kernel-99.0.1-1-pve-signed"] = "99.0.1-1"
     site.clock.sleep(31)
-    assert site.node.upkeep() == Upkeep(pending={"kernel": "99.0.1-1-pve"})
+    assert site.node.upkeep() == PendingUpdates(pending={"kernel": "99.0.1-1-pve"})
 
 
 def test_without_the_right_to_look_at_the_node_less_is_known_but_all_works(site: Site) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pve.site import MACHINE, Site
-from pvebench.drivers.proxmox.load import NodeProbe, coarse_cpu
-from pvebench.model.host import HostSnapshot
+from pvebench.drivers.proxmox.node.node_state import NodeProbe, coarse_cpu
+from pvebench.model.ports import HostSnapshot
 from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, window_samples
 

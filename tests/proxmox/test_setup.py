@@ -15,9 +15,9 @@ from pve.server import RunningApi, fingerprint, running_api
 from pvebench.cli.main import cli, run_cli
 from pvebench.cli.proxmox import CODE_VARIABLE, PASSWORD_VARIABLE
 from pvebench.config import load_settings
-from pvebench.drivers.proxmox.access import FULL_TOKEN
+from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN
 from pvebench.drivers.proxmox.settings import section
-from pvebench.drivers.proxmox.survey import StorageFound, certificate_fingerprint, names_of
+from pvebench.drivers.proxmox.setup.survey import StorageInfo, certificate_fingerprint, names_of
 from pvebench.errors import ConfigError, ServerGone
 
 PAGE = b"""\
@@ -241,8 +241,8 @@ def test_a_fingerprint_that_is_not_the_nodes_ends_it_before_the_password(
     assert not (tmp_path / "bench.yaml").exists()
 
 
-def found(name: str) -> StorageFound:
-    return StorageFound(name, "lvmthin", frozenset({"images"}), False, 1, 2, ["pve1"])
+def found(name: str) -> StorageInfo:
+    return StorageInfo(name, "lvmthin", frozenset({"images"}), False, 1, 2, ["pve1"])
 
 
 def test_where_none_is_called_local_the_first_is_so_that_every_pack_runs() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.proxmox.container import KIND, BenchContainer, ContainerOptions
-from pvebench.drivers.proxmox.container import undo_containers as undo
-from pvebench.drivers.proxmox.node_ssh import NodeSsh
-from pvebench.drivers.simulated.reality import Faults
+from pvebench.drivers.proxmox.containers.container import KIND, BenchContainer, ContainerOptions
+from pvebench.drivers.proxmox.containers.container import undo_containers as undo
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.simulated.simulated_guest import Faults
 from pvebench.errors import OutcomeUnknown
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB

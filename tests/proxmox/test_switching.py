@@ -10,7 +10,7 @@ from pvebench.model.disk import Aio, Bus, Cache, Format, ScsiHw
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB, MIB
 from pvebench.model.volume import Attachment, Plug
-from pvebench.runner.verify import mismatch
+from pvebench.runner.measure import mismatch
 
 
 def attach(site: Site, wanted: Scenario) -> Attachment:

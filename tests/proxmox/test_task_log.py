@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pve.site import MACHINE, Site, scenario
-from pvebench.drivers.proxmox.tasks import KEPT_TASKS, share_of_log
+from pvebench.drivers.proxmox.api.tasks import KEPT_TASKS, share_of_log
 from pvebench.errors import SwitchFailed
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_api
 from pvebench.model.disk import Bus, Cache
-from pvebench.model.traffic import Traffic
+from pvebench.model.ports import Traffic
 
 SWITCHES = [(bus, cache) for bus in (Bus.SCSI, Bus.VIRTIO) for cache in (Cache.NONE, *Cache)]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pve.site import MACHINE, POOL, QuickClock, Site, scenario
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.neighbours import NodeGuard
-from pvebench.drivers.proxmox.node import ProxmoxNode
-from pvebench.drivers.proxmox.vm import CLAIM_SECONDS, claim_of, filled_of
-from pvebench.model.guard import HoldKind
+from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_activity import NodeGuard
+from pvebench.drivers.proxmox.vm.bench_vm import CLAIM_SECONDS, claim_of, filled_of
+from pvebench.model.ports import HoldKind
 from pvebench.model.workload import Case
 from pvebench.store import Store
 from support.packs import tool_workload

@@ -18,10 +18,10 @@ import pytest
 
 from proxmox.test_manners import allow_root, case, guard
 from pve.site import POOL, Site, scenario
-from pvebench.drivers.proxmox.neighbours import wear
-from pvebench.drivers.proxmox.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
-from pvebench.drivers.proxmox.zfs_pools import PoolNames, read_state
+from pvebench.drivers.proxmox.node.node_activity import wear
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.node.node_state import PoolNames, read_state
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
 
 HEAD = """\
   pool: {pool}

@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pve.cluster import Cluster
 from pve.faults import Fault, Faults
 from pve.refusals import Refused
-from pvebench.drivers.proxmox.endpoints import ENDPOINTS
+from pvebench.drivers.proxmox.api.endpoints import ENDPOINTS
 
 PREFIX = "/api2/json"
 

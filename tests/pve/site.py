@@ -11,12 +11,12 @@ from pve.cluster import Cluster
 from pve.faults import Faults
 from pve.machines import CheapMachine
 from pve.server import RunningApi, fingerprint
-from pvebench.drivers.proxmox.access import vm_privileges
-from pvebench.drivers.proxmox.connection import Connection, Server, Token
-from pvebench.drivers.proxmox.making import VmOptions
-from pvebench.drivers.proxmox.node import ProxmoxNode
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
-from pvebench.drivers.proxmox.vm import VmPlace
+from pvebench.drivers.proxmox.api.connection import Connection, Server, Token
+from pvebench.drivers.proxmox.api.privileges import vm_privileges
+from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.proxmox.vm.vm_create import VmOptions
 from pvebench.guest import GuestImage
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format

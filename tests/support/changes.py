@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.together.findings import Finding, Move
+from pvebench.analysis.case_history import FIGURES
+from pvebench.analysis.change import Change, Move
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case
@@ -16,7 +16,7 @@ DAY = 86400.0
 MOVE = Move(
     figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
 )
-FINDING = Finding(
+FINDING = Change(
     time=100 * DAY,
     node="pve1",
     known=False,

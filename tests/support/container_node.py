@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT, NodeSsh
+from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT, NodeSsh
+from pvebench.drivers.ssh.connection import SshConnection
 from support import standin_pct
 from support.containers import losetup, processes, text
 from support.sshd import SshServer, ssh_server

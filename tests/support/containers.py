@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pvebench.drivers.lxc.cgroups import GROUPS
+from pvebench.drivers.linux.cgroups import GROUPS
 
 
 def losetup() -> str:

@@ -7,8 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
-from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRun, GoodRuns
 from pvebench.analysis.judge import Material
 
 DAY = 86400.0

@@ -8,12 +8,11 @@ from pvebench.config import Settings
 from pvebench.drivers import engine_of
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Workplace
-from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
 from pvebench.store import Store
 from support.packs import Recorder, tool_workload

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from pvebench.cli.demo import SHOWN
 from pvebench.cli.export import Window, first_moment, write_past
-from pvebench.judging import Verdicts
 from pvebench.metrics import ConfigState, Page
 from pvebench.metrics.live import collect_build, collect_config, collect_database, collect_scheduler
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.status import CycleStatus, State, WorkerStatus
-from pvebench.results import Results
-from pvebench.service.choice import wall_slots
+from pvebench.service.selection import wall_slots
+from pvebench.store.current import Results
+from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
+from pvebench.web.server import make_app
 from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.verdicts import known_verdicts
 from support.year import assignments, filled_store, results_of

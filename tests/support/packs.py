@@ -13,19 +13,19 @@ import pytest
 
 from pvebench.config import Pack, load_pack
 from pvebench.drivers.clocks import START, SimulatedClock
-from pvebench.drivers.simulated.reality import Fault, Faults
-from pvebench.drivers.simulated.world import World, simulated_site
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import ConfigError
-from pvebench.model.guard import Guard
+from pvebench.model.ports import Guard
 from pvebench.model.run import Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case, Workload
-from pvebench.plan import Assignment, Matrix, expand
-from pvebench.results import Results
+from pvebench.scheduler.case_matrix import Assignment, Matrix, expand
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
-from pvebench.workloads import ROOMS
+from pvebench.store.current import Results
+from pvebench.workloads import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ROOT / "scenarios" / "quick.yaml"
@@ -59,7 +59,7 @@ def tool_workload(
     tool: str, options: Mapping[str, Any], *, ramp_seconds: float = 1, runtime_seconds: float = 1
 ) -> Workload:
     """Return what a pack's options for a tool mean."""
-    given = ROOMS[tool].options.model_validate(dict(options))
+    given = TOOLS[tool].options.model_validate(dict(options))
     return given.workload(ramp_seconds=ramp_seconds, runtime_seconds=runtime_seconds)
 
 
@@ -96,7 +96,7 @@ class Simulation:
     """A worker on a simulated node, with everything around it."""
 
     results: Results
-    world: World
+    world: SimulatedHypervisor
     worker: Worker
     recorder: Recorder
 
@@ -118,7 +118,7 @@ def simulate(
     store = Store(directory / "pvebench.db", simulated=True)
     results = Results(store)
     clock = SimulatedClock(start)
-    world = World(
+    world = SimulatedHypervisor(
         node="lab", seed=seed, clock=clock, journal=store.journal, faults=Faults(seed, faults)
     )
     loaded = load_pack(pack)

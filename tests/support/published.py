@@ -16,8 +16,9 @@ from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.model.disk import Bus
 from pvebench.model.units import show_bytes, show_seconds
 from pvebench.model.workload import Case
-from pvebench.plan import expand, make_plan
 from pvebench.references.library import published
+from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.order import make_plan
 from support.packs import ROOT
 
 PAGE: Final = ROOT / "docs" / "published.md"

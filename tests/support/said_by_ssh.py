@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.ssh import SshSettings
+from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.model.ports import Completed
 
 SSH = SshSettings(host="pve1", key_file=Path("key"))

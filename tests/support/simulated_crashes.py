@@ -21,20 +21,20 @@ from unittest import mock
 
 from pvebench.config import Settings
 from pvebench.drivers.clocks import START, SimulatedClock
-from pvebench.drivers.proxmox.container import undo_containers
-from pvebench.drivers.proxmox.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.vm_and_containers import BesideVm
-from pvebench.drivers.simulated.reality import Fault, Faults, Reality, undo_simulated
-from pvebench.drivers.simulated.world import World, simulated_site
+from pvebench.drivers.proxmox.containers.container import undo_containers
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.node_router import NodeRouter
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults, Reality, undo_simulated
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.errors import AlreadyRunning, Interrupted, ServerGone
 from pvebench.model.run import Run
 from pvebench.model.workload import Case
-from pvebench.plan import Assignment
-from pvebench.results import Results
+from pvebench.scheduler.case_matrix import Assignment
 from pvebench.scheduler.worker import Worker
-from pvebench.service.choice import assignments
-from pvebench.service.upkeep import Configuration, Reloader
+from pvebench.service.housekeeping import Configuration, Reloader
+from pvebench.service.selection import assignments
 from pvebench.store import StateDirectory, Store
+from pvebench.store.current import Results
 from support.packs import SMALL
 from support.simulated_faults import (
     PORT_FAULTS,
@@ -157,7 +157,7 @@ class _Neighbour:
     ) -> None:
         self._reality, self._existing, self._cases = reality, existing, cases
         self._node = node
-        self._world = World(
+        self._world = SimulatedHypervisor(
             node="lab",
             seed=0,
             clock=SimulatedClock(),
@@ -276,7 +276,7 @@ class _Life:
         self._clock = MortalClock(fate, story.now, story.trouble)
         story.reality.moment = fate.moment
         self._journal = store.journal
-        make_world = VmBeside if story.on_node else World
+        make_world = VmBeside if story.on_node else SimulatedHypervisor
         self._world = make_world(
             node="lab",
             seed=self._rng.randrange(10_000),
@@ -305,7 +305,7 @@ class _Life:
         measures: Any = self._world
         if self._story.on_node:
             there = containers_of(self._story.node, self._ssh, trouble, self._journal)
-            measures = BesideVm(measures, there)
+            measures = NodeRouter(measures, there)
         return Worker(
             site=replace(
                 site,

@@ -19,9 +19,8 @@ from typing import Any, Final
 from sqlalchemy import Engine, event
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.errors import GuestSilent, NoSpace, OutcomeUnknown
-from pvebench.model.host import HostSnapshot
-from pvebench.model.ports import HostProbe
+from pvebench.errors import GuestTimeout, NoSpace, OutcomeUnknown
+from pvebench.model.ports import HostProbe, HostSnapshot
 
 LIFE_SECONDS: Final = 6 * 3600.0
 """No life of a schedule waits so long, unless something waits for ever."""
@@ -145,7 +144,7 @@ class Unreliable:
             if name in self._twice and self._trouble.strikes("reply repeated"):
                 method(*given, **named)
             if self._trouble.strikes("reply lost"):
-                raise (GuestSilent if name in GUEST else OutcomeUnknown)(f"the reply to {name}")
+                raise (GuestTimeout if name in GUEST else OutcomeUnknown)(f"the reply to {name}")
             return answer
 
         return call

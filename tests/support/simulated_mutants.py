@@ -13,23 +13,23 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from unittest import mock
 
-from pvebench.drivers.proxmox import container, node_containers
-from pvebench.drivers.simulated import reality, world
+from pvebench.drivers.proxmox.containers import container, node_containers
+from pvebench.drivers.simulated import simulated_guest, simulated_hypervisor
 from pvebench.errors import DriverError, StoreError
 from pvebench.model.ports import Journal
 from pvebench.model.run import Run
-from pvebench.results import Results
-from pvebench.runner import measure, setup
+from pvebench.runner import measure, prepare
 from pvebench.runner.runner import Runner
-from pvebench.scheduler import agenda
-from pvebench.scheduler.due import Due
-from pvebench.service.upkeep import Reloader
+from pvebench.scheduler import due_cases
+from pvebench.scheduler.due_cases import Due
+from pvebench.service.housekeeping import Reloader
 from pvebench.store import StateDirectory
+from pvebench.store.current import Results
 from support import simulated_crashes
 
-_keep, _look, _next_due = Results.keep, Runner.run, agenda.next_due
+_keep, _look, _next_due = Results.keep, Runner.run, due_cases.next_due
 _BEYOND: Final = datetime.max.replace(tzinfo=UTC)
-_wait_for_end, _undo = measure.wait_for_end, reality.undo_simulated
+_wait_for_end, _undo = measure.wait_for_end, simulated_guest.undo_simulated
 
 
 def told_before_stored() -> AbstractContextManager[Any]:
@@ -53,7 +53,7 @@ def told_anew() -> AbstractContextManager[Any]:
 
 def not_read_back() -> AbstractContextManager[Any]:
     """What was asked for is believed to be there."""
-    return mock.patch.object(setup, "mismatch", return_value="")
+    return mock.patch.object(prepare, "mismatch", return_value="")
 
 
 def dated_by_the_wall() -> AbstractContextManager[Any]:
@@ -69,7 +69,7 @@ def dated_by_the_wall() -> AbstractContextManager[Any]:
 def undone_by_looks() -> AbstractContextManager[Any]:
     """A start removes whatever is on the node."""
 
-    def undo(journal: Journal, node: reality.Reality) -> list[str]:
+    def undo(journal: Journal, node: simulated_guest.Reality) -> list[str]:
         for name in [*node.vms]:
             node.end_vm(name)
         for name in [*node.volumes]:
@@ -81,19 +81,21 @@ def undone_by_looks() -> AbstractContextManager[Any]:
 
 def named_alike() -> AbstractContextManager[Any]:
     """Two instances give their volumes the same names."""
-    return mock.patch.object(world.World, "_own", lambda _, name: f"b.{name}")
+    return mock.patch.object(
+        simulated_hypervisor.SimulatedHypervisor, "_own", lambda _, name: f"b.{name}"
+    )
 
 
 def without_journal() -> AbstractContextManager[Any]:
     """Nothing is noted before it is made."""
-    return mock.patch.object(world, "VM_KIND", "nobody-undoes-this")
+    return mock.patch.object(simulated_hypervisor, "VM_KIND", "nobody-undoes-this")
 
 
 def journalled_too_late() -> AbstractContextManager[Any]:
     """A volume is noted when it is there."""
-    real = world.World.volume
+    real = simulated_hypervisor.SimulatedHypervisor.volume
 
-    def volume(node: world.World, scenario: Any) -> Any:
+    def volume(node: simulated_hypervisor.SimulatedHypervisor, scenario: Any) -> Any:
         journal, node._journal = node._journal, _Later()
         try:
             found = real(node, scenario)
@@ -101,10 +103,12 @@ def journalled_too_late() -> AbstractContextManager[Any]:
             node._journal = journal
         if found[1]:
             name = node._own(scenario.volume)
-            node._entries[scenario.volume] = journal.open(world.VOLUME_KIND, {"name": name})
+            node._entries[scenario.volume] = journal.open(
+                simulated_hypervisor.VOLUME_KIND, {"name": name}
+            )
         return found
 
-    return mock.patch.object(world.World, "volume", volume)
+    return mock.patch.object(simulated_hypervisor.SimulatedHypervisor, "volume", volume)
 
 
 class _Later:
@@ -166,7 +170,7 @@ def without_a_pause() -> AbstractContextManager[Any]:
             return Due(now)
         return _next_due(record, now, **rules)
 
-    return mock.patch.object(agenda, "next_due", due)
+    return mock.patch.object(due_cases, "next_due", due)
 
 
 def believing_the_clock() -> AbstractContextManager[Any]:
@@ -175,7 +179,7 @@ def believing_the_clock() -> AbstractContextManager[Any]:
     def due(record: Any, now: datetime, **rules: Any) -> Due:
         return _next_due(record, _BEYOND, **rules)
 
-    return mock.patch.object(agenda, "next_due", due)
+    return mock.patch.object(due_cases, "next_due", due)
 
 
 def giving_up() -> AbstractContextManager[Any]:

@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.proxmox.faults import Rejected
-from pvebench.drivers.proxmox.node_containers import NodeContainers
-from pvebench.drivers.proxmox.node_ssh import NodeSsh
-from pvebench.drivers.proxmox.storage_types import ClusterStorage
-from pvebench.drivers.proxmox.vm import VmPlace
-from pvebench.drivers.simulated.reality import Fault, Faults
-from pvebench.drivers.simulated.simulated_guest import SimulatedGuest
-from pvebench.drivers.simulated.world import PluggedDisk, World
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.vm.bench_vm import VmPlace
+from pvebench.drivers.proxmox.vm.drive import ClusterStorage
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults, SimulatedGuest
+from pvebench.drivers.simulated.simulated_hypervisor import PluggedDisk, SimulatedHypervisor
+from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.errors import OutcomeUnknown, ServerGone
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Completed, Journal
@@ -455,7 +454,7 @@ class _Api:
         return params["vmid"]
 
 
-class VmBeside(World):
+class VmBeside(SimulatedHypervisor):
     """A simulated VM that a container is measured beside."""
 
     vmid, device = 100, None

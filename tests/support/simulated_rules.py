@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.drivers.simulated.reality import Reality
+from pvebench.drivers.simulated.simulated_guest import Reality
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.workload import Case

@@ -10,15 +10,15 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.judging import Verdicts
+from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.metrics import Page
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Disk
 from pvebench.model.status import Phase, State
-from pvebench.results import PlannedCase, Results
+from pvebench.store.current import PlannedCase, Results
+from pvebench.verdicts import Verdicts
 from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
+from pvebench.web.server import make_app
 from support.packs import Simulation, simulate
 from support.prometheus import free_port
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.ssh import SshSettings
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 _CONFIGURATION = """\

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pvebench.cli.demo import demo_assignments, fill_store
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.story import YEAR, Story
-from pvebench.plan import Assignment
-from pvebench.results import Results
+from pvebench.drivers.simulated.demo_year import YEAR, Story
+from pvebench.scheduler.case_matrix import Assignment
 from pvebench.service.instance import planned_cases
 from pvebench.store import Store
+from pvebench.store.current import Results
 from support.packs import ROOT
 
 DEMO = ROOT / "scenarios" / "demo.yaml"

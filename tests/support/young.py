@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pvebench.cli.demo import SHOWN, simulated_runs
 from pvebench.cli.export import Window, first_moment, write_past
-from pvebench.drivers.simulated.story import history
-from pvebench.judging import Feed, Keeper
+from pvebench.drivers.simulated.demo_year import history
 from pvebench.model.run import Run
-from pvebench.results import Results
 from pvebench.store import Store
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, VerdictService
 from pvebench.web import WebServer, listen
-from pvebench.web.app import make_app
+from pvebench.web.server import make_app
 from support.monitored import page_of, statuses
 from support.prometheus import Prometheus, backfill, free_port, prometheus
 from support.year import assignments, last_days, results_of
@@ -63,7 +63,7 @@ def young(directory: Path, name: str, *, past: bool = False) -> Iterator[Prometh
     store = Store(directory / "pvebench.db", simulated=True)
     fill(store, *YOUNG[name])
     results = results_of(store)
-    page = page_of(results, judged=Keeper(Feed(results), ()).judge())
+    page = page_of(results, judged=VerdictService(Feed(results), ()).judge())
     exporter = f"127.0.0.1:{free_port()}"
     if past and first_moment(results):
         _fill_past(directory, results, exporter)

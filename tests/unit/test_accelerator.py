@@ -6,7 +6,7 @@ import pytest
 
 from pvebench.drivers.qemu.accelerator import Accelerator, choose_accelerator
 from pvebench.drivers.qemu.machine import arguments
-from pvebench.errors import GuestSilent, MachineError
+from pvebench.errors import GuestTimeout, MachineError
 from pvebench.guest import GuestImage
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
@@ -20,7 +20,7 @@ class Proof:
     def __call__(self) -> None:
         self.times += 1
         if not self.works:
-            raise GuestSilent("the agent did not answer within 20 s")
+            raise GuestTimeout("the agent did not answer within 20 s")
 
 
 def choose(

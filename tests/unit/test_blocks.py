@@ -4,8 +4,16 @@ import json
 
 import pytest
 
-from pvebench.drivers.qemu.block_graph import Names, block_nodes, command_line, devices, objects
-from pvebench.drivers.qemu.readback import UNVERIFIED, Seen, read_back
+from pvebench.drivers.qemu.block_graph import (
+    UNVERIFIED,
+    Names,
+    Seen,
+    block_nodes,
+    command_line,
+    devices,
+    objects,
+    read_back,
+)
 from pvebench.drivers.storages.directory import create_options
 from pvebench.model.disk import (
     DEVICE_OPTIONS,

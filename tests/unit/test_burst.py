@@ -7,17 +7,17 @@ from itertools import pairwise
 from pathlib import Path
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.world import simulated_site
-from pvebench.metrics.environments import collect_environments
+from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_scheduler
+from pvebench.metrics.results import collect_environments
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.status import Phase
-from pvebench.plan import LATER_SECONDS, Assignment, expand
-from pvebench.results import Results
-from pvebench.scheduler.agenda import ROUNDS, SPREAD
+from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.scheduler.due_cases import LATER_SECONDS, ROUNDS, SPREAD
 from pvebench.scheduler.worker import Worker
 from pvebench.store import Store
+from pvebench.store.current import Results
 from support.packs import SMALL, STORAGES, Recorder, Simulation, simulate, write_pack
 
 CORE = SMALL.replace("pack: small", "pack: heart\ntier: core").replace("[virtio, scsi]", "[scsi]")

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
+from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
-from pvebench.analysis.together.findings import Finding
-from pvebench.analysis.words import sentence
-from pvebench.judging.data import finding_data
+from pvebench.verdicts.headline import finding_data
+from pvebench.verdicts.text import sentence
 from support.histories import AFTER, BEFORE, Effect, Labels, after_change, histories
 
 ONE = {"bus": "virtio", "cache": "none", "format": "raw", "rw": "randwrite"}
@@ -40,7 +40,7 @@ def material_of(found: Sequence[CaseHistory]) -> Material:
     return Material(node="", histories=found, timeline=timeline, facts=facts)
 
 
-def told(material: Material) -> Finding:
+def told(material: Material) -> Change:
     (finding,) = Judge().judge(material).findings
     return finding
 

@@ -12,13 +12,23 @@ import pytest
 from PIL import Image
 
 from pvebench.cli.main import run_cli
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.fastest import of_storage
-from pvebench.report.card import Card, CardRow, make_card
-from pvebench.report.card_picture import HEIGHT, THEMES, WIDTH, Placed, card_png, plain, texts_of
-from pvebench.results import Results, View
+from pvebench.report.card import (
+    HEIGHT,
+    THEMES,
+    WIDTH,
+    Card,
+    CardRow,
+    Placed,
+    card_png,
+    make_card,
+    plain,
+    texts_of,
+)
 from pvebench.store import Store
-from pvebench.web.tables import shown_cases
+from pvebench.store.current import Results, View
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.ranking import of_storage
+from pvebench.web.views.tables import shown_cases
 from support import asking
 from support.changes import START, upgrade
 from support.packs import SMALL, Simulation, simulate, write_pack
@@ -158,7 +168,7 @@ def test_the_name_of_the_node_can_be_left_out_of_verdicts_too(tmp_path: Path) ->
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=2.0)
     results = Results(store)
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     now = START + timedelta(days=40)
     open_card = card_of(results.now, verdicts, now)
     hidden = card_of(results.now, verdicts, now, anonymous=True)

@@ -19,7 +19,7 @@ from pvebench.drivers.storages.ceph import CephGuard, trouble
 from pvebench.drivers.storages.contract import MARK, StorageOptions
 from pvebench.errors import ConfigError, VolumeError
 from pvebench.model.disk import Bus, Cache, Disk, Format, HostCache
-from pvebench.model.guard import Hold, HoldKind
+from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case

@@ -12,22 +12,27 @@ from prometheus_client.samples import Sample as Shown
 from structlog.testing import capture_logs
 
 from pvebench.analysis.case_history import CaseHistory, GoodRun, GoodRuns
+from pvebench.analysis.change import Change
 from pvebench.analysis.judge import NodeReport
-from pvebench.analysis.together.findings import Finding
 from pvebench.analysis.verdict import Verdict, VerdictState
-from pvebench.analysis.words import sentence
-from pvebench.foreign_text import MOST_LETTERS, one_line
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.change import Change, listed
-from pvebench.judging.headline import headline
-from pvebench.judging.naming import KNOWN_SECONDS, NEAR_RUNS, UNSAID_SECONDS, Namer, recognised
-from pvebench.metrics.changes import MOST_SHOWN, collect_changes
-from pvebench.metrics.families import Families
-from pvebench.metrics.text import render
-from pvebench.results import Results
+from pvebench.metrics.families import Families, render
+from pvebench.metrics.verdicts import MOST_SHOWN, collect_changes
+from pvebench.sanitize import MOST_LETTERS, one_line
 from pvebench.store import Decision, KnownChange, Store
-from pvebench.store.changes import note_told
+from pvebench.store.changes import note_notified
+from pvebench.store.current import Results
 from pvebench.store.engine import writing
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.change_tracker import (
+    KNOWN_SECONDS,
+    NEAR_RUNS,
+    UNSAID_SECONDS,
+    ChangeTracker,
+    recognised,
+)
+from pvebench.verdicts.headline import headline
+from pvebench.verdicts.text import sentence
+from pvebench.verdicts.verdicts import OpenChange, listed
 from support.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 
 KNOWN = KnownChange(
@@ -70,7 +75,7 @@ def of_cases(samples: Sequence[Shown], change: Mapping[str, str]) -> list[dict[s
 
 def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = Keeper(Feed(Results(store)), ()).judge()
+    verdicts = VerdictService(Feed(Results(store)), ()).judge()
     samples = shown(verdicts)
     (labels,) = info(samples)
     assert labels["summary"].startswith(
@@ -101,7 +106,7 @@ def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_
 def test_a_change_keeps_its_id_while_runs_come_in_and_after_a_restart(store: Store) -> None:
     upgrade(store, slower=1.25)
     results = Results(store)
-    keeper = Keeper(Feed(results), ())
+    keeper = VerdictService(Feed(results), ())
     first = keeper.judge().changes
     for day in range(34, 40):
         for case in CASES:
@@ -115,7 +120,7 @@ def test_a_change_keeps_its_id_while_runs_come_in_and_after_a_restart(store: Sto
 
 def test_what_is_accepted_is_no_change_any_more(store: Store) -> None:
     upgrade(store, slower=1.25)
-    keeper = Keeper(Feed(Results(store)), ())
+    keeper = VerdictService(Feed(Results(store)), ())
     assert len(keeper.judge().changes) == 1
     until = measured(CASES[0], 60).finished
     store.decisions.add(Decision(made=START, kind="accept", cases="*", until=until, reason=""))
@@ -133,13 +138,13 @@ def test_before_anything_is_judged_the_wall_has_its_sentence() -> None:
 
 def test_most_of_a_storage_is_critical_and_a_gain_only_information(store: Store) -> None:
     upgrade(store, slower=1.25)
-    (worse,) = Keeper(Feed(Results(store)), ()).judge().changes
+    (worse,) = VerdictService(Feed(Results(store)), ()).judge().changes
     assert worse.severity == "critical"  # 6 of the 12 cases
 
 
 def test_a_gain_is_told_for_information_only(store: Store) -> None:
     upgrade(store, slower=1 / 1.25)
-    (better,) = Keeper(Feed(Results(store)), ()).judge().changes
+    (better,) = VerdictService(Feed(Results(store)), ()).judge().changes
     assert (better.severity, better.finding.kind) == ("info", "faster")
 
 
@@ -166,7 +171,7 @@ def test_a_gain_is_told_for_information_only(store: Store) -> None:
         "another node shows it too",
     ],
 )
-def test_a_change_is_known_again(finding: Finding, known: bool) -> None:
+def test_a_change_is_known_again(finding: Change, known: bool) -> None:
     assert recognised([finding], [KNOWN], days_apart) == ({0: "known"} if known else {})
 
 
@@ -204,7 +209,7 @@ def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
     ]
     assert recognised(found, known, days_apart) == {n: str(n) for n in range(10_000)}
     changes = tuple(
-        Change(id=str(number), finding=one, storages=("a",), severity="warning")
+        OpenChange(id=str(number), finding=one, storages=("a",), severity="warning")
         for number, one in enumerate(found)
     )
     samples = shown(replace(Verdicts(), changes=changes))
@@ -214,17 +219,17 @@ def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
 
 def test_ids_are_short_and_never_given_twice(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = Keeper(Feed(Results(store)), ()).judge()
-    (named,) = Namer().name(verdicts)
+    verdicts = VerdictService(Feed(Results(store)), ()).judge()
+    (named,) = ChangeTracker().name(verdicts)
     taken = KnownChange(id=named.id, since=0, worse=False, slow=False, cases=frozenset())
     store.changes.keep([taken])
-    namer = Namer(store.changes)
+    namer = ChangeTracker(store.changes)
     (other,) = namer.name(verdicts)
     assert other.id != named.id
     assert len(other.id) == len(named.id) == 8
 
 
-def report(*findings: Finding, until: float) -> Verdicts:
+def report(*findings: Change, until: float) -> Verdicts:
     """Verdicts with these findings, of which the open ones are confirmed now."""
     verdicts = tuple(
         Verdict(
@@ -250,16 +255,16 @@ RUNS = GoodRuns(GoodRun(day * DAY, "", 1.0) for day in range(300))
 @pytest.fixture
 def named(store: Store) -> KnownChange:
     """What is kept of a change that was told."""
-    Namer(store.changes).name(report(FINDING, until=110 * DAY))
+    ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))
     (one,) = store.changes.all()
     with writing(store.outbox._engine) as connection:  # as telling it does
-        note_told(connection, [replace(one, told="open")])
+        note_notified(connection, [replace(one, told="open")])
     return store.changes.all()[0]
 
 
 def test_another_process_knows_a_change_again(store: Store, named: KnownChange) -> None:
     moved = replace(FINDING, time=103 * DAY, cases=(*FINDING.cases, "e"), names=("x",))
-    (change,) = Namer(store.changes).name(report(moved, until=120 * DAY))
+    (change,) = ChangeTracker(store.changes).name(report(moved, until=120 * DAY))
     assert change.id == named.id
     (kept,) = store.changes.all()
     assert (kept.told, kept.since, kept.cases) == ("open", 103 * DAY, frozenset("abcde"))
@@ -272,7 +277,7 @@ def test_the_end_of_a_change_has_its_reason(
     store: Store, named: KnownChange, how: dict[str, bool], ending: str
 ) -> None:
     closed = replace(FINDING, **how)  # type: ignore[arg-type] # by name
-    assert Namer(store.changes).name(report(closed, until=120 * DAY)) == ()
+    assert ChangeTracker(store.changes).name(report(closed, until=120 * DAY)) == ()
     (kept,) = store.changes.all()
     assert (kept.id, kept.ending, kept.ended) == (named.id, ending, 120 * DAY)
 
@@ -280,7 +285,7 @@ def test_the_end_of_a_change_has_its_reason(
 def test_one_that_is_doubted_for_less_than_a_day_has_not_ended(
     store: Store, named: KnownChange
 ) -> None:
-    namer = Namer(store.changes)
+    namer = ChangeTracker(store.changes)
     namer.name(report(until=120 * DAY))
     namer.name(report(until=120 * DAY + UNSAID_SECONDS - 1))
     assert store.changes.all()[0].ended is None
@@ -295,7 +300,7 @@ def test_one_that_is_doubted_for_less_than_a_day_has_not_ended(
 def test_one_that_returns_has_its_id_and_one_that_is_long_over_is_forgotten(
     store: Store, named: KnownChange
 ) -> None:
-    namer = Namer(store.changes)
+    namer = ChangeTracker(store.changes)
     namer.name(report(replace(FINDING, over=True), until=120 * DAY))
     (again,) = namer.name(report(FINDING, until=121 * DAY))
     assert again.id == named.id
@@ -307,12 +312,12 @@ def test_one_that_returns_has_its_id_and_one_that_is_long_over_is_forgotten(
 
 def test_a_part_of_what_was_told_as_a_whole_is_no_news(store: Store, named: KnownChange) -> None:
     parts = [replace(FINDING, cases=cases, names=cases) for cases in (("a", "b"), ("c", "d"))]
-    changes = Namer(store.changes).name(report(*parts, until=120 * DAY))
+    changes = ChangeTracker(store.changes).name(report(*parts, until=120 * DAY))
     assert named.id in {one.id for one in changes}
     assert len({one.id for one in changes}) == 2
     assert [one.told for one in store.changes.all()] == ["open", "open"]
     # Told as one again, the other part has not ended: it is in the whole.
-    Namer(store.changes).name(report(FINDING, until=121 * DAY))
+    ChangeTracker(store.changes).name(report(FINDING, until=121 * DAY))
     (kept,) = store.changes.all()
     assert kept.ended is None
 
@@ -321,5 +326,5 @@ def test_without_a_database_the_verdict_holds_all_the_same(store: Store) -> None
     store.close()
     store.path.unlink()
     with capture_logs() as logs:
-        assert len(Namer(store.changes).name(report(FINDING, until=110 * DAY))) == 1
+        assert len(ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))) == 1
     assert [one["log_level"] for one in logs] == ["warning", "warning"]

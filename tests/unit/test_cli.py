@@ -12,8 +12,8 @@ import pytest
 
 from pvebench import cli as commands
 from pvebench.cli.main import COMMANDS, cli, run_cli
-from pvebench.cli.measuring import conclude
-from pvebench.config.schema import schema_text
+from pvebench.cli.run import conclude
+from pvebench.config.settings import schema_text
 from pvebench.errors import CycleIncomplete
 from pvebench.model.run import Outcome
 from pvebench.store import StateDirectory

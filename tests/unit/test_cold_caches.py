@@ -13,18 +13,18 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.drivers.proxmox.settings import ClusterStorageSettings
-from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, storage_kind
-from pvebench.drivers.simulated.world import simulated_site
-from pvebench.model.conduct import Conduct
+from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
+from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
 from pvebench.model.definition import WARM, Definition
 from pvebench.model.disk import Bus, Cache, Disk, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, Volume
-from pvebench.model.workload import Case
-from pvebench.plan import expand, make_plan
+from pvebench.model.workload import Case, Conduct
 from pvebench.runner import Runner
+from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.order import make_plan
 from support.packs import SMALL, Recorder, write_pack
 from unit.test_runner import Steps
 

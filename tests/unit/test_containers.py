@@ -16,21 +16,22 @@ from pvebench.config import load_pack
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host import DRIVER as HOST_DRIVER
 from pvebench.drivers.host import HostSettings
-from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.lxc import cgroups, container, container_disk
+from pvebench.drivers.linux import cgroups
+from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.lxc import container, container_disk
 from pvebench.drivers.lxc.container import Container, config, cpu_list, memory_limit, undo_root
 from pvebench.drivers.lxc.container_disk import ContainerDisk, mounts
 from pvebench.drivers.proxmox.settings import ClusterSettings, cluster_storages
-from pvebench.drivers.qemu.machine import undo_pending
 from pvebench.drivers.storages import STORAGE_KINDS
+from pvebench.drivers.undo import undo_pending
 from pvebench.errors import SwitchFailed
 from pvebench.guest.archives import DIRECTORY, FILE, LINK, Entry, archive, unpack_archive
-from pvebench.model.definition import Definition
-from pvebench.model.plain_words import setting_words
+from pvebench.model.definition import Definition, setting_words
 from pvebench.model.rules import Rows, StorageKind
 from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
-from pvebench.plan import expand, make_plan
+from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.order import make_plan
 from pvebench.store import Store
 from support.packs import SMALL, simulate, write_pack
 

@@ -22,9 +22,9 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
 from pvebench.errors import AlreadyRunning, StoreError, StoreLost
-from pvebench.results import Results
-from pvebench.service.upkeep import Tidier
+from pvebench.service.housekeeping import Tidier
 from pvebench.store import StateDirectory, Store, backups_of
+from pvebench.store.current import Results
 from support.packs import simulate
 from support.prometheus import free_port
 from unit.test_retention import run

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pvebench.cli.demo_past import judged_moments, told_in_the_past
+from pvebench.cli.demo import judge_past, judged_moments
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
-from pvebench.metrics.history import Told, Window, told_text
+from pvebench.metrics.openmetrics import PastMetrics, Window, past_metrics_text
 from pvebench.store import Store
 from unit.test_judging import CASES, START, measured
 
@@ -34,7 +34,7 @@ def test_software_that_came_a_moment_ago_is_not_judged_yet() -> None:
     assert judged_moments([END - 0.5 * DAY], END)[-1] < END
 
 
-def told(*values: float) -> list[Told]:
+def told(*values: float) -> list[PastMetrics]:
     """Return changes of one case, one each day."""
     found = []
     labels = dict.fromkeys(catalog.CHANGE.labels, "x")
@@ -48,7 +48,7 @@ def told(*values: float) -> list[Told]:
 def written(start: float, end: float, step: float = DAY / 2) -> list[tuple[float, float]]:
     """Return (days, value) of the samples in a window of three days of changes."""
     window = Window(start=start * DAY, end=end * DAY, step=step)
-    text = "".join(told_text(told(0.0, -0.4, -0.5), window))
+    text = "".join(past_metrics_text(told(0.0, -0.4, -0.5), window))
     (family,) = [
         one for one in text_string_to_metric_families(text) if one.name == catalog.CHANGE.exposed
     ]
@@ -77,10 +77,10 @@ def test_verdicts_of_the_past_are_made_from_the_store(tmp_path: Path) -> None:
         store.add_run(measured(CASES[0], day))
     store.close()
     end = START + timedelta(days=40)
-    found = told_in_the_past(tmp_path / "pvebench.db", end.timestamp())
+    found = judge_past(tmp_path / "pvebench.db", end.timestamp())
     assert len(found) > 2
     window = Window(start=START.timestamp(), end=end.timestamp(), step=DAY)
-    text = "".join(told_text(found, window))
+    text = "".join(past_metrics_text(found, window))
     read = {family.name: family for family in text_string_to_metric_families(text)}
     assert {sample.value for sample in read[catalog.REGRESSION.exposed].samples} == {0.0}
     assert read[catalog.CHANGE_STATE.exposed].samples

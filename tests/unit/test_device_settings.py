@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.drivers.host.tuning import DriveCache, Scheduler, Tuner
+from pvebench.drivers.host.device_tuning import DriveCache, Scheduler, Tuner
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.errors import SwitchFailed
@@ -19,8 +19,8 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
-from pvebench.results import Results
 from pvebench.store import Store
+from pvebench.store.current import Results
 from support.packs import SMALL, tool_workload, write_pack
 
 START = datetime(2026, 5, 1, tzinfo=UTC)

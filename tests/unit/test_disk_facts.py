@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.storages.disk_facts import identity
+from pvebench.drivers.linux.block_devices import identity
 
 NUMBER = os.makedev(8, 1)
 

@@ -10,11 +10,11 @@ import pytest
 
 from pvebench import errors
 from pvebench.cli.main import COMMANDS
-from pvebench.cli.verdict_text import CANNOT_TELL
+from pvebench.cli.verdict import CANNOT_TELL
 from pvebench.config import load_pack, load_settings
-from pvebench.config.options import Options
+from pvebench.config.pack_keys import Options
 from pvebench.drivers import DRIVERS
-from pvebench.workloads import ROOMS
+from pvebench.workloads import TOOLS
 from support.packs import ROOT
 
 DOCS = ROOT / "docs"
@@ -48,7 +48,7 @@ def test_every_option_of_the_disk_is_explained(option: str) -> None:
     assert any(f"`{option}`" in row for row in rows)
 
 
-@pytest.mark.parametrize("tool", sorted(ROOMS))
+@pytest.mark.parametrize("tool", sorted(TOOLS))
 def test_every_workload_is_explained(tool: str) -> None:
     text = (DOCS / "packs.md").read_text("utf-8")
     assert f"- {tool}:" in text or f"**{tool}**" in text

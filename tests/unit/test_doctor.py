@@ -15,13 +15,12 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
+from pvebench.diagnostics.doctor import CLOCK_SECONDS, Places, Severity, diagnose
 from pvebench.drivers.driver import Engine
-from pvebench.drivers.simulated import world
-from pvebench.judging import NUMBERS
-from pvebench.service.examination import CLOCK_SECONDS, Places, examine
-from pvebench.service.observation import Sight
+from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
 from pvebench.store.blocks import form_of, packed
+from pvebench.verdicts import NUMBERS
 from support.packs import write_pack
 
 Captured = pytest.CaptureFixture[str]
@@ -185,19 +184,19 @@ def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("ahead", "sight"), [(0, Sight.FINE), (3600, Sight.WRONG), (-3600, Sight.WRONG)]
+    ("ahead", "sight"), [(0, Severity.FINE), (3600, Severity.WRONG), (-3600, Severity.WRONG)]
 )
 def test_a_clock_that_differs_is_told(
-    config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Sight
+    config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Severity
 ) -> None:
     assert CLOCK_SECONDS < 3600
 
     def clocks(*_: object) -> Iterator[tuple[str, float]]:
         yield "pve1", time.time() + ahead
 
-    monkeypatch.setattr(type(world.ENGINE), "clocks", clocks, raising=False)
+    monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", clocks, raising=False)
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
-    (clock,) = [one for one in examine(settings, NOBODY, seconds=60) if one.about == "clock"]
+    (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
     assert clock.sight is sight
 
 
@@ -210,27 +209,27 @@ def test_what_does_not_answer_in_time_is_said(
         never.wait(30)
         yield from ()
 
-    monkeypatch.setattr(type(world.ENGINE), "clocks", hang)
+    monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", hang)
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
-    found = examine(settings, NOBODY, seconds=3)
+    found = diagnose(settings, NOBODY, seconds=3)
     never.set()
     assert [one.found for one in found if one.about == "clock"] == [
         "no answer within 3 s; --timeout waits longer"
     ]
-    assert {one.sight for one in found if one.about == "leftovers"} == {Sight.FINE}
+    assert {one.sight for one in found if one.about == "leftovers"} == {Severity.FINE}
 
 
 def test_an_engine_without_clocks_has_none() -> None:
-    assert list(Engine.clocks(world.ENGINE, None)) == []
+    assert list(Engine.clocks(simulated_hypervisor.ENGINE, None)) == []
 
 
 def test_a_part_that_has_a_fault_itself_is_no_silence(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(world.ENGINE), "clocks", lambda *_: [1])
+    monkeypatch.setattr(type(simulated_hypervisor.ENGINE), "clocks", lambda *_: [1])
     settings = Settings(driver="simulated", node="lab", state=config.parent / "state")
-    (clock,) = [one for one in examine(settings, NOBODY, seconds=60) if one.about == "clock"]
-    assert (clock.sight, "TypeError" in clock.found) == (Sight.UNKNOWN, True)
+    (clock,) = [one for one in diagnose(settings, NOBODY, seconds=60) if one.about == "clock"]
+    assert (clock.sight, "TypeError" in clock.found) == (Severity.UNKNOWN, True)
 
 
 # --- whether anybody is told ---

@@ -10,8 +10,8 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.service import instance
-from pvebench.service.sites import make_sites
-from pvebench.web import Doorway
+from pvebench.service.selection import make_sites
+from pvebench.web import StartupApp
 from support import asking
 from support.packs import write_pack
 from support.prometheus import free_port
@@ -21,7 +21,7 @@ from support.site import app_of, lively, served
 def test_everything_but_health_answers_503_and_what_it_is_at_until_the_application_is_there(
     tmp_path: Path,
 ) -> None:
-    doorway = Doorway()
+    doorway = StartupApp()
     doorway.say("building the guest image, once")
     with served(doorway) as address:
         assert asking.get(f"{address}/-/healthy").status_code == 200

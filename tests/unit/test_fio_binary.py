@@ -11,8 +11,8 @@ import pytest
 
 from pvebench.model.units import MIB
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import WORK_DIR, Job, Parsed, Target
 from pvebench.workloads.fio import Fio, check_fill, fill_job
+from pvebench.workloads.tool import WORK_DIR, Job, Parsed, Target
 from support.packs import tool_workload
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ import pytest
 
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.units import MIB
-from pvebench.workloads import ROOMS
-from pvebench.workloads.base import Job, Target
+from pvebench.workloads import TOOLS
 from pvebench.workloads.fio import Fio, check_fill, fill_job
+from pvebench.workloads.tool import Job, Target
 from support.packs import tool_workload
 
 TARGET = Target(device="/dev/disk/by-id/test", size_bytes=256 * MIB)
@@ -192,7 +192,7 @@ def test_compressible_data_is_asked_for_in_the_job_the_slug_and_the_fill() -> No
     )
     assert workload.slug == "randwrite-1M-qd1-compress60"
     target = Target(device="/dev/vdb", size_bytes=64 << 20)
-    text = ROOMS["fio"].job(workload, target).files["/run/pvebench/job.fio"].decode()
+    text = TOOLS["fio"].job(workload, target).files["/run/pvebench/job.fio"].decode()
     assert "buffer_compress_percentage=60\n" in text
     assert "refill_buffers=1\n" in text
     fill = fill_job(target, 1, compress=60).files["/run/pvebench/fill.fio"].decode()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import Target
 from pvebench.workloads.fio import Fio
+from pvebench.workloads.tool import Target
 from support.packs import tool_refusal, tool_workload
 
 

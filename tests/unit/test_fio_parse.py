@@ -11,8 +11,8 @@ import pytest
 from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.run import Unit
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import Parsed
 from pvebench.workloads.fio import Fio
+from pvebench.workloads.tool import Parsed
 from support.packs import tool_workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pvebench.analysis.known_times.fleet import judge_fleet
-from pvebench.analysis.known_times.placebo import known_shifts
+from pvebench.analysis.group_effects import judge_fleet, known_shifts
 
 CASES, BEFORE = 8, 60
 

@@ -14,25 +14,24 @@ from weakref import WeakSet
 import pytest
 
 from pvebench.drivers.clocks import START
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.judging.fastest import LEAST_RUNS, Against, Apart, Contest, Place, contests
-from pvebench.judging.found import (
+from pvebench.drivers.simulated.simulated_guest import Fault
+from pvebench.model.definition import Definition, setting_words, workload_words
+from pvebench.model.disk import Cache
+from pvebench.store import Point
+from pvebench.store.current import Trend
+from pvebench.verdicts.ranking import LEAST_RUNS, Against, Exclusion, Place, Ranking, contests
+from pvebench.verdicts.summary import (
     LEAST_JUDGED,
     after_cycles,
     contest_text,
     contest_title,
+    cycle_end_lines,
     milestone_text,
     milestones,
     schedule_of,
-    told,
-    what_was_found,
+    summaries,
 )
-from pvebench.model.definition import Definition
-from pvebench.model.disk import Cache
-from pvebench.model.plain_words import setting_words, workload_words
-from pvebench.results import Trend
-from pvebench.store import Point
-from pvebench.web.numbers import numbers_of
+from pvebench.web.views.tables import numbers_of
 from support.packs import SMALL, quick, simulate, tool_workload, write_pack
 from support.site import results_of
 
@@ -68,7 +67,7 @@ def trend(level: float, *, runs: int, seed: int = 1, environment: str = "e") -> 
     return Trend("iops", points)
 
 
-def contest_of(levels: dict[str, float], *, runs: int) -> Contest:
+def contest_of(levels: dict[str, float], *, runs: int) -> Ranking:
     trends = {
         slug: trend(level, runs=runs, seed=seed)
         for seed, (slug, level) in enumerate(levels.items(), start=1)
@@ -130,7 +129,7 @@ def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
 def test_what_loses_data_is_never_the_fastest_and_is_told_why() -> None:
     contest = contest_of({"scsi.raw.none": 8000, "scsi.raw.unsafe": 30000}, runs=4)
     assert order(contest.places) == ["scsi.raw.none"]
-    assert [one.apart for one in contest.apart] == [Apart.NOT_DURABLE]
+    assert [one.apart for one in contest.apart] == [Exclusion.NOT_DURABLE]
     text = contest_text(contest, after_cycles)
     assert text.startswith("scsi, raw, cache none is the only one with a result")
     assert "scsi, raw, cache unsafe shows 3" in text
@@ -144,7 +143,7 @@ def test_warm_caches_and_the_host_itself_stand_apart() -> None:
     trends = {slug: trend(9000 + 9 * place, runs=3) for place, slug in enumerate(cases)}
     (contest,) = contests(cases, trends)
     assert order(contest.places) == ["scsi.raw.none"]
-    assert {one.apart for one in contest.apart} == {Apart.WARM, Apart.HOST}
+    assert {one.apart for one in contest.apart} == {Exclusion.WARM, Exclusion.HOST}
     assert "may read from the host's memory" in contest_text(contest, after_cycles)
 
 
@@ -190,7 +189,7 @@ def test_after_the_first_cycle_it_says_what_was_found_and_what_comes_when(tmp_pa
     for _ in range(13):
         simulation.world.clock.sleep(simulation.worker.step())
     view, now = results_of(simulation).now, simulation.world.clock.now()
-    lines = list(told(view, "lab", now, scheduled=True))
+    lines = list(cycle_end_lines(view, "lab", now, scheduled=True))
     assert lines[0] == "What was found on lab:"
     assert lines[1].startswith("  4k random read, depth 32 on local: ")
     assert lines[2].startswith("  4k random write, depth 32 on local: ")
@@ -201,7 +200,7 @@ def test_after_the_first_cycle_it_says_what_was_found_and_what_comes_when(tmp_pa
         "  About 00:12 UTC",
         "  About 00:32 UTC",
     ]
-    assert list(told(view, "elsewhere", now, scheduled=True)) == []
+    assert list(cycle_end_lines(view, "elsewhere", now, scheduled=True)) == []
 
 
 def test_the_milestones_are_reached_when_it_said(tmp_path: Path) -> None:
@@ -250,7 +249,7 @@ def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
     simulation.worker.run()
     view = results_of(simulation).now
     late = simulation.world.clock.now() + timedelta(days=3)
-    (first, *_) = what_was_found(view, schedule_of(view, late))
+    (first, *_) = summaries(view, schedule_of(view, late))
     assert "after 2 more runs" in first.text
     assert contest_title(first.contest, name_node=True).endswith("on lab, local")
 

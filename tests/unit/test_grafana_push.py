@@ -11,10 +11,9 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.errors import ConfigError
-from pvebench.monitoring import grafana as client
-from pvebench.monitoring.dashboards import shipped_dashboards
-from pvebench.monitoring.grafana import Grafana
-from pvebench.monitoring.push import FOLDER_UID, MARK, UIDS
+from pvebench.provision import grafana as client
+from pvebench.provision.dashboards import shipped_dashboards
+from pvebench.provision.grafana import FOLDER_UID, MARK, UIDS, Grafana
 from support.grafana import TOKEN, StandInGrafana, standing_in
 
 OURS = {one["uid"] for one in shipped_dashboards().values()}

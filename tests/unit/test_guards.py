@@ -11,21 +11,18 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.proxmox.load import LoadLimits, too_busy
-from pvebench.drivers.simulated.reality import Fault, Faults
+from pvebench.drivers.proxmox.node.node_state import LoadLimits, too_busy
+from pvebench.drivers.simulated.simulated_guest import Fault, Faults
 from pvebench.errors import Interrupted
 from pvebench.metrics.families import Families
-from pvebench.metrics.live import collect_scheduler
-from pvebench.metrics.storages import StorageState, collect_storages
-from pvebench.model.guard import Guard, Hold, HoldKind
-from pvebench.model.host import HostSnapshot
-from pvebench.model.quiet import QuietHours, parse_window
+from pvebench.metrics.live import StorageState, collect_scheduler, collect_storages
+from pvebench.model.ports import Guard, Hold, HoldKind, HostSnapshot
 from pvebench.model.run import Outcome
 from pvebench.model.status import State
 from pvebench.model.units import MIB
+from pvebench.model.week import QuietHours, parse_window
 from pvebench.model.workload import Case
-from pvebench.scheduler.gate import Gate
-from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, Turns
+from pvebench.scheduler.guards import BudgetGuard, GuardChain, PauseGuard, QuietGuard, Turns
 from pvebench.store import StateDirectory, Store
 from support.packs import Simulation, simulate, write_pack
 
@@ -125,7 +122,7 @@ def test_a_failed_run_that_was_disturbed_stays_failed_with_its_own_reason(tmp_pa
 
 def test_a_guard_that_let_pass_is_told_when_a_later_one_objects() -> None:
     first, second, third = Scripted(), Scripted(BUSY), Scripted()
-    assert Gate([first, second, third]).enter(None) == BUSY  # type: ignore[arg-type] # not looked at
+    assert GuardChain([first, second, third]).enter(None) == BUSY  # type: ignore[arg-type] # not looked at
     assert (first.calls, second.calls, third.calls) == (["enter", "leave"], ["enter"], [])
 
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from pvebench.guest.kernel import direct_kernel
+from pvebench.guest.content import direct_kernel
 
 PVH_NOTE = struct.pack("<III4sI", 4, 4, 18, b"Xen", 0x1000000)
 UNPACKED = b"\x7fELF" + b"code" * 100 + PVH_NOTE

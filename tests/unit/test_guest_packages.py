@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.errors import GuestImageError
-from pvebench.guest.packages import Package, unpack
+from pvebench.guest.build import Package, unpack
 
 
 def make_package(place: Path) -> Package:

@@ -18,13 +18,12 @@ from pvebench.metrics import Page
 from pvebench.metrics.snapshot import snapshot_of
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
-from pvebench.model.histogram import LATENCY_BOUNDS
-from pvebench.model.run import Outcome, Run, Sample, Unit
+from pvebench.model.run import LATENCY_BOUNDS, Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction, Workload
-from pvebench.results import PlannedCase, Results
 from pvebench.store import Store
-from pvebench.workloads.base import Target
+from pvebench.store.current import PlannedCase, Results
 from pvebench.workloads.fio import Fio
+from pvebench.workloads.tool import Target
 from support.packs import quick, tool_workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from pvebench.model.disk import Bus, Cache, Disk, Format
-from pvebench.model.plausibility import Doubt, Figures, contradictions, cpu_out_of_range
+from pvebench.model.plausibility import Figures, PlausibilityCheck, contradictions, cpu_out_of_range
 from pvebench.model.run import Sample, Unit
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import GIB
 from pvebench.model.workload import Case, Caveat, Direction
-from pvebench.runner.honesty import Circumstances, Judgement, judge
+from pvebench.runner.outcome import Circumstances, Judgement, judge
 from support.packs import tool_workload
 
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -40,13 +40,13 @@ def test_a_row_whose_columns_agree_is_not_doubted() -> None:
 
 def test_a_lost_digit_in_the_iops_contradicts_the_bandwidth() -> None:
     (found,) = contradictions(figures(iops=1553))
-    assert found.doubt is Doubt.RATE
+    assert found.doubt is PlausibilityCheck.RATE
     assert "1553 IOPS x 4096 bytes are 6361088 bytes/s, not 63649792" in found.text
 
 
 def test_a_lost_digit_in_the_bandwidth_contradicts_iops_and_size() -> None:
     found = contradictions(figures(bandwidth=6364979))
-    assert [one.doubt for one in found] == [Doubt.RATE, Doubt.SIZE]
+    assert [one.doubt for one in found] == [PlausibilityCheck.RATE, PlausibilityCheck.SIZE]
 
 
 def test_a_short_time_printed_with_two_digits_is_no_contradiction() -> None:
@@ -118,7 +118,7 @@ def moved(
     ]
 
 
-def doubts(judgement: Judgement) -> list[Doubt]:
+def doubts(judgement: Judgement) -> list[PlausibilityCheck]:
     return [one.doubt for one in judgement.suspicions]
 
 
@@ -135,7 +135,7 @@ def test_reads_from_the_device_have_a_share_of_one() -> None:
 def test_direct_reads_that_never_reach_the_device_are_suspicious() -> None:
     found = judge(a_case(), moved(READ, host=4096e2), Circumstances())
     assert value(found, "device_share") == pytest.approx(0.1)
-    assert doubts(found) == [Doubt.DEVICE_SHARE]
+    assert doubts(found) == [PlausibilityCheck.DEVICE_SHARE]
     assert "only 10% of the bytes reached the device" in found.reason
     assert Sample("suspicion", None, 1.0, Unit.RATIO, "device_share") in found.samples
 
@@ -179,9 +179,11 @@ def test_a_window_much_longer_than_the_run_is_no_ground_for_a_doubt() -> None:
     assert doubts(judge(a_case(), samples, Circumstances())) == []
 
 
-@pytest.mark.parametrize(("at_device", "doubted"), [(1.0, []), (0.1, [Doubt.DEVICE_SHARE])])
+@pytest.mark.parametrize(
+    ("at_device", "doubted"), [(1.0, []), (0.1, [PlausibilityCheck.DEVICE_SHARE])]
+)
 def test_what_was_counted_in_a_longer_window_may_all_be_of_the_tools_own_time(
-    at_device: float, doubted: list[Doubt]
+    at_device: float, doubted: list[PlausibilityCheck]
 ) -> None:
     """As `make e2e-host` showed xfs by ssh on a slow machine: 4 s of fio in 8.5 s, "only 47 %"."""
     size = 100e6
@@ -219,7 +221,7 @@ def test_flushes_that_qemu_never_saw_are_suspicious() -> None:
     case = a_case("randwrite", fsync=1)
     found = judge(case, synced(issued=10_000, seen=1050), Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.1)
-    assert doubts(found) == [Doubt.FLUSH_SHARE]
+    assert doubts(found) == [PlausibilityCheck.FLUSH_SHARE]
 
 
 def test_flushes_of_a_longer_window_may_all_be_of_the_tools_own_time() -> None:
@@ -243,7 +245,7 @@ def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
 def test_a_synced_write_faster_than_the_hosts_own_is_suspicious() -> None:
     around = Circumstances(host={WRITE: 500.0})
     found = judge(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
-    assert doubts(found) == [Doubt.BEATS_HOST]
+    assert doubts(found) == [PlausibilityCheck.BEATS_HOST]
     assert value(found, "guest_to_host") == pytest.approx(2.0)
 
 
@@ -253,7 +255,7 @@ def test_whatever_makes_a_write_wait_for_the_device_is_compared_with_the_host(
 ) -> None:
     around = Circumstances(host={WRITE: 500.0})
     found = judge(a_case("randwrite", **option), moved(WRITE, host=4096e3), around)
-    assert Doubt.BEATS_HOST in doubts(found)
+    assert PlausibilityCheck.BEATS_HOST in doubts(found)
 
 
 @pytest.mark.parametrize("option", [{}, {"numjobs": 4, "fsync": 1}, {"fsync": 8}])
@@ -281,17 +283,19 @@ def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
 
 def test_a_guest_that_gets_no_cpu_is_suspicious() -> None:
     waiting = [*moved(READ, host=4096e3), Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
-    assert doubts(judge(a_case(), waiting, Circumstances())) == [Doubt.STARVED]
+    assert doubts(judge(a_case(), waiting, Circumstances())) == [PlausibilityCheck.STARVED]
 
 
 def test_a_host_busier_than_it_has_cpus_is_suspicious() -> None:
     busy = [*moved(READ, host=4096e3), Sample("host_cpu", None, 2.5, Unit.CORES, "total")]
-    assert doubts(judge(a_case(), busy, Circumstances(host_cpus=2))) == [Doubt.CPU]
+    assert doubts(judge(a_case(), busy, Circumstances(host_cpus=2))) == [PlausibilityCheck.CPU]
 
 
 def test_reads_of_what_was_never_written_are_suspicious() -> None:
     around = Circumstances(filled=False)
-    assert doubts(judge(a_case(), moved(READ, host=4096e3), around)) == [Doubt.NOT_FILLED]
+    assert doubts(judge(a_case(), moved(READ, host=4096e3), around)) == [
+        PlausibilityCheck.NOT_FILLED
+    ]
     assert doubts(judge(a_case("randwrite"), moved(WRITE, host=4096e3), around)) == []
 
 
@@ -306,13 +310,15 @@ def test_what_a_deep_queue_holds_at_the_ends_of_the_window_is_no_contradiction()
         iops_step=0,
         bandwidth_step=0,
     )
-    assert [one.doubt for one in contradictions(deep)] == [Doubt.RATE]
+    assert [one.doubt for one in contradictions(deep)] == [PlausibilityCheck.RATE]
     assert contradictions(replace(deep, in_flight=256)) == []
 
 
 def test_a_share_that_the_queue_may_explain_is_not_doubted() -> None:
     slow = moved(READ, host=0, iops=90)
-    assert doubts(judge(a_case(iodepth=1), slow, Circumstances())) == [Doubt.DEVICE_SHARE]
+    assert doubts(judge(a_case(iodepth=1), slow, Circumstances())) == [
+        PlausibilityCheck.DEVICE_SHARE
+    ]
     case = a_case(iodepth=256)
     assert doubts(judge(case, slow, Circumstances())) == []
 

@@ -10,16 +10,17 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.clocks import SimulatedClock, SystemClock
-from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.host.this_machine import HostTools, ThisMachine, undo_scratch
-from pvebench.drivers.simulated.world import World
+from pvebench.drivers.host.this_machine import ThisMachine, undo_scratch
+from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.drivers.linux.procfs import ProcProbe
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
-from pvebench.errors import GuestSilent, SwitchFailed, ToolFailed
+from pvebench.errors import GuestTimeout, SwitchFailed, ToolFailed
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.rules import Rows
@@ -27,8 +28,9 @@ from pvebench.model.run import Outcome
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
 from pvebench.model.volume import Plug
-from pvebench.plan import expand, make_plan
 from pvebench.runner import Runner
+from pvebench.scheduler.case_matrix import expand
+from pvebench.scheduler.order import make_plan
 from pvebench.store import Store
 from support.packs import SMALL, Recorder, simulate, write_pack
 
@@ -76,7 +78,7 @@ def test_a_tool_that_is_not_installed_is_named() -> None:
 
 
 def test_a_short_program_that_hangs_is_given_up() -> None:
-    with pytest.raises(GuestSilent):
+    with pytest.raises(GuestTimeout):
         HostTools().run(["sleep", "60"], timeout=0.1)
 
 
@@ -134,8 +136,8 @@ def test_the_host_refuses_a_disk_of_a_vm(host: HostDisk) -> None:
 def test_beside_a_vm_the_host_row_boots_nothing_and_the_vm_stays(
     host: HostDisk, store: Store
 ) -> None:
-    world = World(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
-    both = Beside(world, host, facts={"host_fio": "3.33"})
+    world = SimulatedHypervisor(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
+    both = BackendRouter(world, host, facts={"host_fio": "3.33"})
     volume, _ = host.volume(SCENARIO)
     guest = both.boot(SCENARIO.machine)
     assert both.boot_seconds > 0

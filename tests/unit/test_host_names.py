@@ -11,7 +11,7 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
-from pvebench.web import Access, Doorway, WebServer, listen
+from pvebench.web import Access, StartupApp, WebServer, listen
 from support import asking
 from support.logs import captured_logs
 from support.packs import ROOT
@@ -72,7 +72,7 @@ def test_any_other_name_is_not(host: str) -> None:
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/api/v1/status"])
 def test_a_foreign_name_is_told_the_option_and_logged_once(path: str) -> None:
     address = f"127.0.0.1:{free_port()}"
-    with captured_logs() as logs, WebServer(Doorway(), listen(address), Access(address)):
+    with captured_logs() as logs, WebServer(StartupApp(), listen(address), Access(address)):
         for _ in range(3):
             answer = asking.get(f"http://{address}{path}", headers={"host": "evil.example"})
             assert answer.status_code == 421
@@ -87,7 +87,7 @@ def test_a_foreign_name_is_told_the_option_and_logged_once(path: str) -> None:
 @pytest.mark.parametrize("host", ["[", "a/b", "<script>alert(1)</script>", "x" * 5000])
 def test_a_host_header_of_anything_is_refused_and_not_passed_on(host: str) -> None:
     address = f"127.0.0.1:{free_port()}"
-    with WebServer(Doorway(), listen(address)):
+    with WebServer(StartupApp(), listen(address)):
         answer = asking.get(f"http://{address}/", headers={"host": host})
     assert answer.status_code == 421
     assert "<script>" not in answer.text
@@ -98,7 +98,7 @@ def test_a_client_of_http_1_0_that_says_no_name_is_answered() -> None:
     """As HAProxy's `option httpchk` asks; every browser says one."""
     address = ("127.0.0.1", free_port())
     with (
-        WebServer(Doorway(), listen(f"{address[0]}:{address[1]}")),
+        WebServer(StartupApp(), listen(f"{address[0]}:{address[1]}")),
         socket.create_connection(address) as connection,
     ):
         connection.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")

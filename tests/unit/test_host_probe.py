@@ -4,8 +4,8 @@ import os
 import time
 from pathlib import Path
 
-from pvebench.drivers.host.procfs import ProcProbe, host_facts, qemu_cpu
-from pvebench.model.host import HostSnapshot
+from pvebench.drivers.linux.procfs import ProcProbe, host_facts, qemu_cpu
+from pvebench.model.ports import HostSnapshot
 from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, window_samples
 

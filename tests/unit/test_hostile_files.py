@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_pack, load_settings
 from pvebench.errors import ConfigError, StoreError
-from pvebench.service.upkeep import Configuration, Reloader
+from pvebench.service.housekeeping import Configuration, Reloader
 from support.packs import ROOT, SMALL
 
 QUICK = (ROOT / "scenarios" / "quick.yaml").read_text("utf-8")

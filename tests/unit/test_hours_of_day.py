@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pvebench.analysis.hours import hours_of_week, like_hours
+from pvebench.analysis.noise_patterns import hours_of_week, like_hours
 from pvebench.cli.main import run_cli
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.model.guard import Guard
-from pvebench.model.quiet import QuietHours, parse_window
+from pvebench.drivers.simulated.simulated_guest import Fault
+from pvebench.model.ports import Guard
 from pvebench.model.run import Run
-from pvebench.plan import wander_seconds
+from pvebench.model.week import QuietHours, parse_window
+from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.guards import QuietGuard
 from support.packs import SMALL, Simulation, simulate, write_pack
 
@@ -165,8 +165,8 @@ def test_other_tiers_know_no_burst(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hours", [0.1, 5])
 def test_what_comes_to_all_hours_by_itself_does_not_wander(hours: float) -> None:
-    assert wander_seconds(hours * HOUR) == (0.0, 0.0)
-    later, earlier = wander_seconds(DAY)
+    assert jitter_seconds(hours * HOUR) == (0.0, 0.0)
+    later, earlier = jitter_seconds(DAY)
     assert (later, earlier) == (5 * HOUR, 4.5 * HOUR)
 
 

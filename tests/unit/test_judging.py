@@ -13,24 +13,22 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pvebench.analysis.known_times.events import environment_changes
+from pvebench.analysis.events import environment_changes
 from pvebench.analysis.verdict import VerdictState
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
-from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
-from pvebench.judging.columns import CaseColumns
-from pvebench.judging.data import verdicts_data
-from pvebench.judging.figures import NOT_MEASURED, NUMBERS, figures_of, shared_labels
-from pvebench.judging.headline import calm, headline
 from pvebench.metrics import CATALOG, Page, Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.results import Results
-from pvebench.service.upkeep import Tidier
+from pvebench.service.housekeeping import Tidier
 from pvebench.store import Decision, Number, Store
-from pvebench.web.app import make_app
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
+from pvebench.verdicts.feed import NOT_MEASURED, NUMBERS, CaseColumns, figures_of, shared_labels
+from pvebench.verdicts.headline import calm, headline, verdicts_data
+from pvebench.web.server import make_app
 from support import asking
 from support.changes import CASES, NEW, OLD, START, measured, upgrade
 from support.site import served
@@ -45,7 +43,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = Keeper(Feed(Results(store)), load_known_issues()).judge()
+    verdicts = VerdictService(Feed(Results(store)), load_known_issues()).judge()
     assert headline(verdicts).startswith(
         "Since 2026-05-31: Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2 (95 % "
         "interval"
@@ -60,7 +58,7 @@ def test_a_stored_upgrade_that_made_virtio_slower_is_told(store: Store) -> None:
 
 def test_without_the_changes_before_a_day_what_is_slower_is_not_denied(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = Keeper(Feed(Results(store)), ()).judge().since(4e9)
+    verdicts = VerdictService(Feed(Results(store)), ()).judge().since(4e9)
     assert verdicts.regressions == ()
     said = r"Nothing further (is known to have )?got slower\D*: \d+ slower"
     assert re.match(said, calm(verdicts))
@@ -71,7 +69,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
     upgrade(store, slower=1.0, after=0, days=22)
     told: list[Verdicts] = []
     results = Results(store)
-    keeper = Keeper(Feed(results), (), told=told.append)
+    keeper = VerdictService(Feed(results), (), told=told.append)
     keeper.judge()
     keeper.judge()
     assert len(told) == 1
@@ -83,7 +81,7 @@ def test_nothing_new_is_not_judged_again_and_one_more_run_is(store: Store) -> No
 def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
     upgrade(store, slower=1.0, after=0, days=3)
     done = threading.Event()
-    keeper = Keeper(Feed(Results(store)), (), told=lambda _: done.set())
+    keeper = VerdictService(Feed(Results(store)), (), told=lambda _: done.set())
     with keeper:
         assert done.wait(20)
     assert keeper.current.counts().keys() == {VerdictState.CANNOT_TELL}
@@ -92,7 +90,7 @@ def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
 
 def test_an_accepted_change_is_the_new_level(store: Store) -> None:
     upgrade(store, slower=1.25)
-    keeper = Keeper(Feed(Results(store)), ())
+    keeper = VerdictService(Feed(Results(store)), ())
     assert keeper.judge().regressions
     decision = Decision(
         made=START, kind="accept", cases="*", until=START + timedelta(days=60), reason="known"
@@ -110,7 +108,7 @@ def test_a_reset_forgets_only_the_cases_that_it_names(store: Store) -> None:
     store.decisions.add(
         Decision(made=START, kind="reset", cases="*.virtio.*", until=until, reason="new disk")
     )
-    verdicts = Keeper(Feed(Results(store)), ()).judge()
+    verdicts = VerdictService(Feed(Results(store)), ()).judge()
     judged = {
         verdicts.labels[one.history.of]["bus"] for one in verdicts.verdicts if one.history.points
     }
@@ -155,7 +153,7 @@ def test_the_past_is_told_as_it_looked_then(store: Store) -> None:
     assert VerdictState.SLOWER not in told[before].counts()
     assert (
         told[late].counts()[VerdictState.SLOWER]
-        == Keeper(Feed(Results(store)), ()).judge().counts()[VerdictState.SLOWER]
+        == VerdictService(Feed(Results(store)), ()).judge().counts()[VerdictState.SLOWER]
     )
     # A run that had not ended by then has no part in it.
     ends = {one.history.points[-1].time for one in told[soon].verdicts if one.history.points}
@@ -357,7 +355,7 @@ def no_results() -> Snapshot:
 def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     upgrade(store, slower=1.25)
     page = Page(no_results, live={})
-    Keeper(Feed(Results(store)), (), told=page.judged).judge()
+    VerdictService(Feed(Results(store)), (), told=page.judged).judge()
     text = page.render()[0].decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     virtio = [
@@ -396,7 +394,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
         for case in CASES
     )
     page = Page(no_results, live={})
-    verdicts = Keeper(Feed(Results(store)), (), told=page.judged).judge()
+    verdicts = VerdictService(Feed(Results(store)), (), told=page.judged).judge()
     said = "Everything on virtio is slowly getting slower: 15 % over 160 runs since 2026-05-01"
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
@@ -420,7 +418,7 @@ def is_of_verdicts(name: str) -> bool:
 
 def test_the_verdict_stands_on_the_page_and_in_the_api(store: Store) -> None:
     upgrade(store, slower=1.25)
-    verdicts = Keeper(Feed(Results(store)), ()).judge()
+    verdicts = VerdictService(Feed(Results(store)), ()).judge()
     app = make_app(
         page=Page(no_results, live={}),
         statuses=list,

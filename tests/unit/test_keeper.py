@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from pvebench.errors import StoreError
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.headline import headline, standing
-from pvebench.judging.keeper import LEAST_REST_SECONDS, REST
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.headline import headline, standing
+from pvebench.verdicts.verdict_service import LEAST_REST_SECONDS, REST
 
 FAULT = RuntimeError("a fault of judging")
 
@@ -48,7 +48,7 @@ def rests(feed: SlowFeed) -> list[float]:
         else:
             done.set()
 
-    keeper = Keeper(cast("Feed", feed), (), monotonic=lambda: feed.now, rest=rest)
+    keeper = VerdictService(cast("Feed", feed), (), monotonic=lambda: feed.now, rest=rest)
     with keeper:
         assert done.wait(30)
     return found
@@ -81,7 +81,7 @@ def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exce
         else:
             done.set()
 
-    keeper = Keeper(
+    keeper = VerdictService(
         cast("Feed", feed),
         (),
         told=lambda verdicts: told.append(("told", verdicts)),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.analysis.causes import differences, known_issues
-from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.case_history import FIGURES
+from pvebench.analysis.change import differences, known_issues
 from pvebench.config.known_issues import load_known_issues
 from pvebench.errors import ConfigError
-from pvebench.model.known_issue import Affected
+from pvebench.model.environment import Affected
 
 ISSUE = """\
 issues:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from pvebench.analysis.meanwhile import Beside, Meanwhile, meanwhile
-from pvebench.analysis.words import sentence
-from pvebench.judging import Feed, Keeper, Verdicts, past_verdicts
-from pvebench.judging.data import verdicts_data
+from pvebench.analysis.concurrent_changes import Beside, ConcurrentChange, concurrent_changes
 from pvebench.model.environment import Environment
 from pvebench.model.run import Run, Sample, Unit
 from pvebench.model.units import GIB
-from pvebench.results import Results
 from pvebench.store import Store
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService, past_verdicts
+from pvebench.verdicts.headline import verdicts_data
+from pvebench.verdicts.text import sentence
 from support.changes import CASES, FINDING, NEW, OLD, START, measured
 
 DAYS, AFTER = 30, 8
@@ -55,7 +55,7 @@ def stored(
 
 
 def judged(path: Path, used_on: UsedOn, **given: Any) -> Verdicts:
-    return Keeper(Feed(Results(stored(path, used_on, **given))), ()).judge()
+    return VerdictService(Feed(Results(stored(path, used_on, **given))), ()).judge()
 
 
 def filling(day: int) -> float:
@@ -173,7 +173,9 @@ def test_a_storage_that_crossed_no_border_is_not_blamed(tmp_path: Path, used_on:
 
 def test_the_short_sentence_stays_the_same_while_the_storage_fills_further() -> None:
     told = [
-        sentence(replace(FINDING, meanwhile=meanwhile(full(0.7), full(used))), evidence=False)
+        sentence(
+            replace(FINDING, meanwhile=concurrent_changes(full(0.7), full(used))), evidence=False
+        )
         for used in (0.91, 0.96)
     ]
     assert told[0] == told[1]
@@ -181,7 +183,7 @@ def test_the_short_sentence_stays_the_same_while_the_storage_fills_further() -> 
 
 
 def test_a_slow_change_tells_what_came_with_it() -> None:
-    what = (Meanwhile("the storage is more than 80 % full", "85 % of it used, before 60 %"),)
+    what = (ConcurrentChange("the storage is more than 80 % full", "85 % of it used, before 60 %"),)
     text = sentence(replace(FINDING, slow=True, meanwhile=what))
     assert ", now that the storage is more than 80 % full (" in text
 
@@ -248,7 +250,9 @@ def cache(gib: float) -> list[Beside]:
 def test_what_the_node_does_is_told_where_it_is_much_more_than_before(
     before: list[Beside], after: list[Beside], told: str
 ) -> None:
-    assert "".join(f"{one.text}: {one.numbers}" for one in meanwhile(before, after)) == told
+    assert (
+        "".join(f"{one.text}: {one.numbers}" for one in concurrent_changes(before, after)) == told
+    )
 
 
 def test_what_came_later_has_no_part_in_what_was_said_then(tmp_path: Path) -> None:
@@ -257,4 +261,6 @@ def test_what_came_later_has_no_part_in_what_was_said_then(tmp_path: Path) -> No
     moments = [(START + timedelta(days=day)).timestamp() for day in (later - 0.1, later + 4)]
     then, now = (said.regressions[0] for _, said in past_verdicts(Results(store), (), moments))
     assert not then.meanwhile
-    assert now.meanwhile == Keeper(Feed(Results(store)), ()).judge().regressions[0].meanwhile
+    assert (
+        now.meanwhile == VerdictService(Feed(Results(store)), ()).judge().regressions[0].meanwhile
+    )

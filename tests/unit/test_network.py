@@ -14,19 +14,18 @@ from pvebench.cli.main import run_cli
 from pvebench.config import Settings, load_settings
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.procfs import ProcProbe
 from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import ConfigError
-from pvebench.model.conduct import Conduct
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB
-from pvebench.model.workload import Case
+from pvebench.model.workload import Case, Conduct
 from pvebench.report.html import Subject, report_html
 from pvebench.report.table import result_rows
 from pvebench.runner import Runner

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
+from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
 from pvebench.errors import MachineError
 from pvebench.model.units import MIB
 
@@ -77,7 +77,7 @@ def test_bytes_are_those_of_disks_that_stand_on_no_other(url: str) -> None:
 def test_a_page_without_end_is_broken_off_and_leaves_everything_absent(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pvebench.drivers.host.exporter._MOST_BYTES", MIB)
+    monkeypatch.setattr("pvebench.drivers.linux.node_exporter._MOST_BYTES", MIB)
     with pytest.raises(MachineError, match=r"broken off: more than 1\.0 MiB, or 5 s"):
         fetch(f"{url}/xx")
     assert dict(NodeExporterProbe(f"{url}/xx").snapshot().cpu_seconds) == {}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pvebench.analysis.causes import Difference
-from pvebench.analysis.figures import FIGURES
-from pvebench.analysis.together.findings import Finding, Move, told_once
-from pvebench.analysis.words import sentence
+from pvebench.analysis.case_history import FIGURES
+from pvebench.analysis.change import Change, Difference, Move, merge_nodes
+from pvebench.verdicts.text import sentence
 
 MOVE = Move(
     figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
 )
-FIRST = Finding(
+FIRST = Change(
     time=100.0,
     node="pve1",
     known=True,
@@ -38,7 +37,7 @@ SECOND = replace(
 
 
 def test_the_same_new_version_that_did_the_same_on_two_nodes_is_one_change() -> None:
-    (found,) = told_once([FIRST, SECOND])
+    (found,) = merge_nodes([FIRST, SECOND])
     assert sentence(found) == (
         "Everything on virtio got 20 % slower with kernel 6.14.8-2-pve "
         "(95 % interval 16-26 %; all 6 cases, 3 runs after it; on pve1 and pve2)"
@@ -57,10 +56,10 @@ def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
         replace(SECOND, node="pve1"),
         replace(SECOND, accepted=True),
     ):
-        assert len(told_once([FIRST, other])) == 2
+        assert len(merge_nodes([FIRST, other])) == 2
 
 
 def test_three_nodes_are_told_once_too() -> None:
-    (found,) = told_once([SECOND, FIRST, replace(FIRST, node="pve3")])
+    (found,) = merge_nodes([SECOND, FIRST, replace(FIRST, node="pve3")])
     assert found.node == "pve1 and pve2 and pve3"
     assert found.moves[0].cases == 10

@@ -18,20 +18,19 @@ from structlog.testing import capture_logs
 
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.change import Change
 from pvebench.metrics.families import Families
-from pvebench.metrics.notified import collect_notified
-from pvebench.model.weekly import parse_weekly
-from pvebench.notify.addresses import addresses_of
-from pvebench.notify.courier import HOPELESS_ATTEMPTS, Courier
+from pvebench.metrics.live import collect_notified
+from pvebench.model.week import parse_weekly
+from pvebench.notify.delivery import Sent
 from pvebench.notify.messages import MOST_TITLE, Sender
-from pvebench.notify.sending import Sent
-from pvebench.notify.teller import Pulse, Teller, Wishes
-from pvebench.results import Results
-from pvebench.service.telling import wishes_of
+from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Pulse
+from pvebench.notify.sender import HOPELESS_ATTEMPTS, NotificationSender, addresses_of
+from pvebench.service.notifications import wishes_of
 from pvebench.store import Decision, KnownChange, Message, Store
+from pvebench.store.current import Results
 from pvebench.store.outbox import MOST_QUEUED
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.verdicts import OpenChange
 from support.changes import CASES, FINDING, START, measured, upgrade
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
@@ -51,10 +50,12 @@ class World:
     answer: Sent = field(default_factory=Sent)
     taken: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def teller(self) -> Teller:
-        return Teller(
+    def teller(self) -> NotificationPlanner:
+        return NotificationPlanner(
             self.store,
-            lambda: Wishes(targets=self.targets, sender=SENDER, weekly=parse_weekly("Mon 08:00")),
+            lambda: NotificationPolicy(
+                targets=self.targets, sender=SENDER, weekly=parse_weekly("Mon 08:00")
+            ),
             lambda: self.pulses,
             now=lambda: self.now,
             monotonic=lambda: self.seconds,
@@ -62,12 +63,12 @@ class World:
 
     def courier(
         self,
-        teller: Teller | None = None,
+        teller: NotificationPlanner | None = None,
         *,
         send: Callable[[str, str, str], Sent] | None = None,
         address: str = "json://{}",
-    ) -> Courier:
-        return Courier(
+    ) -> NotificationSender:
+        return NotificationSender(
             teller or self.teller(),
             self.store.outbox,
             lambda: {name: partial(address.format, name) for name in self.targets},
@@ -89,20 +90,20 @@ class World:
     def queued(self) -> list[Message]:
         return [one.message for one in self.store.outbox.queued()]
 
-    def say(self, teller: Teller, *changes: Change) -> None:
+    def say(self, teller: NotificationPlanner, *changes: OpenChange) -> None:
         """Have the changes known, as judging does, and told."""
         kept = {one.id: one for one in self.store.changes.all()}
         self.store.changes.keep(known(one, kept.get(one.id)) for one in changes)
         teller.judged(Verdicts(version=1, changes=changes))
 
-    def end(self, teller: Teller, *ids: str) -> None:
+    def end(self, teller: NotificationPlanner, *ids: str) -> None:
         rows = [one for one in self.store.changes.all() if one.id in ids]
         ended = self.now.timestamp()
         self.store.changes.keep(replace(one, ended=ended, ending="over") for one in rows)
         teller.judged(Verdicts(version=2))
 
 
-def known(change: Change, before: KnownChange | None = None) -> KnownChange:
+def known(change: OpenChange, before: KnownChange | None = None) -> KnownChange:
     return KnownChange(
         id=change.id,
         since=change.finding.time,
@@ -115,9 +116,9 @@ def known(change: Change, before: KnownChange | None = None) -> KnownChange:
     )
 
 
-def change(name: str, **other: object) -> Change:
+def change(name: str, **other: object) -> OpenChange:
     return replace(
-        Change(id=name, finding=FINDING, storages=("local-zfs",), severity="warning"),
+        OpenChange(id=name, finding=FINDING, storages=("local-zfs",), severity="warning"),
         **other,  # type: ignore[arg-type] # by name
     )
 
@@ -130,7 +131,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def told(world: World) -> Teller:
+def told(world: World) -> NotificationPlanner:
     """A teller that has told of one change before."""
     teller = world.teller()
     world.say(teller, change("old"))
@@ -140,7 +141,7 @@ def told(world: World) -> Teller:
 
 
 def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restarted(
-    world: World, told: Teller
+    world: World, told: NotificationPlanner
 ) -> None:
     for _ in range(2):
         for teller in (told, world.teller()):
@@ -156,7 +157,9 @@ def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restar
     assert body.endswith("pvebench on bench\nhttps://bench.example.org/")
 
 
-def test_its_end_is_told_once_and_its_return_as_well(world: World, told: Teller) -> None:
+def test_its_end_is_told_once_and_its_return_as_well(
+    world: World, told: NotificationPlanner
+) -> None:
     world.end(told, "old")
     world.end(told, "old")
     assert [one.title[:20] for one in world.queued()] == ["pvebench: over: a, b"]
@@ -178,7 +181,7 @@ def test_an_old_history_is_summed_up_in_one_message_at_the_first_start(world: Wo
 
 
 def test_ten_thousand_changes_at_once_are_one_message_of_bounded_length(
-    world: World, told: Teller
+    world: World, told: NotificationPlanner
 ) -> None:
     world.say(told, *(change(f"c{number}") for number in range(10_000)))
     (one,) = world.queued()
@@ -188,7 +191,7 @@ def test_ten_thousand_changes_at_once_are_one_message_of_bounded_length(
     assert world.queued()[1].title == "pvebench: 10000 changes are over"
 
 
-def test_what_is_for_the_better_waits_for_the_week(world: World, told: Teller) -> None:
+def test_what_is_for_the_better_waits_for_the_week(world: World, told: NotificationPlanner) -> None:
     better = change("gain", severity="info")
     world.say(told, change("old"), better)
     assert world.queued() == []
@@ -207,7 +210,9 @@ def test_what_is_for_the_better_waits_for_the_week(world: World, told: Teller) -
     assert len(world.queued()) == 2
 
 
-def test_a_week_is_summed_up_once_although_the_clock_jumps(world: World, told: Teller) -> None:
+def test_a_week_is_summed_up_once_although_the_clock_jumps(
+    world: World, told: NotificationPlanner
+) -> None:
     world.wait(7200)
     told.look()
     world.now += timedelta(days=400)
@@ -359,7 +364,7 @@ def test_killed_between_sending_and_noting_it_comes_again_and_says_that(world: W
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
     script = (
         "import os, sys; from pathlib import Path; from pvebench.store import Store\n"
-        "from pvebench.notify.courier import Courier\n"
+        "from pvebench.notify.sender import Courier\n"
         "from unittest.mock import Mock\n"
         "store = Store(Path(sys.argv[1]))\n"
         "courier = Courier(Mock(), store.outbox, lambda: {'mail': lambda: 'x'},\n"
@@ -400,7 +405,9 @@ def test_from_an_upgrade_to_the_messages_and_after_it_is_accepted(world: World) 
     upgrade(store, slower=1.25)
     ids = set()
     for _ in range(2):  # the second one is another process
-        keeper = Keeper(Feed(Results(store)), (), kept=store.changes, told=world.teller().judged)
+        keeper = VerdictService(
+            Feed(Results(store)), (), kept=store.changes, told=world.teller().judged
+        )
         ids |= {one.id for one in keeper.judge().changes}
     assert len(ids) == 1
     (one,) = world.queued()
@@ -413,7 +420,9 @@ def test_from_an_upgrade_to_the_messages_and_after_it_is_accepted(world: World) 
     assert world.queued()[1].body.startswith("Somebody has accepted it")
 
 
-def test_hostile_names_make_no_header_and_no_second_line(world: World, told: Teller) -> None:
+def test_hostile_names_make_no_header_and_no_second_line(
+    world: World, told: NotificationPlanner
+) -> None:
     evil = 'x\r\nBcc: y@example.org\r\n\r\n<script>"' + "z" * 3000
     finding = replace(FINDING, names=(evil,), node=evil)
     world.say(told, change("evil", finding=finding, storages=(evil,)))

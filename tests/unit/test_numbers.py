@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from pvebench.config import Settings
-from pvebench.judging import NUMBERS, Feed, Keeper
-from pvebench.judging.data import verdicts_data
 from pvebench.model.run import Outcome
-from pvebench.results import Results
-from pvebench.service.upkeep import Tidier
-from pvebench.store import Mended, Number, Store, numbers, restore
+from pvebench.service.housekeeping import Tidier
+from pvebench.store import Number, ReplacedRun, Store, numbers, restore
 from pvebench.store.blocks import SIZE
+from pvebench.store.current import Results
+from pvebench.verdicts import NUMBERS, Feed, VerdictService
+from pvebench.verdicts.headline import verdicts_data
 from support.changes import CASES, START, measured
 from support.logs import captured_logs
 
@@ -107,7 +107,11 @@ class World:
         one = min(self.store.runs(limit=5), key=lambda run: len(run.samples) or 99)
         gone, put = one.samples[:1], [replace(each, value=7.5) for each in one.samples[1:]]
         self.store.mending.apply(
-            [Mended(number=one.number, gone=gone, put=tuple(put), outcome=Outcome.OK, reason="")]
+            [
+                ReplacedRun(
+                    number=one.number, gone=gone, put=tuple(put), outcome=Outcome.OK, reason=""
+                )
+            ]
         )
 
     def reclassify(self) -> None:
@@ -419,11 +423,11 @@ def test_while_runs_are_read_nothing_is_written(world: World) -> None:
 def test_damaged_blocks_change_no_verdict(world: World) -> None:
     full(world)
     world.store.numbers.pack(NUMBERS)
-    intact = Keeper(Feed(Results(world.store)), ()).judge()
+    intact = VerdictService(Feed(Results(world.store)), ()).judge()
     assert intact.verdicts
     flip(world, 0)
     flip(world, 1)
-    found = Keeper(Feed(Results(world.store)), ()).judge()
+    found = VerdictService(Feed(Results(world.store)), ()).judge()
     assert verdicts_data(found) == verdicts_data(intact)
 
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from starlette.routing import Route
 
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.web.openapi import PATHS, document
+from pvebench.drivers.simulated.simulated_guest import Fault
+from pvebench.web.api_schema import PATHS, document
 from support import asking
 from support.packs import Simulation, simulate
 from support.site import app_of, served

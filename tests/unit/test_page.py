@@ -12,16 +12,15 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from pvebench.drivers.simulated.reality import Fault
+from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import PortInUse, StoreError
-from pvebench.judging import Verdicts
 from pvebench.metrics import CATALOG, Page, Snapshot, catalog
 from pvebench.metrics import snapshot as metrics
-from pvebench.metrics.families import Families
+from pvebench.metrics.families import Families, render, render_pieces
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
-from pvebench.metrics.text import render, render_pieces
 from pvebench.model.run import Outcome, Sample, Unit
-from pvebench.results import PlannedCase
+from pvebench.store.current import PlannedCase
+from pvebench.verdicts import Verdicts
 from pvebench.web import listen
 from support import asking
 from support.logs import captured_logs
@@ -236,7 +235,7 @@ def test_a_collector_that_raises_costs_only_its_own_part(
         raise ZeroDivisionError
 
     monkeypatch.setitem(
-        __import__("pvebench.metrics.page", fromlist=["x"]).SUMMARY_COLLECTORS, "info", broken
+        __import__("pvebench.metrics.exposition", fromlist=["x"]).SUMMARY_COLLECTORS, "info", broken
     )
     text = page_of(simulation).render()[0].decode()
     health = {
@@ -395,7 +394,7 @@ def test_a_result_leaves_the_page_when_it_becomes_too_old_without_any_new_one(
 def test_one_case_that_cannot_be_shown_is_told_and_costs_only_itself(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = __import__("pvebench.metrics.page", fromlist=["x"])
+    module = __import__("pvebench.metrics.exposition", fromlist=["x"])
     real = module.CASE_COLLECTORS["results"]
     spoilt = next(iter(simulation.results.now.cases))
 

@@ -14,10 +14,9 @@ from pvebench.metrics import Snapshot
 from pvebench.metrics.families import Families
 from pvebench.metrics.results import collect_results
 from pvebench.model.run import Outcome, Run
-from pvebench.report.sheets import csv_text
-from pvebench.report.table import of_pass, result_rows
-from pvebench.scheduler.passes import Passes
-from pvebench.web.details import case_view, run_view
+from pvebench.report.table import csv_text, of_pass, result_rows
+from pvebench.scheduler.due_cases import Passes
+from pvebench.web.views.details import case_view, run_view
 from support.packs import SMALL, Simulation, simulate, write_pack
 
 Captured = pytest.CaptureFixture[str]

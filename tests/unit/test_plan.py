@@ -13,7 +13,8 @@ from pvebench.metrics.catalog import SCENARIO_INFO
 from pvebench.model.disk import Cache, HostCache
 from pvebench.model.run import Outcome
 from pvebench.model.units import MIB
-from pvebench.plan import Matrix, expand, make_plan, select
+from pvebench.scheduler.case_matrix import Matrix, expand, select
+from pvebench.scheduler.order import make_plan
 from support.packs import ROOT, SMALL, STORAGES, quick, simulate, write_pack
 
 

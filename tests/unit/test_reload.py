@@ -14,8 +14,8 @@ import pytest
 from pvebench.config import load_settings
 from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_config
-from pvebench.service.choice import assignments
-from pvebench.service.upkeep import Configuration, Reloader
+from pvebench.service.housekeeping import Configuration, Reloader
+from pvebench.service.selection import assignments
 from support.packs import SMALL, simulate, write_pack
 from support.prometheus import free_port, prometheus
 

@@ -12,21 +12,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pvebench.config import Settings
-from pvebench.drivers.host.fetched import Fetched
-from pvebench.drivers.host.procfs import read_snapshot
+from pvebench.drivers.host.remote_host import RemoteDirectory
 from pvebench.drivers.host.remote_machine import RemoteMachine, RemoteTools, Rows, parse_device
-from pvebench.drivers.host.remote_storages import RemoteDirectory
-from pvebench.drivers.host.ssh import SshConnection
-from pvebench.drivers.host.ssh_settings import SshSettings
-from pvebench.drivers.proxmox.container import (
+from pvebench.drivers.linux.block_devices import MOST_DEVICES, parse_devices, show_devices
+from pvebench.drivers.linux.procfs import Fetched, read_snapshot
+from pvebench.drivers.proxmox.containers.container import (
     KIND,
     BenchContainer,
     find_containers,
     undo_containers,
 )
-from pvebench.drivers.proxmox.container_facts import check_limits, devices_of, filesystem
-from pvebench.drivers.proxmox.node_ssh import NodeSsh, check_node
-from pvebench.drivers.storages.below import MOST_DEVICES, parse_devices, show_devices
+from pvebench.drivers.proxmox.containers.node_containers import check_limits, devices_of, filesystem
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh, check_node
+from pvebench.drivers.ssh import SshSettings
+from pvebench.drivers.ssh.connection import SshConnection
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.errors import OutputUnreadable, PvebenchError
 from pvebench.model.disk import Bus, Cache, Disk, Format

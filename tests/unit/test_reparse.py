@@ -21,15 +21,15 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.errors import OutputUnreadable
 from pvebench.model.disk import HostCache
-from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import HostSnapshot
 from pvebench.model.run import Sample
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Direction, Workload
-from pvebench.runner.rereading import MEASURED
+from pvebench.runner.reparse import MEASURED
 from pvebench.runner.steady import Settled, Steadiness
 from pvebench.runner.window import Mark, condition_samples, network_samples, window_samples
 from pvebench.store import StateDirectory, Store
-from pvebench.workloads import ROOMS, Parsed, Target
+from pvebench.workloads import TOOLS, Parsed, Target
 from pvebench.workloads.fio import Fio
 from support.changes import CASES
 from support.packs import SMALL, simulate, tool_workload, write_pack
@@ -109,7 +109,7 @@ def test_what_todays_parsers_have_read_stays_as_it_is_with_every_tool(
     assert f"0 of {len(before['runs'])} runs changed" in told
     assert everything(state) == before
     tools = {json.loads(case[4])["workload"]["tool"] for case in before["cases"]}
-    assert tools == ROOMS.keys()
+    assert tools == TOOLS.keys()
     metrics = {metric for _, metric, *_ in before["samples"]}
     assert {"boot_time", "steady_time", "iops_slope", "flush_share", "guest_to_host"} <= metrics
 
@@ -357,7 +357,7 @@ def test_what_is_measured_beside_a_tool_is_known_as_such() -> None:
     assert {one.metric for one in found} == MEASURED - {"boot_time", "disturbed"}
 
 
-@pytest.mark.parametrize("tool", ROOMS)
+@pytest.mark.parametrize("tool", TOOLS)
 def test_a_log_is_known_by_its_name(tool: str) -> None:
     options = {
         "fio": {"rw": "read", "bs": "4k"},
@@ -367,4 +367,4 @@ def test_a_log_is_known_by_its_name(tool: str) -> None:
     }
     workload = tool_workload(tool, options.get(tool, {}))
     target = Target(device="/dev/vdb", size_bytes=1 << 30, scratch="/mnt")
-    assert all(name.endswith(".log") for name in ROOMS[tool].job(workload, target).logs)
+    assert all(name.endswith(".log") for name in TOOLS[tool].job(workload, target).logs)

@@ -14,11 +14,9 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.model.run import Outcome
-from pvebench.report.drawing import Curve, bars, curves
-from pvebench.report.html import Subject, report_html, short_names
-from pvebench.report.profile import profile
-from pvebench.report.sheets import csv_text, write_xlsx
-from pvebench.report.table import ResultRow, result_rows
+from pvebench.report.charts import Curve, bars, curves
+from pvebench.report.html import Subject, profile, report_html, short_names
+from pvebench.report.table import ResultRow, csv_text, result_rows, write_xlsx
 from support.packs import Simulation, simulate, write_pack
 
 Captured = pytest.CaptureFixture[str]

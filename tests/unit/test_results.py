@@ -16,10 +16,9 @@ from pvebench.analysis.verdict import VerdictState
 from pvebench.cli.export import first_moment, write_past
 from pvebench.config import Settings
 from pvebench.errors import StoreError
-from pvebench.judging import Feed, Keeper
-from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
-from pvebench.metrics.history import Window
+from pvebench.metrics.openmetrics import Window
+from pvebench.metrics.results import collect_environments
 from pvebench.metrics.snapshot import Snapshot
 from pvebench.model.definition import Definition
 from pvebench.model.disk import Bus, Cache, Disk, Format
@@ -28,14 +27,14 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Case, Direction
 from pvebench.report.table import result_rows
-from pvebench.results import PlannedCase, Results
-from pvebench.results.trends import TREND_RUNS
-from pvebench.service.upkeep import Tidier
+from pvebench.service.housekeeping import Tidier
 from pvebench.store import Store, Totals
+from pvebench.store.current import TREND_RUNS, PlannedCase, Results
+from pvebench.verdicts import Feed, VerdictService
 from pvebench.web.api import results_data
-from pvebench.web.details import case_view
-from pvebench.web.present import case_url
-from pvebench.web.views import index_view
+from pvebench.web.views.details import case_view
+from pvebench.web.views.overview import index_view
+from pvebench.web.views.workers import case_url
 from support.packs import quick
 from support.site import lively
 
@@ -308,7 +307,7 @@ def test_the_verdict_compares_no_runs_of_different_definitions(store: Store) -> 
         case, iops = (CASE, 1000.0) if hour < 20 else (LARGER, 400.0)
         environment = OLD if hour < 20 else NEW
         results.keep(run(case, hour=hour, iops=iops, environment=environment))
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     assert {one.history.of for one in verdicts.verdicts} == {LARGER.key}
     assert not verdicts.regressions
     assert [one.key for one in verdicts.definition_changes] == [LARGER.key]
@@ -370,7 +369,7 @@ def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:
     results = Results(store)
     for day, outcome in enumerate(outcomes):
         results.keep(run(hour=24 * day, iops=1000.0 + day % 3, outcome=outcome))
-    return {one.state for one in Keeper(Feed(results), ()).judge().verdicts}
+    return {one.state for one in VerdictService(Feed(results), ()).judge().verdicts}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NOISY, Outcome.NOT_STEADY])

@@ -13,9 +13,9 @@ from pvebench.config import Settings
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Case, Direction
-from pvebench.results import Results
-from pvebench.service.upkeep import Tidier
+from pvebench.service.housekeeping import Tidier
 from pvebench.store import Store
+from pvebench.store.current import Results
 from pvebench.store.tables import journal
 from support.logs import captured_logs
 from support.packs import quick

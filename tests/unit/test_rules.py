@@ -6,10 +6,19 @@ import dataclasses
 
 import pytest
 
-from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, storage_kind
+from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
 from pvebench.drivers.storages import STORAGE_KINDS
-from pvebench.model.disk import Aio, Bus, Cache, Disk, Format, Preallocation, ScsiHw
-from pvebench.model.layout import Filesystem, Layout
+from pvebench.model.disk import (
+    Aio,
+    Bus,
+    Cache,
+    Disk,
+    Filesystem,
+    Format,
+    Layout,
+    Preallocation,
+    ScsiHw,
+)
 from pvebench.model.rules import why_not, why_not_run
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.units import MIB

@@ -13,21 +13,20 @@ import pytest
 
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.world import World, simulated_site
-from pvebench.errors import GuestSilent, SwitchFailed
-from pvebench.model.conduct import Conduct
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
+from pvebench.errors import GuestTimeout, SwitchFailed
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Completed, Guest
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase
 from pvebench.model.units import MIB
 from pvebench.model.volume import Attachment, BlockCounters, Volume
-from pvebench.model.workload import Case, Direction
-from pvebench.plan import expand
+from pvebench.model.workload import Case, Conduct, Direction
 from pvebench.runner import Runner
-from pvebench.runner.contents import SAMPLES, is_filled
+from pvebench.runner.prepare import SAMPLES, is_filled
 from pvebench.runner.runner import UNCOUNTED
-from pvebench.workloads import ROOMS, Target
+from pvebench.scheduler.case_matrix import expand
+from pvebench.workloads import TOOLS, Target
 from support.packs import SMALL, STORAGES, Recorder, write_pack
 
 ONE_BUS = SMALL.replace("[virtio, scsi]", "[virtio]")
@@ -52,7 +51,7 @@ class NoJournal:
         return []
 
 
-class Steps(World):
+class Steps(SimulatedHypervisor):
     """A simulated node that remembers what was done to its VM and its disk, and how."""
 
     def __init__(self) -> None:
@@ -193,7 +192,7 @@ def test_the_note_on_a_kept_volume_is_emptied_before_it_is_trimmed(tmp_path: Pat
     here.run(read)
     assert notes.told == ["", "data"]
     # What is trimmed and never told of would be taken for full by the next start.
-    here.world.counts = once(GuestSilent("the guest does not answer"))
+    here.world.counts = once(GuestTimeout("the guest does not answer"))
     assert here.run(trim).outcome is Outcome.FAILED
     assert notes.told == ["", "data", ""]
 
@@ -204,13 +203,13 @@ def test_the_note_on_a_kept_volume_is_emptied_before_a_fill_that_fails(
     notes = Notes()
     notes.told = ["data/fill-2"]
     here = bench(tmp_path, ONE_BUS, notes)
-    monkeypatch.setattr("pvebench.runner.setup.fill_job", broken)
+    monkeypatch.setattr("pvebench.runner.prepare.fill_job", broken)
     assert here.run(here.cases[0]).outcome is Outcome.FAILED
     assert notes.told[-1] == ""
 
 
 def broken(*_: object, **__: object) -> None:
-    raise GuestSilent("the guest does not answer")
+    raise GuestTimeout("the guest does not answer")
 
 
 def kept(here: Bench, monkeypatch: pytest.MonkeyPatch, *, blocks: int, code: int = 0) -> None:
@@ -481,7 +480,7 @@ def test_a_disk_whose_counters_are_gone_is_taken_to_be_written_as_much_as_it_cou
     here.run(here.cases[0])
 
     def gone(_: BlockCounters) -> BlockCounters:
-        raise GuestSilent("the monitor does not answer")
+        raise GuestTimeout("the monitor does not answer")
 
     here.world.counts = gone
     run = here.run(here.cases[0])
@@ -509,7 +508,7 @@ def test_where_nothing_counts_io_a_fill_and_a_tool_wrote_all_that_they_could(
     here = bench(tmp_path, ONE_BUS.replace("randread", "randwrite"))
     here.world.counts = lambda _: None
     case = here.cases[0]
-    most = ROOMS["fio"].estimate(case.workload, case.scenario.volume_bytes).bytes_written
+    most = TOOLS["fio"].estimate(case.workload, case.scenario.volume_bytes).bytes_written
     assert [here.run(case).written_bytes for _ in range(2)] == [64 * MIB + most, most]
 
 

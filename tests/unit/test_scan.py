@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pvebench.analysis import hours, stretch, unknown_times
-from pvebench.analysis.causes import Happening, candidates, gaps
-from pvebench.analysis.slow_change import slow_trend
-from pvebench.analysis.unknown_times import LevelScan
+from pvebench.analysis import changepoints, noise_patterns, window_scan
+from pvebench.analysis.change import Happening, candidates, gaps
+from pvebench.analysis.changepoints import LevelScan
+from pvebench.analysis.gradual_change import slow_trend
 
 
 def noise(runs: int, seed: int = 1, sigma: float = 0.02) -> list[float]:
@@ -45,7 +45,7 @@ def test_a_block_that_is_passed_over_would_not_have_counted(
 ) -> None:
     histories = [stepped(60 + seed, 1 - seed / 200, runs=160, seed=seed) for seed in range(20)]
     found = [LevelScan(values).detect() for values in histories]
-    monkeypatch.setattr(stretch, "WORTH", 0.0)
+    monkeypatch.setattr(window_scan, "WORTH", 0.0)
     assert [LevelScan(values).detect() for values in histories] == found
     assert 5 < sum(bool(one.steps) for one in found) < 20
     assert any(one.doubt for one in found)
@@ -169,12 +169,12 @@ def test_a_history_is_gone_through_in_parts_with_the_steps_of_the_whole(
 ) -> None:
     values, times = restless(6000)
     for name in ("AHEAD", "AHEAD_AGAIN"):
-        monkeypatch.setattr(unknown_times, name, 3)
-    monkeypatch.setattr(unknown_times, "AHEAD_TIMES", 1)
+        monkeypatch.setattr(changepoints, name, 3)
+    monkeypatch.setattr(changepoints, "AHEAD_TIMES", 1)
     parts = LevelScan(values, times).detect()
     for name in ("AHEAD", "AHEAD_AGAIN", "BEHIND"):
-        monkeypatch.setattr(unknown_times, name, 10**9)
-    monkeypatch.setattr(hours, "KEPT_EVERY", 10**9)
+        monkeypatch.setattr(changepoints, name, 10**9)
+    monkeypatch.setattr(noise_patterns, "KEPT_EVERY", 10**9)
     whole = LevelScan(values, times).detect()
     assert len(parts.steps) == len(whole.steps) > 15
     for one, other in zip(parts.steps, whole.steps, strict=True):
@@ -188,7 +188,7 @@ def test_hours_that_go_on_from_where_they_were_know_what_they_would_from_nothing
 ) -> None:
     values = np.array(restless(2000)[0])
     times = [600.0 * run for run in range(2000)]  # a week is a thousand runs
-    fresh, again = hours.Hourly(values, times), hours.Hourly(values, times)
+    fresh, again = noise_patterns.Hourly(values, times), noise_patterns.Hourly(values, times)
     before = again.effects(0, 1800)
     for one in (fresh, again):
         one.add_step(index, -0.3)
@@ -210,9 +210,9 @@ def test_many_steps_do_not_make_a_history_be_gone_through_once_for_each(
         learnt.append(total)
         return known(total, count, variance)
 
-    real, known = unknown_times.cleaned, hours._sure
-    monkeypatch.setattr(unknown_times, "cleaned", cleaned)
-    monkeypatch.setattr(hours, "_sure", sure)
+    real, known = changepoints.cleaned, noise_patterns._sure
+    monkeypatch.setattr(changepoints, "cleaned", cleaned)
+    monkeypatch.setattr(noise_patterns, "_sure", sure)
     values, times = restless(12_000)
     assert len(LevelScan(np.array(values), times).detect().steps) > 30
     assert sum(looked_at) < 12 * len(values)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.cli.main import run_cli
-from pvebench.drivers.proxmox.connection import read_token
+from pvebench.drivers.proxmox.api.connection import read_token
 from pvebench.errors import ConfigError
 from pvebench.files import check_secret, read_secret
 from support.logs import captured_logs

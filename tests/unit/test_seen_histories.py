@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pvebench.analysis.noise import slow_stretches
+from pvebench.analysis.noise_patterns import slow_stretches
 from pvebench.cli.main import run_cli
 
 HOUR = 3600.0

@@ -24,7 +24,7 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from pvebench.cli.main import run_cli
-from pvebench.notify.sending import Sent, send
+from pvebench.notify.delivery import Sent, send
 from support.packs import ROOT
 from support.prometheus import free_port
 

@@ -8,8 +8,7 @@ import pytest
 
 from pvebench.drivers.clocks import START
 from pvebench.metrics.families import Families
-from pvebench.metrics.results import collect_info
-from pvebench.metrics.settings import collect_settings
+from pvebench.metrics.results import collect_info, collect_settings
 from pvebench.metrics.snapshot import Snapshot, snapshot_of
 from support.packs import SMALL, simulate, write_pack
 from support.site import results_of

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.fetched import Fetched
-from pvebench.drivers.host.procfs import counters_of, files_of, read_snapshot
-from pvebench.drivers.host.shares import FILES, share_counters
+from pvebench.drivers.linux.network_mounts import FILES, share_counters
+from pvebench.drivers.linux.procfs import Fetched, counters_of, files_of, read_snapshot
 from pvebench.model.volume import BlockCounters
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "shares"

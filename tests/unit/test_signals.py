@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pvebench
-from pvebench.service import signals
-from pvebench.service.signals import answering
+from pvebench.service import lifecycle
+from pvebench.service.lifecycle import answering
 from pvebench.store import StateDirectory
 from support.packs import QUICK
 
@@ -129,7 +129,7 @@ def test_only_what_is_named_is_answered() -> None:
 
 
 def test_the_handler_does_nothing_at_all() -> None:
-    names = {step.opname for step in dis.get_instructions(signals._handle)}
+    names = {step.opname for step in dis.get_instructions(lifecycle._handle)}
     assert names <= {"RESUME", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pvebench.config import load_pack
-from pvebench.drivers.simulated.reality import Fault
+from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.errors import Interrupted, StoreError
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, State
-from pvebench.plan import Assignment, expand
-from pvebench.workloads import ROOMS
+from pvebench.scheduler.case_matrix import Assignment, expand
+from pvebench.workloads import TOOLS
 from support.packs import SMALL, STORAGES, simulate, write_pack
 
 
@@ -310,14 +310,14 @@ def test_a_fault_of_our_own_costs_one_run_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation = simulate(tmp_path)
-    real, calls = ROOMS["fio"].parse, iter([True])
+    real, calls = TOOLS["fio"].parse, iter([True])
 
     def parse(*args: object) -> object:
         if next(calls, False):
             raise KeyError("iops")
         return real(*args)  # type: ignore[arg-type] # handed through
 
-    monkeypatch.setattr(ROOMS["fio"], "parse", parse)
+    monkeypatch.setattr(TOOLS["fio"], "parse", parse)
     simulation.worker.run()
     failed = [run for run in simulation.recorder.runs if run.outcome is Outcome.FAILED]
     assert [run.reason for run in failed] == ["a fault of pvebench: KeyError"]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pvebench.cli.demo import NODES, simulated_runs
-from pvebench.drivers.simulated.story import YEAR, history
+from pvebench.drivers.simulated.demo_year import YEAR, history
 from pvebench.model.run import Run
 from support.year import assignments
 

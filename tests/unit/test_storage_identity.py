@@ -11,15 +11,15 @@ import pytest
 from pvebench.cli.main import run_cli
 from pvebench.config import load_pack
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.world import World, simulated_site
-from pvebench.drivers.storages.disk_facts import facts_of, parts_of
+from pvebench.drivers.linux.block_devices import facts_of, parts_of
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.drivers.storages.settings import LocalSettings, identities_of, require_paths
 from pvebench.errors import ServerGone, VolumeError
-from pvebench.model.conduct import Conduct
 from pvebench.model.run import Outcome, Run
-from pvebench.model.storage_identity import Identity, change, is_certain, is_same
-from pvebench.plan import expand
+from pvebench.model.volume import Identity, change, is_certain, is_same
+from pvebench.model.workload import Conduct
 from pvebench.runner import Runner
+from pvebench.scheduler.case_matrix import expand
 from pvebench.store import StateDirectory, Store
 from support.mounted_storage import MountedStorage
 from support.packs import SMALL, STORAGES, Recorder, write_pack
@@ -93,7 +93,9 @@ class Watched:
         self.now: Identity | VolumeError | ServerGone = DISK
         self.store = store
         self._pack = load_pack(write_pack(directory, SMALL.replace("[virtio, scsi]", "[virtio]")))
-        self.world = World(node="lab", seed=1, clock=SimulatedClock(), journal=store.journal)
+        self.world = SimulatedHypervisor(
+            node="lab", seed=1, clock=SimulatedClock(), journal=store.journal
+        )
         site = replace(simulated_site(self.world), identify=self._identify)
         self._runner = Runner(site, Recorder(), identities=store.identities)
 

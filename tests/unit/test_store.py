@@ -25,7 +25,7 @@ from pvebench.errors import (
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
-from pvebench.store import Mended, StateDirectory, Store, holder_of
+from pvebench.store import ReplacedRun, StateDirectory, Store, holder_of
 from pvebench.store.engine import open_engine
 from pvebench.store.tables import metadata
 from support.packs import quick
@@ -257,7 +257,7 @@ def test_a_mended_outcome_moves_the_newest_good_run_of_its_case(store: Store) ->
     good, worse = store.add_run(run("a")), store.add_run(run("b", minutes=1))
     (gone, *_) = run("b").samples
     new = Sample("clat_max", Direction.READ, 0.5, Unit.SECONDS)
-    mended = Mended(
+    mended = ReplacedRun(
         number=worse, gone=(gone,), put=(new,), outcome=Outcome.SUSPICIOUS, reason="why"
     )
     for _ in range(2):  # again changes nothing

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.drivers.host.this_machine import HostTools
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.drivers.simulated.simulated_guest import SimulatedGuest
-from pvebench.errors import GuestSilent, Interrupted, ToolStuck
+from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.drivers.simulated.simulated_guest import Fault, SimulatedGuest
+from pvebench.errors import GuestTimeout, Interrupted, ToolStuck
 from pvebench.model.ports import Completed
 from pvebench.model.run import Outcome, Run
-from pvebench.runner.measure import wait_for_end, wait_for_io
-from pvebench.runner.stuck import MOST_BYTES, look_at_stuck
+from pvebench.runner.measure import MOST_BYTES, look_at_stuck, wait_for_end, wait_for_io
 from support.packs import Simulation, simulate, write_pack
 
 Answer = Callable[[SimulatedGuest], Completed]
@@ -65,7 +63,9 @@ def fails(error: Exception) -> Callable[[], bytes]:
     return answer
 
 
-@pytest.mark.parametrize("error", [GuestSilent("nobody answers"), OSError("broken"), KeyError("x")])
+@pytest.mark.parametrize(
+    "error", [GuestTimeout("nobody answers"), OSError("broken"), KeyError("x")]
+)
 def test_a_guest_that_cannot_tell_does_not_hide_that_the_tool_did_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

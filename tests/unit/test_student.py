@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
-from pvebench.analysis.levels.student import critical, two_sided
+from pvebench.analysis.difference import critical, two_sided
 
 DEGREES = (1.0, 1.3, 2.0, 3.0, 4.7, 8.0, 14.0, 29.5, 58.0, 118.0, 199.0, 210.0, 640.0, 1200.0, 5e3)
 """From the least that a difference has to more than the most runs of two sides."""

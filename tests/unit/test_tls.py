@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from pvebench.web import Access, WebServer, door, listen, logins
+from pvebench.web import Access, WebServer, connection_limits, listen, request_filter
 from support import asking
 from support.certificates import Certificate, make_certificate
 from support.logs import captured_logs
@@ -110,7 +110,7 @@ class Counted:
             self.hashes.append(hashed)
             return real(password, hashed)
 
-        monkeypatch.setattr(logins.bcrypt, "checkpw", checkpw)
+        monkeypatch.setattr(request_filter.bcrypt, "checkpw", checkpw)
 
 
 def test_curl_gets_the_page_over_tls_and_nothing_without(start: Start) -> None:
@@ -325,7 +325,7 @@ def test_a_flood_of_logins_keeps_nobody_out_who_has_been_in(
         time.sleep(0.5)
         return False
 
-    monkeypatch.setattr(logins.bcrypt, "checkpw", slow)
+    monkeypatch.setattr(request_filter.bcrypt, "checkpw", slow)
     login = b64encode(b"alice:wrong").decode()
     request = f"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n".encode()
     flood = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(100)]
@@ -336,7 +336,7 @@ def test_a_flood_of_logins_keeps_nobody_out_who_has_been_in(
         one.settimeout(60)
     status = [one.recv(12)[9:12] for one in flood]
     assert set(status) == {b"401", b"429"}
-    assert len(begun) == status.count(b"401") <= 2 * logins.MOST_WAITING
+    assert len(begun) == status.count(b"401") <= 2 * request_filter.MOST_WAITING
     for one in flood:
         one.close()
 
@@ -376,8 +376,8 @@ def test_the_containers_health_check_sees_life_whatever_the_file_says(
 def test_connections_that_never_end_their_handshake_are_bounded_like_others(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "CONNECTIONS", 20)
-    monkeypatch.setattr(door, "REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(connection_limits, "CONNECTIONS", 20)
+    monkeypatch.setattr(connection_limits, "REQUEST_SECONDS", 3.0)
     here = start(TLS)
     idle = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(200)]
     assert here.curl().stdout == "200"

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from pvebench.drivers.simulated.simulated_disk import SimulatedDisk
+from pvebench.drivers.simulated.simulated_guest import SimulatedDisk
 from pvebench.errors import OutputUnreadable, ToolFailed, WorkloadError
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.disk import Bus, Cache, Disk, Format
 from pvebench.model.run import Outcome
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Caveat, Place, Workload
-from pvebench.workloads import ROOMS, Job, Parsed, Target
-from pvebench.workloads.base import program
+from pvebench.workloads import TOOLS, Job, Parsed, Target
+from pvebench.workloads.tool import program
 from support.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -38,7 +38,7 @@ def resolve(tool: str, **options: Any) -> Workload:
 
 def golden(workload: Workload, name: str) -> Parsed:
     folder = GOLDEN / workload.tool.rstrip("+")
-    return ROOMS[workload.tool].parse(workload, (folder / name).read_text("utf-8"), {})
+    return TOOLS[workload.tool].parse(workload, (folder / name).read_text("utf-8"), {})
 
 
 def values(parsed: Parsed) -> Mapping[tuple[str, str, str], float]:
@@ -136,7 +136,7 @@ def test_the_dd_job_writes_random_data_and_nothing_but_the_target(tmp_path: Path
 def test_a_dd_without_its_target_makes_no_file(tmp_path: Path) -> None:
     workload = resolve("dd", rw="write", bs=4096, input="zero")
     target = Target(device=str(tmp_path / "absent"), size_bytes=MIB, work=str(tmp_path))
-    assert subprocess.run(ROOMS["dd"].job(workload, target).argv, check=False).returncode
+    assert subprocess.run(TOOLS["dd"].job(workload, target).argv, check=False).returncode
     assert not (tmp_path / "absent").exists()
 
 
@@ -259,11 +259,11 @@ def test_the_sysbench_job_makes_files_that_are_no_zeros_and_removes_them(tmp_pat
     options = {"mode": "rndrw", "size": "4M", "direct": True}
     workload = tool_workload("sysbench", options, ramp_seconds=0, runtime_seconds=3)
     target = _target(tmp_path, 4 * MIB)
-    job = ROOMS["sysbench"].job(workload, target)
+    job = TOOLS["sysbench"].job(workload, target)
     _run_all(job)
     made = (tmp_path / "scratch/sysbench/test_file.0").read_bytes()
     assert made.count(0) < len(made) / 50
-    found = values(ROOMS["sysbench"].parse(workload, Path(job.output).read_text("utf-8"), {}))
+    found = values(TOOLS["sysbench"].parse(workload, Path(job.output).read_text("utf-8"), {}))
     assert found["iops", "read", ""] > 0
     subprocess.run(job.cleanup, check=True)
     assert list((tmp_path / "scratch").iterdir()) == []
@@ -275,7 +275,7 @@ def test_the_sysbench_job_makes_files_that_are_no_zeros_and_removes_them(tmp_pat
 def test_a_tool_with_files_of_its_own_makes_them_no_larger_than_the_test_file() -> None:
     workload = resolve("bonnie++", size="4G")
     target = Target(device="/mnt/test/fio.dat", size_bytes=64 * MIB, file=True, scratch="/mnt/test")
-    command = ROOMS["bonnie++"].job(workload, target).argv[-1]
+    command = TOOLS["bonnie++"].job(workload, target).argv[-1]
     assert " -s 64 " in command
 
 
@@ -319,11 +319,11 @@ def test_slugs_name_what_differs_from_the_default() -> None:
 
 def ran(workload: Workload, folder: Path, *, size: int = MIB) -> Parsed:
     """Run the tool's job for real on a file in `folder`; return what its output says."""
-    job = ROOMS[workload.tool].job(workload, _target(folder, size))
+    job = TOOLS[workload.tool].job(workload, _target(folder, size))
     _run_all(job)
     if job.cleanup:
         subprocess.run(job.cleanup, check=True)
-    return ROOMS[workload.tool].parse(workload, Path(job.output).read_text("utf-8"), {})
+    return TOOLS[workload.tool].parse(workload, Path(job.output).read_text("utf-8"), {})
 
 
 def _target(folder: Path, size: int) -> Target:
@@ -374,25 +374,25 @@ def test_every_tool_runs_in_the_simulation_too(tmp_path: Path) -> None:
     assert all(any(s.metric == "bandwidth" for s in run.samples) for run in runs)
 
 
-@pytest.mark.parametrize("tool", ROOMS)
+@pytest.mark.parametrize("tool", TOOLS)
 def test_a_tool_plays_its_own_jobs_and_no_others(tool: str, tmp_path: Path) -> None:
     disk = SimulatedDisk(
         name="d", disk=Disk(bus=Bus.SCSI, format=Format.RAW, cache=Cache.NONE), rng=random.Random(1)
     )
-    job = ROOMS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
-    players = {name for name, room in ROOMS.items() if room.play(job.argv, job.files, disk)}
+    job = TOOLS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
+    players = {name for name, room in TOOLS.items() if room.play(job.argv, job.files, disk)}
     assert players == ({"idle", "boot"} if tool in ("idle", "boot") else {tool})
 
 
-@pytest.mark.parametrize("tool", ROOMS)
+@pytest.mark.parametrize("tool", TOOLS)
 def test_the_guest_has_the_program_of_every_tool(tool: str, tmp_path: Path) -> None:
-    job = ROOMS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
-    needed = ROOMS[tool].program
+    job = TOOLS[tool].job(resolve(tool, **LEAST.get(tool, {})), _target(tmp_path, 16 * MIB))
+    needed = TOOLS[tool].program
     assert needed in PROGRAMS if needed else job.argv[0] == "/bin/sleep"
     assert any(needed in word for word in job.argv)
 
 
-@pytest.mark.parametrize("tool", [name for name, room in ROOMS.items() if room.program])
+@pytest.mark.parametrize("tool", [name for name, room in TOOLS.items() if room.program])
 def test_every_tool_has_real_outputs_and_says_where_they_come_from(tool: str) -> None:
     folder = GOLDEN / tool.rstrip("+")
     assert (folder / "README.md").is_file()
@@ -412,7 +412,7 @@ def test_an_ioping_summary_without_a_number_is_unreadable(name: str) -> None:
     entries = json.loads(text)
     del entries[-1]["stat"][name]
     with pytest.raises(OutputUnreadable, match=f"no usable number {name}"):
-        ROOMS["ioping"].parse(resolve("ioping", count=101, interval=0), json.dumps(entries), {})
+        TOOLS["ioping"].parse(resolve("ioping", count=101, interval=0), json.dumps(entries), {})
 
 
 # --- numbers that cannot be true ---
@@ -492,10 +492,10 @@ def test_numbers_that_cannot_be_true_are_unreadable(
     given = {"sysbench": {"size": "256M"}, "bonnie++": {"size": "64M"}}.get(tool, {})
     workload = resolve(tool, **given, **options)
     text = (GOLDEN / tool.rstrip("+") / file).read_text("utf-8")
-    ROOMS[tool].parse(workload, text, {})
+    TOOLS[tool].parse(workload, text, {})
     assert old in text
     with pytest.raises(OutputUnreadable, match=what):
-        ROOMS[tool].parse(workload, text.replace(old, new), {})
+        TOOLS[tool].parse(workload, text.replace(old, new), {})
 
 
 @pytest.mark.parametrize(
@@ -513,12 +513,12 @@ def test_of_two_results_in_one_output_none_is_taken(workload: Workload, file: st
     golden(workload, file)
     text = (GOLDEN / workload.tool.rstrip("+") / file).read_text("utf-8")
     with pytest.raises(OutputUnreadable, match=r"2 results|there twice|breaks off or is damaged"):
-        ROOMS[workload.tool].parse(workload, text + text, {})
+        TOOLS[workload.tool].parse(workload, text + text, {})
 
 
 def test_sysbench_counts_its_percentile_in_bins_of_equal_ratio() -> None:
     # sb_logger.c: 1024 bins from 0.001 to 100,000 ms, so that it may be 1 % above the maximum.
     workload = resolve("sysbench", mode="rndrw", size="256M")
     text = (GOLDEN / "sysbench" / "rndrw.txt").read_text("utf-8")
-    found = values(ROOMS["sysbench"].parse(workload, text.replace(" 3.43\n", "69.40\n"), {}))
+    found = values(TOOLS["sysbench"].parse(workload, text.replace(" 3.43\n", "69.40\n"), {}))
     assert found["clat_max", "", ""] < found["clat_percentile", "", "99"]

@@ -14,16 +14,15 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.host import HostSettings
-from pvebench.drivers.simulated.world import simulated_site
-from pvebench.drivers.storages.fault import FaultCommand
-from pvebench.drivers.storages.settings import faults_of
+from pvebench.drivers.simulated.simulated_hypervisor import simulated_site
+from pvebench.drivers.storages.settings import FaultCommand, faults_of
 from pvebench.errors import FaultFailed
 from pvebench.model.ports import Fault
 from pvebench.model.run import Outcome, Run
 from pvebench.scheduler.worker import Worker
-from pvebench.workloads.base import Target
-from pvebench.workloads.dip import Dip, find_dip
+from pvebench.workloads.fault_dip import Dip, find_dip
 from pvebench.workloads.fio import Fio
+from pvebench.workloads.tool import Target
 from support.packs import SMALL, simulate, tool_refusal, tool_workload, write_pack
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
@@ -132,7 +131,7 @@ def test_a_fault_ends_although_pvebench_was_killed_in_it(tmp_path: Path) -> None
     command = f"touch {began}; sleep 0.3; touch {ended}"
     script = (
         "import os, signal\n"
-        "from pvebench.drivers.storages.fault import FaultCommand\n"
+        "from pvebench.drivers.storages.settings import FaultCommand\n"
         f"FaultCommand('outage', ['/bin/sh', '-c', {command!r}]).begin()\n"
         "os.killpg(0, signal.SIGKILL)\n"
     )

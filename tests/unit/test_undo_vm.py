@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from pvebench.drivers.qemu.machine import undo_pending
+from pvebench.drivers.undo import undo_pending
 from pvebench.errors import MachineError
 from pvebench.files import mounted_below, remove_tree
 from pvebench.store import Store

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pvebench.fields import Listen, Ratio
-from pvebench.model.quiet import parse_window
 from pvebench.model.units import format_size, parse_duration, parse_size, show_bytes, show_seconds
-from pvebench.model.weekly import parse_weekly
+from pvebench.model.week import parse_weekly, parse_window
 from pvebench.references.delimited import Decimal, decimal_number
 
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from pvebench.analysis.case_history import CaseHistory, GoodRuns
-from pvebench.analysis.figures import FIGURES
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
 from pvebench.analysis.judge import Judge, NodeReport
 from pvebench.analysis.verdict import VerdictState, as_ratio
-from pvebench.analysis.words import sentence
 from pvebench.config.known_issues import load_known_issues
+from pvebench.verdicts.text import sentence
 from support.histories import (
     BEFORE,
     Effect,

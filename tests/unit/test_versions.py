@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from pvebench.model.versions import Version
+from pvebench.model.environment import Version
 
 ORDERED = [
     "0",

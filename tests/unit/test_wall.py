@@ -11,8 +11,7 @@ from pvebench.config import load_settings
 from pvebench.errors import ConfigError
 from pvebench.metrics import Snapshot
 from pvebench.metrics.families import Families
-from pvebench.metrics.wall import collect_wall
-from pvebench.model.wall import WallSlot
+from pvebench.metrics.snapshot import WallSlot, collect_wall
 from support.packs import simulate
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from starlette.routing import Route
 
-from pvebench.drivers.simulated.reality import Fault
+from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.run import Outcome
 from support import asking
 from support.packs import ROOT, Simulation, simulate

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pvebench.config.server_tls import CIPHERS, TLS_13_CIPHERS
-from pvebench.config.web_config import WebConfig, load_web_config
+from pvebench.config.web_config import CIPHERS, TLS_13_CIPHERS, WebConfig, load_web_config
 from pvebench.errors import ConfigError
 from support.certificates import make_certificate
 

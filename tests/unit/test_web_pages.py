@@ -15,18 +15,18 @@ import pytest
 from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.headline import headline
+from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
-from pvebench.results import Results
 from pvebench.store import Store
-from pvebench.web.present import worker_view
-from pvebench.web.render import render
-from pvebench.web.tables import STALE_INTERVALS
-from pvebench.web.views import index_view
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.headline import headline
+from pvebench.web.responses import render
+from pvebench.web.views.overview import index_view
+from pvebench.web.views.tables import STALE_INTERVALS
+from pvebench.web.views.workers import worker_view
 from support import asking
 from support.changes import START as UPGRADE_START
 from support.changes import upgrade
@@ -308,7 +308,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = Results(store)
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     view = index_view(results.now, [], UPGRADE_START + timedelta(days=40), verdicts)
     (change,) = view.changes
     assert change.worse
@@ -348,7 +348,7 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     for _ in range(steps):
         simulation.world.clock.sleep(simulation.worker.step())
     results = results_of(simulation)
-    verdicts = Keeper(Feed(results), ()).judge()
+    verdicts = VerdictService(Feed(results), ()).judge()
     now = simulation.world.clock.now()
     view = index_view(results.now, [simulation.worker.status], now, verdicts)
     assert [one.reached for one in view.ahead] == [steps >= 13, False, False]
@@ -604,7 +604,7 @@ def test_a_fault_of_ours_is_told_without_its_details(
     def broken(*_: object) -> None:
         raise OSError("a detail for the log")
 
-    monkeypatch.setattr("pvebench.web.pages.index_view", broken)
+    monkeypatch.setattr("pvebench.web.endpoints.index_view", broken)
     monkeypatch.setattr("pvebench.web.api.status_data", broken)
     with served(app) as where:
         for path in ("/", "/api/v1/status"):
@@ -636,7 +636,7 @@ def test_many_viewers_in_one_moment_get_the_same_page_made_once(
         made.append(given)
         return index_view(*given)  # type: ignore[arg-type] # passed on
 
-    monkeypatch.setattr("pvebench.web.pages.index_view", counting)
+    monkeypatch.setattr("pvebench.web.endpoints.index_view", counting)
     with served(app_of(simulation)) as where:
         for _ in range(5):
             asking.get(f"{where}/")

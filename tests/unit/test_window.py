@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pvebench.model.host import HostSnapshot
+from pvebench.model.ports import HostSnapshot
 from pvebench.model.volume import BlockCounters
 from pvebench.runner.window import Mark, network_samples, window_samples
 

@@ -2,22 +2,148 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self, overload
-
-from pvebench.analysis.figures import Figure
-from pvebench.analysis.groups import Group
+from typing import TYPE_CHECKING, Final, Literal, Self, overload
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pvebench.analysis.levels.robust import Matrix
+
+# --- What is judged: which numbers of a run, what their change means, and the words for it.
+
+FigureKind = Literal["speed", "stall", "cost", "operation", "accounting"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A kind of number that is judged.
+
+    Attributes:
+        name: as in labels.
+        kind: what its change means.
+        more_is_better: whether a larger value is the better one.
+        noun, worse, better: words of the verdict.
+        least_effect: smallest change (log) worth a verdict.
+        floor: smallest value that is told from zero, in the metric's unit.
+    """
+
+    name: str
+    kind: FigureKind
+    more_is_better: bool
+    noun: str
+    worse: str
+    better: str
+    least_effect: float
+    floor: float
+
+
+def _figure(
+    name: str, kind: FigureKind, noun: str, words: tuple[str, str], least: float, floor: float
+) -> Figure:
+    return Figure(
+        name=name,
+        kind=kind,
+        more_is_better=words[0] in {"slower", "smaller"},
+        noun=noun,
+        worse=words[0],
+        better=words[1],
+        least_effect=least,
+        floor=floor,
+    )
+
+
+_HIGHER: Final = ("higher", "lower")
+_LONGER: Final = ("longer", "shorter")
+FIGURES: Final[Mapping[str, Figure]] = {
+    figure.name: figure
+    for figure in (
+        _figure("throughput", "speed", "throughput", ("slower", "faster"), 0.015, 1e-3),
+        _figure("longest_stall", "stall", "longest stall", _LONGER, 0.4, 1e-3),
+        _figure("cpu_cost", "cost", "host CPU per I/O", _HIGHER, 0.03, 1e-9),
+        _figure("idle_cost", "cost", "host CPU of the idle VM", _HIGHER, 0.05, 1e-5),
+        _figure("operation_seconds", "operation", "duration", _LONGER, 0.05, 1e-4),
+        _figure("boot_time", "operation", "boot time", _LONGER, 0.05, 1e-3),
+        _figure("trimmed_bytes", "operation", "space given back", ("smaller", "larger"), 0.05, 1.0),
+        _figure("io_pressure", "accounting", "reported I/O pressure", _HIGHER, 0.2, 1e-4),
+        _figure("latency_p99", "speed", "p99 latency", _HIGHER, 0.05, 1e-7),
+    )
+}
+"""In the order in which they are told: the first that moved is what a change is called by."""
+
+
+# --- Groups of related cases: what shares a bus, a cache mode, a format, a storage, a workload.
+
+Label = tuple[str, str]
+Group = tuple[Label, ...]
+"""(label, value) pairs that all members carry; empty: all cases."""
+
+LEAST_MEMBERS: Final = 3
+"""Cases a group needs, and that must be outside it."""
+LEAST_MOVED: Final = 0.7
+"""Share of those with some labels in common that must have moved to be called by them."""
+
+
+def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.bool_]]:
+    """Return every group of one label or of a pair of them, as a mask over the cases."""
+    import numpy as np
+
+    values: dict[str, NDArray[np.str_]] = {}
+    for key in sorted({key for case in labels for key in case}):
+        column = np.array([case.get(key, "") for case in labels])
+        if len(set(column.tolist())) > 1:
+            values[key] = column
+    single: dict[Group, NDArray[np.bool_]] = {
+        ((key, value),): column == value
+        for key, column in values.items()
+        for value in sorted(set(column.tolist()))
+        if value
+    }
+    pairs = {
+        (*one, *two): single[one] & single[two]
+        for one, two in itertools.combinations(single, 2)
+        if one[0][0] != two[0][0]
+    }
+    most = len(labels) - LEAST_MEMBERS
+    return {
+        group: mask
+        for group, mask in {**single, **pairs}.items()
+        if LEAST_MEMBERS <= mask.sum() <= most
+    }
+
+
+def common_group(
+    members: Sequence[Mapping[str, str]], everyone: Sequence[Mapping[str, str]]
+) -> Group | None:
+    """Return the labels that the members share, if most of those that carry them are members.
+
+    None if they share nothing that would name them; empty if nearly all are members.
+    """
+    if len(members) < LEAST_MEMBERS:
+        return None
+    shared = set(members[0].items())
+    for labels in members[1:]:
+        shared &= set(labels.items())
+    telling = {
+        (key, value) for key, value in shared if any(one.get(key) != value for one in everyone)
+    }
+    carriers = sum(telling <= set(labels.items()) for labels in everyone)
+    if len(members) < LEAST_MOVED * carriers:
+        return None
+    return tuple(sorted(telling))
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pvebench.analysis.levels import Matrix
 
     Column = array[float]
 

@@ -2,28 +2,105 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, GoodRuns
-from pvebench.analysis.figures import Figure
-from pvebench.analysis.hours import like_hours, spread_out, without_hours
-from pvebench.analysis.known_times.event_shift import CaseShift
-from pvebench.analysis.levels.difference import Difference, difference, size_text
-from pvebench.analysis.missing import claim_of, count_text, missing_text, when_text
-from pvebench.analysis.noise import NEWEST as NOISE_RUNS
-from pvebench.analysis.noise import slow_hours, slow_stretches, two_levels
-from pvebench.analysis.slow_change import PARTS
-from pvebench.analysis.too_good import too_good
+from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Figure, GoodRuns
+from pvebench.analysis.difference import Difference, difference, size_text
+from pvebench.analysis.event_effects import CaseShift
+from pvebench.analysis.gradual_change import PARTS
+from pvebench.analysis.noise_patterns import NEWEST as NOISE_RUNS
+from pvebench.analysis.noise_patterns import (
+    like_hours,
+    slow_hours,
+    slow_stretches,
+    spread_out,
+    two_levels,
+    without_hours,
+)
 
 if TYPE_CHECKING:
-    from pvebench.analysis.hours import Hours
-    from pvebench.analysis.levels.robust import Matrix
+    from pvebench.analysis.levels import Matrix
+    from pvebench.analysis.noise_patterns import Hours
+
+
+# --- Gains that are too good to be true: more often something is no longer done.
+
+NEWEST: Final = 5
+"""Newest runs that must be beyond what the device can do."""
+DURABLE_GAIN: Final = math.log(1.25)
+"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
+ANY_GAIN: Final = math.log(2.0)
+"""Gain of anything that wants a second look."""
+
+
+def too_good(history: CaseHistory, effect: float) -> str:
+    """Return why a gain is too good to be true, or nothing."""
+    if history.figure.kind == "speed" and history.figure.more_is_better:
+        newest = statistics.median(point.value for point in history.points[-NEWEST:])
+        if history.ceiling is not None and newest > history.ceiling:
+            return "it is more than the device can do"
+        if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
+            return (
+                "writes that must reach the device do not become so much faster by software: "
+                "they may no longer wait for it"
+            )
+    if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
+        return "a gain by more than half is rarely real: something may no longer be done"
+    return ""
+
+
+# --- What is missing until something can be told of a case, and when it will be known.
+
+CLAIM: Final = math.log(1.1)
+"""Change that must be excluded before anything is called the same."""
+TIMES: Final = 1.5
+"""Times a figure's least effect that must be excluded at least: of those that vary by nature."""
+PACE: Final = 10
+"""Newest runs whose pace is the present schedule's."""
+
+
+def claim_of(history: CaseHistory) -> float:
+    """Return the size of change that must be excluded to call a case the same."""
+    return max(CLAIM, TIMES * history.figure.least_effect)
+
+
+def missing_text(history: CaseHistory, apart: Difference) -> str:
+    """Return what could be told now, and when it will be known."""
+    now = (
+        f"{count_text(apart.after, 'run')} after {apart.before}: up to {size_text(apart.excluded)}"
+    )
+    size = claim_of(history)
+    more = apart.more_runs(size)
+    if more is None:
+        return f"{now} could hide; {apart.before} runs before are too few ever to exclude 10 %"
+    return f"{now} could hide; {size_text(size)} {when_text(history, more)}"
+
+
+def when_text(history: CaseHistory, runs: int) -> str:
+    """Return when so many more runs will be there, at the pace of the newest ones."""
+    times = history.times()[-PACE:]
+    text = f"after {count_text(runs, 'more run')}"
+    if len(times) < 2:
+        return text
+    pace = statistics.median(after - before for before, after in itertools.pairwise(times))
+    then = datetime.fromtimestamp(times[-1] + runs * pace, UTC)
+    days = runs * pace / 86400
+    when = f"{then:%A}" if days < 6 else f"{then:%Y-%m-%d}"
+    return f"{text}, about {when if days >= 1 else f'{then:%A %H} h UTC'}"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
 
 PRESENT: Final = 10
 """Newest runs that make the present level where nothing has happened, of many."""
@@ -170,7 +247,7 @@ def conclude(
     """
     accepted = tuple(step for step in steps if step.time <= accepted_until)
     open_steps = tuple(step for step in steps if step.time > accepted_until)
-    apart = apart_of(history, accepted, open_steps, last)
+    apart = difference_of(history, accepted, open_steps, last)
     if apart is None:
         return replace(_without(history, cut_reason), accepted=accepted, steps=open_steps)
     runs = len(history.points) - history.split(open_steps[-1].time) if open_steps else apart.after
@@ -252,7 +329,7 @@ def _numbers_of(step: CaseStep) -> Numbers:
     return step.effect, step.low, step.high, step.runs
 
 
-def apart_of(
+def difference_of(
     history: CaseHistory,
     accepted: Sequence[CaseStep],
     steps: Sequence[CaseStep],

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from pvebench.cli.looking import results_of
 from pvebench.cli.options import read_settings, settings_options
+from pvebench.cli.selection import results_of
 from pvebench.errors import StoreError
 from pvebench.store import Decision, DecisionKind
 

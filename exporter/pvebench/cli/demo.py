@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,35 +15,83 @@ from typing import Any, Final, TextIO
 
 import click
 
-from pvebench.cli.demo_past import DAY, TOLD_DAYS, told_in_the_past
 from pvebench.cli.export import first_moment, histories, write_past
 from pvebench.cli.options import PATH, pack_file, web_options
 from pvebench.config import Pack, Settings, load_pack
 from pvebench.config.known_issues import load_known_issues
 from pvebench.config.settings import WallSettings
 from pvebench.drivers.clocks import SimulatedClock
-from pvebench.drivers.simulated.story import YEAR, Story, history
-from pvebench.drivers.simulated.world import World, simulated_site
+from pvebench.drivers.simulated.demo_year import YEAR, Story, history
+from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor, simulated_site
 from pvebench.drivers.storages import STORAGE_KINDS
 from pvebench.errors import StoreError
-from pvebench.judging import Feed, Keeper
 from pvebench.metrics import Page
-from pvebench.metrics.history import STEP_SECONDS, Window, told_text
+from pvebench.metrics.families import Families
 from pvebench.metrics.live import collect_build, collect_database, collect_scheduler
+from pvebench.metrics.openmetrics import STEP_SECONDS, PastMetrics, Window, past_metrics_text
 from pvebench.metrics.snapshot import snapshot_of
+from pvebench.metrics.verdicts import collect_verdicts
 from pvebench.model.run import Run
 from pvebench.model.status import Phase, State, WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.plan import Assignment, expand
-from pvebench.plan.expand import Matrix
-from pvebench.results import Results
 from pvebench.scheduler import Worker
-from pvebench.service.choice import wall_slots
+from pvebench.scheduler.case_matrix import Assignment, Matrix, expand
 from pvebench.service.instance import access_of, planned_cases
+from pvebench.service.selection import wall_slots
 from pvebench.store import StateDirectory, Store
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, VerdictService, past_verdicts
 from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
-from pvebench.web.app import make_app
+from pvebench.web.server import make_app
+
+# --- What the demo's page would have told of verdicts in the last months, for its timelines.
+
+DAY: Final = 86400.0
+TOLD_DAYS: Final = 92.0
+"""So long before the end verdicts are told; each moment costs seconds of judging."""
+USUAL_DAYS: Final = 16.0
+RECENT_DAYS: Final = (9.0, 4.0)
+"""Also judged: a doubt of one day should not stand for two weeks where people look first."""
+AFTER_CHANGE_DAYS: Final = 1.5
+"""So long after new software every case has been measured with it, by the demo's pack."""
+APART_DAYS: Final = 4.0
+"""A usual moment so close to one after new software tells nothing that is looked for."""
+
+
+def judged_moments(changes: Iterable[float], end: float) -> list[float]:
+    """Return when to judge: now and then, and soon after each change of the software.
+
+    Args:
+        changes: when environments were first seen, UNIX seconds.
+        end: of the simulated year.
+    """
+    usual = {end - days * USUAL_DAYS * DAY for days in range(1, int(TOLD_DAYS / USUAL_DAYS) + 1)}
+    usual |= {end - days * DAY for days in RECENT_DAYS}
+    soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
+    # Nodes that are upgraded on one day are judged once, when the last has been.
+    soon = {one for one in soon if not any(0 < later - one < DAY for later in soon)}
+    usual = {one for one in usual if all(abs(one - new) > APART_DAYS * DAY for new in soon)}
+    return sorted(one for one in usual | soon if end - TOLD_DAYS * DAY < one < end)
+
+
+def judge_past(database: Path, end: float) -> Sequence[PastMetrics]:
+    """Judge the simulated runs as they were then; a minute of CPU for a whole year."""
+    store = Store(database, simulated=True)
+    try:
+        results = Results(store)
+        changes = {episode.started.timestamp() for episode in results.now.episodes}
+        told = []
+        for moment, verdicts in past_verdicts(
+            results, load_known_issues(), judged_moments(changes, end)
+        ):
+            families = Families()
+            collect_verdicts(verdicts, families)
+            told.append((moment, families.families()))
+        return told
+    finally:
+        store.close()
+
 
 NODES: Final[Mapping[str, Mapping[str, str]]] = {
     "pve1": {"local-zfs": "block", "ceph": "block"},
@@ -144,7 +192,7 @@ def export(
     labels = {"job": "pvebench", "instance": instance}
     store = Store(database, simulated=True)
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        told = pool.submit(told_in_the_past, database, now)
+        told = pool.submit(judge_past, database, now)
         try:
             results = Results(store, planned)
             cases = list(histories(results))
@@ -156,7 +204,7 @@ def export(
                     write_past(results, SHOWN, window, file, cases=cases)
             with whole_file(directory, now) as file:
                 window = Window(start=now - TOLD_DAYS * DAY, end=now, step=step, labels=labels)
-                file.writelines(told_text(told.result(), window))
+                file.writelines(past_metrics_text(told.result(), window))
         finally:
             store.close()
 
@@ -193,7 +241,7 @@ def show(state: Path, pack: Path, **web: Any) -> None:
         results = Results(store, planned_cases(given))
         page = demo_page(results)
         issues = load_known_issues()
-        keeper = Keeper(Feed(results), issues, told=page.judged, failed=page.judged)
+        keeper = VerdictService(Feed(results), issues, told=page.judged, failed=page.judged)
         app = make_app(
             page=page, statuses=demo_statuses, results=results, verdicts=lambda: keeper.current
         )
@@ -258,7 +306,7 @@ def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory) / "pvebench.db", simulated=True)
         try:
-            world = World(
+            world = SimulatedHypervisor(
                 node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC)), journal=store.journal
             )
             Worker(

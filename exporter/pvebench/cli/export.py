@@ -12,15 +12,104 @@ from typing import Any, Final, TextIO
 
 import click
 
-from pvebench.cli.looking import results_of
 from pvebench.cli.options import PATH, read_settings, scale_option, settings_options
+from pvebench.cli.selection import (
+    relative_option,
+    results_of,
+    runs_of,
+    selection_settings,
+    series_beside,
+)
 from pvebench.config import Settings
-from pvebench.metrics.history import STEP_SECONDS, Window, past_text
+from pvebench.config.known_issues import load_known_issues
+from pvebench.errors import NotWritable, StoreError
+from pvebench.metrics.openmetrics import STEP_SECONDS, Window, past_text
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.results import Results
-from pvebench.service.choice import assignments, wall_slots
+from pvebench.report.card import THEMES, card_png, make_card
+from pvebench.report.html import Subject, report_html
 from pvebench.service.instance import planned_cases
+from pvebench.service.selection import assignments, wall_slots
 from pvebench.store import StoredRun
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, VerdictService
+from pvebench.verdicts.ranking import of_storage
+
+# --- `pvebench card`: the results of a storage as a picture, for a forum.
+
+
+@click.command()
+@settings_options
+@click.option(
+    "--out", type=PATH, default=Path("pvebench-card.png"), show_default=True, help="The PNG."
+)
+@click.option("--storage", default="", metavar="NODE/STORAGE", help="Which; default: the first.")
+@click.option(
+    "--theme", type=click.Choice(THEMES), default=THEMES[0], show_default=True, help="Colours."
+)
+@click.option("--anonymous", is_flag=True, help="Leave the names of nodes out.")
+def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -> None:
+    """Draw system, versions, four workloads and the verdict as a PNG of 1200 × 630 pixels."""
+    settings = read_settings(**options)
+    issues = load_known_issues(*settings.known_issues)
+    with results_of(settings) as store:
+        results = Results(store)
+        verdicts = VerdictService(Feed(results), issues).judge()
+        view = results.now
+    cases = {key: view.cases[key].definition for key in view.current().values()}
+    storages = of_storage(cases)
+    chosen = storage or next(iter(storages), "")
+    if chosen not in storages:
+        raise StoreError(
+            f"there is no result of a storage {storage!r}",
+            next_step=f"give one of {', '.join(storages) or 'none yet: measure first'}",
+        )
+    made = make_card(view, verdicts, datetime.now(UTC), storages[chosen], anonymous=anonymous)
+    try:
+        out.write_bytes(card_png(made, theme))
+    except OSError as error:
+        raise NotWritable(f"{out} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {out}: {made.where or 'no storage'}")
+
+
+# --- `pvebench report`: one HTML file to keep, to send, to open without network.
+
+
+@click.command()
+@settings_options
+@click.option(
+    "--output",
+    type=PATH,
+    default=Path("pvebench-report.html"),
+    show_default=True,
+    help="The file to write.",
+)
+@click.option(
+    "--beside",
+    metavar="SERIES",
+    help="Show a reference series beside: 'published', or the name of an imported one.",
+)
+@relative_option
+def report(output: Path, beside: str | None, relative_to: str | None, **options: Any) -> None:
+    """Write all results, or those of one --pack, as one self-contained HTML file."""
+    settings, pack = selection_settings(**options)
+    series = series_beside(settings, pack, beside)
+    with results_of(settings) as store:
+        runs = runs_of(store, pack)
+        subject = Subject(
+            title=pack.title or (f"Pack {pack.name}" if pack.name else "All results"),
+            source=pack.source,
+            node=settings.node,
+            now=datetime.now(UTC),
+            simulated=store.simulated,
+            environments=tuple(store.environments()),
+        )
+    try:
+        over = relative_to or pack.relative_to
+        output.write_text(report_html(subject, runs, series, over), "utf-8")
+    except OSError as error:
+        raise NotWritable(f"{output} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {output}: {len(runs)} runs")
+
 
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 EVERYTHING: Final = 10_000_000

@@ -9,7 +9,7 @@ import structlog
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from pvebench.foreign_text import printable
+from pvebench.sanitize import printable
 
 
 def configure_logging(level: str, form: str) -> None:

@@ -15,41 +15,41 @@ from pvebench import __version__
 from pvebench.errors import PvebenchError
 from pvebench.version import commit
 
-COMMANDS: Final = (
-    "abort",
-    "baseline",
-    "card",
-    "check",
-    "demo",
-    "doctor",
-    "export",
-    "grafana",
-    "guest",
-    "import",
-    "judge",
-    "notify",
-    "packs",
-    "pause",
-    "plan",
-    "print",
-    "proxmox",
-    "prune",
-    "reparse",
-    "report",
-    "results",
-    "restore",
-    "resume",
-    "run",
-    "schema",
-    "selftest",
-    "serve",
-    "setup",
-    "storage",
-    "sweep",
-    "undo",
-    "verdict",
-)
-"""Each is the function of its name in the module of its name."""
+COMMANDS: Final = {
+    "abort": "control",
+    "baseline": "baseline",
+    "card": "export",
+    "check": "doctor",
+    "demo": "demo",
+    "doctor": "doctor",
+    "export": "export",
+    "grafana": "dashboards",
+    "guest": "guest",
+    "import": "import_",
+    "judge": "verdict",
+    "notify": "notify",
+    "packs": "packs",
+    "pause": "control",
+    "plan": "packs",
+    "print": "dashboards",
+    "proxmox": "proxmox",
+    "prune": "database",
+    "reparse": "database",
+    "report": "export",
+    "results": "results",
+    "restore": "database",
+    "resume": "control",
+    "run": "run",
+    "schema": "packs",
+    "selftest": "doctor",
+    "serve": "run",
+    "setup": "setup",
+    "storage": "storage",
+    "sweep": "control",
+    "undo": "control",
+    "verdict": "verdict",
+}
+"""Command -> the module below `pvebench.cli` with the function of its name."""
 
 
 QUIET: Final = frozenset({"packs", "plan", "schema"})
@@ -67,7 +67,8 @@ class _Commands(click.Group):
             return None
         pythons_own = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
         name = f"{cmd_name}_" if pythons_own else cmd_name
-        found: click.Command = getattr(import_module(f"pvebench.cli.{name}"), name)
+        module = import_module(f"pvebench.cli.{COMMANDS[cmd_name]}")
+        found: click.Command = getattr(module, name)
         return found
 
 

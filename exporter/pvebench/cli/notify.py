@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from pvebench.cli.looking import results_of
 from pvebench.cli.options import read_settings, settings_options
+from pvebench.cli.selection import results_of
 from pvebench.config import Settings
-from pvebench.errors import ConfigError, NotTold, Problem
-from pvebench.notify.addresses import address_of
+from pvebench.errors import ConfigError, NotificationError, Problem
+from pvebench.notify.delivery import send
 from pvebench.notify.messages import show_time, trial
-from pvebench.notify.sending import send
-from pvebench.service.telling import sender_of
+from pvebench.notify.sender import address_of
+from pvebench.service.notifications import sender_of
 from pvebench.store import TargetCounts
 
 
@@ -40,7 +40,7 @@ def _try(settings: Settings) -> None:
         click.echo(f"{target.name}: {sent.reason or 'taken'}")
         failed += [target.name] if sent.reason else []
     if failed:
-        raise NotTold(f"no message to {', '.join(failed)}")
+        raise NotificationError(f"no message to {', '.join(failed)}")
 
 
 def _show(settings: Settings) -> None:

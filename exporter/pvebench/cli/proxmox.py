@@ -11,10 +11,14 @@ import click
 from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.drivers.clocks import SystemClock
-from pvebench.drivers.proxmox.access import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
-from pvebench.drivers.proxmox.connection import Api, Connection, Password, Server, read_token
-from pvebench.drivers.proxmox.granting import (
-    Found,
+from pvebench.drivers.proxmox.api.connection import Api, Connection, Password, Server, read_token
+from pvebench.drivers.proxmox.api.privileges import FULL_TOKEN, TOKEN_NAME, USER, missing_rights
+from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.cluster_access import server_of
+from pvebench.drivers.proxmox.node.node_ssh import NODE_SCRIPT
+from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
+from pvebench.drivers.proxmox.setup.permissions import (
+    ExistingGrants,
     Wanted,
     apply_steps,
     find_granted,
@@ -22,10 +26,6 @@ from pvebench.drivers.proxmox.granting import (
     other_pools,
     shell_script,
 )
-from pvebench.drivers.proxmox.node_ssh import NODE_SCRIPT
-from pvebench.drivers.proxmox.node_versions import version_number
-from pvebench.drivers.proxmox.reach import server_of
-from pvebench.drivers.proxmox.settings import ProxmoxSettings, section
 from pvebench.errors import AccessDenied, NotWritable
 
 PASSWORD_VARIABLE = "PVEBENCH_PROXMOX_PASSWORD"  # noqa: S105 # the variable's name, not a secret
@@ -147,7 +147,7 @@ def _renewal(config: Path, others: list[str]) -> str:
     )
 
 
-def _tell_leftovers(found: Found, wanted: Wanted) -> None:
+def _tell_leftovers(found: ExistingGrants, wanted: Wanted) -> None:
     sure, perhaps = leftovers(found, wanted)
     for step in sure:
         click.echo(f"left by an earlier version, removed by --clean: {step.text}")

@@ -11,21 +11,20 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from pvebench.cli.console import make_console
-from pvebench.cli.looking import (
-    looking_settings,
+from pvebench.cli.options import PATH, json_option, settings_options
+from pvebench.cli.run import numbers
+from pvebench.cli.selection import (
+    make_console,
     relative_option,
     results_of,
     runs_of,
+    selection_settings,
     series_beside,
 )
-from pvebench.cli.options import PATH, json_option, settings_options
-from pvebench.cli.progress import numbers
 from pvebench.errors import NotWritable, StoreError
 from pvebench.model.run import Outcome
 from pvebench.model.units import show_bytes
-from pvebench.report.sheets import csv_text, write_xlsx
-from pvebench.report.table import ResultRow, of_pass, result_rows
+from pvebench.report.table import ResultRow, csv_text, of_pass, result_rows, write_xlsx
 from pvebench.store import Store, StoredRun
 from pvebench.web.api import run_data
 
@@ -50,7 +49,7 @@ from pvebench.web.api import run_data
 def results(number: int | None, as_json: bool, **options: Any) -> None:
     """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
-    settings, pack = looking_settings(**options)
+    settings, pack = selection_settings(**options)
     with results_of(settings) as store:
         if number is not None:
             _show_run(store, number)

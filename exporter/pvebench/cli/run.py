@@ -1,13 +1,243 @@
-"""`pvebench run`: measure once, now."""
+"""`pvebench serve`: measure for ever, with pages and metrics."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
 
 import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from pvebench.cli.measuring import measure_shown
-from pvebench.cli.options import scale_option, selection_options, settings_options
+from pvebench.cli.options import (
+    read_settings,
+    scale_option,
+    selection_options,
+    settings_options,
+    web_options,
+)
+from pvebench.cli.selection import make_console
+from pvebench.errors import CycleIncomplete
+from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.status import Phase, Statuses, WorkerStatus
+from pvebench.model.units import show_bytes, show_seconds
+from pvebench.model.workload import Case
+from pvebench.service.housekeeping import Configuration
+from pvebench.service.instance import Request, measure
+from pvebench.service.selection import assignments
+
+# --- What a person sees while it runs: a live bar on a terminal, plain lines elsewhere.
+
+
+class ProgressLines:
+    """`runner.Observer` that prints one line for each finished run."""
+
+    def __init__(self, console: Console, statuses: Statuses) -> None:
+        self._console = console
+        self._statuses = statuses
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        """Nothing: lines tell results, not steps."""
+
+    def finished(self, run: Run) -> None:
+        """Print what came out."""
+        statuses = self._statuses()
+        mine = next(one for one in statuses if one.node == run.case.scenario.node)
+        line = run_line(run, mine, name_node=len(statuses) > 1)
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to end."""
+
+
+class ProgressLive(ProgressLines):
+    """The same lines, with a bar below them that shows the present case and the ETA."""
+
+    def __init__(self, console: Console, statuses: Statuses) -> None:
+        super().__init__(console, statuses)
+        self._live = Live(
+            get_renderable=self._view, console=console, refresh_per_second=4, transient=True
+        )
+
+    def _view(self) -> Group:
+        now = datetime.now(UTC)
+        return Group(*(line for one in self._statuses() for line in live_view(one, now)))
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away; the lines stay."""
+        self._live.stop()
+
+
+def make_progress(console: Console, statuses: Statuses) -> ProgressLines:
+    """Return the progress that fits the console."""
+    kind = ProgressLive if console.is_terminal else ProgressLines
+    return kind(console, statuses)
+
+
+def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text:
+    """Return `[3/12] local.scsi.raw.none/randread-4k-qd32  ok  9120 IOPS …`."""
+    cycle = status.cycle
+    count = f"[{cycle.done}/{cycle.planned}] " if cycle else ""
+    where = f"{status.node}: " if name_node else ""
+    line = Text(f"{count}{where}{run.case.slug}  ")
+    line.append(
+        str(run.outcome), style="bold blue" if run.outcome is Outcome.OK else "bold dark_orange"
+    )
+    detail = numbers(run.samples) if run.samples else run.reason
+    if cycle and cycle.done < cycle.planned:
+        left = (cycle.expected_end - run.finished).total_seconds()
+        detail += f"  (cycle ends in {show_seconds(max(0.0, left))})"
+    return line.append(f"  {detail}")
+
+
+def numbers(samples: tuple[Sample, ...]) -> str:
+    """Return the few numbers that people look at first, for each direction."""
+    texts = []
+    counted = {one.direction for one in samples if one.metric == "iops"}
+    for sample in samples:
+        if sample.direction is None:
+            continue
+        if sample.metric == "bandwidth" and sample.direction not in counted:
+            texts.append(f"{sample.direction} {show_bytes(sample.value)}/s")
+        if sample.metric != "iops":
+            continue
+        same = {
+            (other.metric, other.part): other.value
+            for other in samples
+            if other.direction == sample.direction
+        }
+        text = f"{sample.direction} {sample.value:,.0f} IOPS"
+        if ("bandwidth", "") in same:
+            text += f", {show_bytes(same['bandwidth', ''])}/s"
+        if ("clat_percentile", "99") in same:
+            text += f", p99 {same['clat_percentile', '99'] * 1000:.3g} ms"
+        texts.append(text)
+    return "; ".join(texts)
+
+
+def live_view(status: WorkerStatus, now: datetime) -> list[Table | Text]:
+    """Return the lines of the live display."""
+    if status.hold is not None:
+        return [Text(f"waiting: {status.hold.reason}", style="dim")]
+    if status.case is None:
+        if status.next_due is not None:
+            wait = show_seconds(max(0.0, (status.next_due - now).total_seconds()))
+            return [Text(f"idle, next run in {wait}", style="dim")]
+        return [Text("starting", style="dim")]
+    grid = Table.grid(padding=(0, 1))
+    elapsed = (now - status.since).total_seconds()
+    grid.add_row(
+        Text(status.case.slug),
+        Text(str(status.phase), style="bold"),
+        _bar(elapsed, status.phase_seconds),
+        _left(elapsed, status.phase_seconds),
+    )
+    cycle = status.cycle
+    if cycle is not None:
+        left = max(0.0, (cycle.expected_end - now).total_seconds())
+        grid.add_row(
+            Text(f"cycle {cycle.number} of {cycle.pack}"),
+            Text(f"{cycle.done}/{cycle.planned}"),
+            _bar(cycle.done, cycle.planned),
+            Text(f"ETA {show_seconds(left)}"),
+        )
+    return [grid]
+
+
+def _bar(done: float, total: float) -> ProgressBar:
+    # Without a known total the bar pulses.
+    return ProgressBar(total=total or None, completed=min(done, total), width=24, pulse=not total)
+
+
+def _left(elapsed: float, total: float) -> Text:
+    return Text(show_seconds(max(0.0, total - elapsed)) if total else "")
+
+
+# --- What `pvebench serve` and `pvebench run` share: an instance, with its progress on the console.
+
+
+class Terminal:
+    """`service.instance.Screen` on the console."""
+
+    def __init__(self) -> None:
+        self._console = make_console()
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        self._console.print(line)
+
+    def progress(self, statuses: Statuses) -> ProgressLines:
+        """Return the progress that fits the console."""
+        return make_progress(self._console, statuses)
+
+
+def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> None:
+    """Run an instance as the command line asks for it, and say how its cycles went.
+
+    Raises:
+        CycleIncomplete: not every case gave a result that is published.
+    """
+    request = Request(load=_loader(options), config=options["config"], cycles=cycles, web=web)
+    conclude(measure(request, Terminal()))
+
+
+def _loader(options: dict[str, Any]) -> Callable[[], Configuration]:
+    """Return what reads settings and packs as the command line asked for them."""
+    chosen = {key: options[key] for key in ("scale", "only", "skip")}
+    rest = {key: value for key, value in options.items() if key not in chosen}
+
+    def load() -> Configuration:
+        settings = read_settings(**rest)
+        return Configuration(settings, assignments(settings, **chosen))
+
+    return load
+
+
+def conclude(outcomes: Sequence[Outcome]) -> None:
+    """Say how the cycles went: the last run of each case counts.
+
+    Raises:
+        CycleIncomplete: not every case gave a result that is published.
+    """
+    bad = [str(outcome) for outcome in outcomes if not outcome.good]
+    counts = Counter(outcomes)
+    # A noisy result is one, and not for that as good as others.
+    others = "".join(
+        f", {counts[one]} {one}" for one in Outcome if one is not Outcome.OK and counts[one]
+    )
+    click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
+    if bad:
+        raise CycleIncomplete(
+            f"{len(bad)} of {len(outcomes)} cases gave nothing to publish "
+            f"({', '.join(sorted(set(bad)))})",
+            next_step="see the reasons: pvebench results --not-ok, with the same --state",
+        )
+
+
+# --- `pvebench run`: measure once, now.
 
 
 @click.command()
@@ -20,3 +250,18 @@ from pvebench.cli.options import scale_option, selection_options, settings_optio
 def run(cycles: int, **options: Any) -> None:
     """Measure some cycles now, without a server."""
     measure_shown(options, cycles=cycles, web=False)
+
+
+@click.command()
+@settings_options
+@scale_option
+@selection_options
+@web_options
+@click.option("--listen", help="Address of /metrics, as 127.0.0.1:9620.")
+@click.option("--cycles", type=click.IntRange(min=1), help="End after so many cycles.")
+def serve(cycles: int | None, **options: Any) -> None:
+    """Measure for ever and serve the results: pages at /, Prometheus metrics at /metrics.
+
+    Changed settings and packs are taken over between two runs, by themselves or on SIGHUP.
+    """
+    measure_shown(options, cycles=cycles, web=True)

@@ -9,10 +9,10 @@ import click
 
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.drivers import engine_of
-from pvebench.drivers.storages.claim import claim as claim_device
+from pvebench.drivers.storages.identity import claim as claim_device
 from pvebench.errors import ConfigError, Problem, VolumeError
-from pvebench.model.storage_identity import Identity, is_same, show
-from pvebench.service.sites import opened_store
+from pvebench.model.volume import Identity, is_same, show
+from pvebench.service.selection import opened_store
 from pvebench.store import Store
 
 

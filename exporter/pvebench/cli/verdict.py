@@ -2,19 +2,318 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
+from rich.table import Table
 
-from pvebench.cli.looking import results_of
-from pvebench.cli.options import read_settings, settings_options
-from pvebench.cli.verdict_text import form_option, show_verdicts, significant_option, strict_option
+from pvebench.analysis.case_history import FIGURES, CaseHistory, Figure, GoodRun, GoodRuns
+from pvebench.analysis.change import Change
+from pvebench.analysis.judge import Judge, Material
+from pvebench.analysis.verdict import VerdictState
+from pvebench.cli.options import PATH, read_settings, settings_options
+from pvebench.cli.selection import make_console, results_of
 from pvebench.config.known_issues import load_known_issues
-from pvebench.errors import StoreError
-from pvebench.judging import Feed, Keeper
-from pvebench.results import Results
+from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.files import read_text
+from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
+from pvebench.store.current import Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.headline import COLUMNS, calm, counts_text, verdict_row, verdicts_data
+from pvebench.verdicts.text import sentence
+
+# --- A history from a CSV file of somebody else's benchmark; complaints with file:line:column.
+
+CSV_COLUMNS: Final = ("time", "value", "environment", "case")
+"""`time` and `value` must be there."""
+MOST_BYTES: Final = 16 * MIB
+MOST_RUNS: Final = 50_000
+MOST_CASES: Final = 500
+MOST_ENVIRONMENTS: Final = 300
+"""Of one file. More of each would take minutes; a run an hour are 8,766 a year."""
+MOST_PROBLEMS: Final = 50
+
+
+def read_csv(path: Path, figure: Figure) -> Material:
+    """Return the histories in a file: one line a run, with a header.
+
+    Times are ISO 8601 (UTC if they do not say) or seconds since the epoch; values positive
+    numbers. A change of `environment` is an event; lines without `case` are one case.
+
+    Raises:
+        ConfigError: with every fault of the file.
+    """
+    problems: list[Problem] = []
+    cases: dict[str, list[GoodRun]] = {}
+    for line, row in _rows(path, problems):
+        point = _point(path, line, row, problems)
+        if point is not None:
+            cases.setdefault(row.get("case") or path.stem, []).append(point)
+        if len(problems) >= MOST_PROBLEMS:
+            break
+    problems += _too_many(path, cases)
+    if not problems and not cases:
+        problems.append(Problem(str(path), 2, 1, "there are no runs below the header"))
+    if problems:
+        raise ConfigError(problems)
+    histories = [
+        CaseHistory(
+            case=name,
+            of=name,
+            name=name,
+            figure=figure,
+            labels={},
+            points=GoodRuns(sorted(points, key=lambda point: point.time)),
+        )
+        for name, points in cases.items()
+    ]
+    timeline = sorted({(p.time, p.environment) for one in histories for p in one.points})
+    facts = {name: {"environment": name} for _, name in timeline}
+    return Material(node="", histories=histories, timeline=timeline, facts=facts)
+
+
+def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
+    found = {
+        "runs": (sum(len(points) for points in cases.values()), MOST_RUNS),
+        "cases": (len(cases), MOST_CASES),
+        "environments": (
+            len({point.environment for points in cases.values() for point in points}),
+            MOST_ENVIRONMENTS,
+        ),
+    }
+    for what, (count, most) in found.items():
+        if count > most:
+            message = f"has more than {most} {what}; split it, or leave out the oldest"
+            yield Problem(str(path), 0, 0, message)
+
+
+Row = dict[str, str]
+
+
+def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
+    """Yield (line, column -> text); the header must be right."""
+    line = 1
+    text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        problems += _header_problems(path, header)
+        if problems:
+            return
+        for cells in itertools.islice(reader, MOST_RUNS + 1):
+            line = reader.line_num
+            if any(cell.strip() for cell in cells):
+                yield line, _row(path, line, header, cells, problems)
+    except csv.Error as error:
+        problems.append(Problem(str(path), line + 1, 1, f"is not CSV: {error}"))
+
+
+def _row(
+    path: Path, line: int, header: list[str], cells: list[str], problems: list[Problem]
+) -> Row:
+    if len(cells) != len(header):
+        message = f"has {len(cells)} values; the header has {len(header)} columns"
+        problems.append(Problem(str(path), line, 1, message))
+    return {name: cell.strip() for name, cell in zip(header, cells, strict=False)} | {
+        "\0columns": ",".join(str(place) for place in _columns(header, cells))
+    }
+
+
+def _columns(header: list[str], cells: list[str]) -> list[int]:
+    """Return at which column of its line each of COLUMNS begins, as far as it is there."""
+    starts, place = [], 1
+    for cell in cells:
+        starts.append(place)
+        place += len(cell) + 1
+    found = dict(zip(header, starts, strict=False))
+    return [found.get(name, 1) for name in CSV_COLUMNS]
+
+
+def _header_problems(path: Path, header: list[str]) -> list[Problem]:
+    unknown = [name for name in header if name not in CSV_COLUMNS]
+    missing = [name for name in CSV_COLUMNS[:2] if name not in header]
+    known = ", ".join(CSV_COLUMNS)
+    found = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MOST_PROBLEMS]]
+    found += [f"missing column {name!r}" for name in missing]
+    return [Problem(str(path), 1, 1, message) for message in found]
+
+
+def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun | None:
+    columns = [int(place) for place in row["\0columns"].split(",")]
+    time, value = _time(row.get("time", "")), _value(row.get("value", ""))
+    if time is None:
+        text = f"{row.get('time', '')[:50]!r} is not a time: write 2026-03-01T12:00:00Z or seconds"
+        problems.append(Problem(str(path), line, columns[0], text))
+    if value is None:
+        text = f"{row.get('value', '')[:50]!r} is not a positive number"
+        problems.append(Problem(str(path), line, columns[1], text))
+    if time is None or value is None:
+        return None
+    return GoodRun(time, row.get("environment", ""), value)
+
+
+def _time(text: str) -> float | None:
+    seconds = plain_number(text)
+    try:
+        found = datetime.fromtimestamp(_iso(text) if seconds is None else seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond any calendar
+        return None
+    return found.timestamp()
+
+
+def _iso(text: str) -> float:
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _value(text: str) -> float | None:
+    value = plain_number(text)
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+# --- How verdicts are shown. For people: the summary first, then what moved, then the table.
+
+HEAD: Final = ("case", *COLUMNS)
+SIGNS: Final = {True: "×", False: "+"}
+REDEFINED: Final = 5
+"""Cases with another definition that are named."""
+CANNOT_TELL: Final = 10
+"""Exit status with `--strict`; those below are of errors."""
+FORMATS: Final = ("text", "markdown", "json")
+
+form_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="markdown for a forum, json for programs.",
+)
+significant_option = click.option(
+    "--only-significant", is_flag=True, help="Leave out what is the same or has no verdict."
+)
+
+
+strict_option = click.option(
+    "--strict", is_flag=True, help="End with 10 if nothing got slower, but not all can be told."
+)
+
+
+def show_verdicts(
+    context: click.Context, verdicts: Verdicts, form: str, *, only_significant: bool, strict: bool
+) -> None:
+    """Print verdicts in the form asked for; end with 1 if anything got slower.
+
+    Where nothing did: with `CANNOT_TELL` if that is asked for and not known of everything.
+    """
+    if form == "json":
+        click.echo(json.dumps(verdicts_data(verdicts), indent=2))
+    elif form == "markdown":
+        _print_markdown(verdicts, only_significant=only_significant)
+    else:
+        _print_text(verdicts, only_significant=only_significant)
+    unknown = not verdicts.verdicts or VerdictState.CANNOT_TELL in verdicts.counts()
+    context.exit(1 if verdicts.regressions else CANNOT_TELL if strict and unknown else 0)
+
+
+def _print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
+    """Print verdicts for a terminal."""
+    for line in (*_summary(verdicts), *_redefined(verdicts)):
+        click.echo(line)
+    standing = verdicts.regressions
+    for finding in verdicts.findings:
+        over = finding.accepted or (finding.regression and finding not in standing)
+        click.echo(f"{'-' if over else SIGNS[finding.regression]} {_dated(finding)}")
+    rows = list(_table_rows(verdicts, only_significant=only_significant))
+    if rows:
+        table = Table(*HEAD, box=None)
+        for row in rows:
+            table.add_row(*row)
+        click.echo()
+        make_console().print(table)
+
+
+def _print_markdown(verdicts: Verdicts, *, only_significant: bool) -> None:
+    """Print verdicts as Markdown, for a forum or an issue."""
+    for line in _summary(verdicts):
+        click.echo(f"**{line}**\n")
+    for line in _redefined(verdicts):
+        click.echo(f"- {line}")
+    for finding in verdicts.findings:
+        click.echo(f"- {_dated(finding)}")
+    rows = list(_table_rows(verdicts, only_significant=only_significant))
+    if rows:
+        click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+        for row in rows:
+            click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
+
+
+def _dated(finding: Change) -> str:
+    """Return a change with its day, as one tells a story."""
+    return f"{datetime.fromtimestamp(finding.time, UTC):%Y-%m-%d}: {sentence(finding)}"
+
+
+def _summary(verdicts: Verdicts) -> Iterator[str]:
+    count = len(verdicts.regressions)
+    if count:
+        yield f"{count} regression{'s' if count > 1 else ''}: {counts_text(verdicts)}"
+    else:
+        yield calm(verdicts)
+
+
+def _redefined(verdicts: Verdicts) -> Iterator[str]:
+    """Yield which cases mean something else than before, of many the newest changes only."""
+    changes = verdicts.definition_changes
+    yield from (change.text for change in changes[:REDEFINED])
+    if len(changes) > REDEFINED:
+        yield f"and {len(changes) - REDEFINED} more cases mean something else (all: --format json)"
+
+
+def _table_rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple[str, ...]]:
+    for verdict in verdicts.verdicts:
+        if verdict.state.code != 0 or not only_significant:
+            yield (verdict.history.name, *verdict_row(verdict))
+
+
+# --- `pvebench judge`: the same judgement for a history that came from elsewhere.
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@click.option(
+    "--metric",
+    type=click.Choice(list(FIGURES)),
+    default="throughput",
+    show_default=True,
+    help="What the values are: it decides whether more is better.",
+)
+@significant_option
+@strict_option
+@form_option
+@click.pass_context
+def judge(
+    context: click.Context,
+    /,
+    file: Path,
+    metric: str,
+    only_significant: bool,
+    strict: bool,
+    form: str,
+) -> None:
+    """Judge the history in a CSV file: columns time, value, and optionally environment, case."""
+    report = Judge().judge(read_csv(file, FIGURES[metric]))
+    show_verdicts(
+        context, Verdicts(reports=(report,)), form, only_significant=only_significant, strict=strict
+    )
 
 
 @click.command()
@@ -52,7 +351,7 @@ def verdict(
     issues = load_known_issues(*settings.known_issues)
     with results_of(settings) as store:
         chosen = frozenset(_digest(store, name) for name in between) if between else None
-        verdicts = Keeper(Feed(Results(store), environments=chosen), issues).judge()
+        verdicts = VerdictService(Feed(Results(store), environments=chosen), issues).judge()
     if since is not None:
         verdicts = verdicts.since(since.replace(tzinfo=UTC).timestamp())
     show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)

@@ -1,7 +1,13 @@
 """YAML text becomes the model's values here; every complaint has file:line:column."""
 
-from pvebench.config.pack import Pack, load_pack
-from pvebench.config.pack_names import is_pack_name, no_such_pack, pack_named, shipped_packs
+from pvebench.config.pack import (
+    Pack,
+    is_pack_name,
+    load_pack,
+    no_such_pack,
+    pack_named,
+    shipped_packs,
+)
 from pvebench.config.settings import Settings, load_settings
 
 __all__ = [

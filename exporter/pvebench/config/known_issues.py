@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pvebench.config.document import Document, read_document, validate
 from pvebench.errors import ConfigError
 from pvebench.fields import Strict, Text
-from pvebench.model.known_issue import Affected, IssueKind, KnownIssue
-from pvebench.model.versions import Version
+from pvebench.model.environment import Affected, IssueKind, KnownIssue, Version
 
 SHIPPED = Path(__file__).with_name("known_issues.yaml")
 _VERSION = re.compile(r"\d[A-Za-z0-9.+~:-]*")

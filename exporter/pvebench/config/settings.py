@@ -1,26 +1,30 @@
-"""Settings: how this instance runs. What it measures is in packs."""
+"""JSON schemas of packs and settings, for editors."""
 
 from __future__ import annotations
 
+import json
+from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     Field,
+    SecretStr,
     StrictInt,
     StrictStr,
     ValidationError,
     WithJsonSchema,
     create_model,
     field_validator,
+    model_validator,
 )
 
 from pvebench.config.document import read_document, validate
-from pvebench.config.notify import NotifySettings
-from pvebench.config.pack_names import is_pack_name, pack_named
+from pvebench.config.pack import is_pack_name, pack_named
+from pvebench.config.pack_keys import PackFile
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
 from pvebench.errors import ConfigError, Problem
@@ -30,16 +34,65 @@ from pvebench.fields import (
     HostName,
     Listen,
     Size,
+    Slug,
     Strict,
     Text,
     TimeWindow,
     WebAddress,
+    WeeklyMoment,
     Zone,
     require_once,
 )
 from pvebench.files import check_secret
-from pvebench.model.quiet import QuietHours, parse_window
 from pvebench.model.units import GIB
+from pvebench.model.week import QuietHours, parse_window
+
+# --- Who is told of changes: `notify` in the settings.
+
+
+class NotifyTarget(Strict):
+    """One way to people, by an address in the form of apprise. It holds a secret as a rule.
+
+    Attributes:
+        name: for logs, metrics and the list of what is queued, where the address never stands.
+        url: the address itself; the settings must then be nobody else's to read.
+        url_file: a file with the address and nothing else, nobody else's to read.
+        url_env: the environment variable that holds it.
+    """
+
+    name: Slug
+    url: SecretStr | None = None
+    url_file: FilePath | None = None
+    url_env: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        given = [self.url, self.url_file, self.url_env]
+        if sum(one is not None for one in given) != 1:
+            raise ValueError("needs one of url, url_file and url_env")
+        if self.url_env is not None and not self.url_env.isidentifier():
+            raise ValueError("url_env: it is no name of an environment variable")
+        return self
+
+
+class NotifySettings(Strict):
+    """Who is told of changes, and when the week is summed up.
+
+    Attributes:
+        to: each gets every message.
+        weekly: day and hour of the summary, in `time_zone`; `off`: there is none.
+    """
+
+    to: Annotated[tuple[NotifyTarget, ...], Field(min_length=1, max_length=10)]
+    weekly: WeeklyMoment = "Mon 08:00"
+
+    @model_validator(mode="after")
+    def _no_name_twice(self) -> Self:
+        require_once((one.name for one in self.to), "a name stands twice")
+        return self
+
+
+# --- Settings: how this instance runs. What it measures is in packs.
 
 
 def _models() -> tuple[type[DriverSettings], ...]:
@@ -218,3 +271,22 @@ def _below(value: Any, base: Path) -> Any:
     if isinstance(value, tuple):
         return tuple(_below(entry, base) for entry in value)
     return value
+
+
+MODELS: Final[dict[str, type[BaseModel]]] = {"pack": PackFile, "settings": Settings}
+_KEYS: Final = "\nAttributes:\n"
+
+
+def schema_text(name: str) -> str:
+    """Return the JSON schema `pack` or `settings` as the text of its file."""
+    schema: dict[str, Any] = MODELS[name].model_json_schema()
+    schema["description"] = _description(MODELS[name])
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return json.dumps(schema, indent=2, sort_keys=True) + "\n"
+
+
+def _description(model: type[BaseModel]) -> str:
+    """Return what the model says of itself, with the keys that it has of others."""
+    texts = [cleandoc(base.__doc__ or "") for base in model.__mro__ if issubclass(base, Strict)]
+    keys = [text.partition(_KEYS)[2] for text in texts if _KEYS in text]
+    return texts[0].partition(_KEYS)[0] + _KEYS + "\n".join(keys) if keys else texts[0]

@@ -22,7 +22,7 @@ from pvebench.files import RUNTIME
 from pvebench.guest import GuestImage, build_image, default_directory, load_image, to_be_built
 from pvebench.model.ports import Clock, Journal, Site
 from pvebench.model.rules import Rows, StorageKind
-from pvebench.model.storage_identity import Identity
+from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 
 Finding = tuple[str, bool | None, str]

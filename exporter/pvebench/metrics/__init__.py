@@ -1,8 +1,8 @@
 """The metrics page: a catalogue of names, collectors, and the cached text."""
 
 from pvebench.metrics.catalog import CATALOG, Metric
+from pvebench.metrics.exposition import Page
 from pvebench.metrics.live import ConfigState
-from pvebench.metrics.page import Page
 from pvebench.metrics.snapshot import Snapshot
 
 __all__ = ["CATALOG", "ConfigState", "Metric", "Page", "Snapshot"]

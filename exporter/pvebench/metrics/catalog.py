@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pvebench.model.disk import DISK_OPTIONS
-from pvebench.model.layout import LAYOUT_OPTIONS
+from pvebench.model.disk import DISK_OPTIONS, LAYOUT_OPTIONS
 
 Kind = Literal["gauge", "counter", "histogram"]
 

@@ -1,9 +1,9 @@
-"""The live block: scheduler, progress, this process. Made anew for every scrape."""
+"""What became of messages to people, as metrics."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,8 +11,11 @@ from pathlib import Path
 from pvebench import __version__
 from pvebench.metrics import catalog
 from pvebench.metrics.families import Families
+from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
-from pvebench.model.traffic import OPERATIONS, Traffic
+from pvebench.store import TargetCounts
+
+# --- The live block: scheduler, progress, this process. Made anew for every scrape.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,3 +96,75 @@ def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
 def collect_database(path: Path, families: Families) -> None:
     """Size of the results database."""
     families.add(catalog.DATABASE_SIZE, {}, path.stat().st_size)
+
+
+# --- Write budgets and free space of storages.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageState:
+    """One storage, seen from one node.
+
+    Attributes:
+        type: `dir`, `lvmthin` …; shared: whether several nodes write to the same disks.
+        written_bytes: from this node in this calendar month (UTC).
+        budget_bytes: that may be written a month; None: no limit.
+        counted_bytes: written this month that counts against the budget.
+        free_bytes: when last looked at; None: not looked at yet.
+        floor_bytes: that must stay free; None: no limit.
+    """
+
+    node: str
+    storage: str
+    type: str
+    shared: bool = False
+    written_bytes: int
+    budget_bytes: int | None = None
+    counted_bytes: int = 0
+    free_bytes: int | None = None
+    floor_bytes: int | None = None
+
+
+def collect_storages(states: Iterable[StorageState], families: Families) -> None:
+    """What is written and free, beside the limits."""
+    for state in states:
+        labels = {"node": state.node, "storage": state.storage}
+        values = (
+            (catalog.MONTH_WRITTEN, state.written_bytes),
+            (catalog.WRITE_BUDGET, state.budget_bytes),
+            (catalog.STORAGE_FREE, state.free_bytes),
+            (catalog.STORAGE_FLOOR, state.floor_bytes),
+        )
+        info = {**labels, "type": state.type, "shared": str(state.shared).lower()}
+        families.add(catalog.STORAGE_INFO, info, 1)
+        if state.budget_bytes:
+            families.add(catalog.BUDGET_USED, labels, state.counted_bytes / state.budget_bytes)
+        for metric, value in values:
+            if value is not None:
+                families.add(metric, labels, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetState:
+    """What became of the messages for one target.
+
+    Attributes:
+        failures: attempts in vain since the start.
+        counts: None: there was no message for it yet.
+    """
+
+    target: str
+    failures: int = 0
+    counts: TargetCounts | None = None
+
+
+def collect_notified(states: Sequence[TargetState], families: Families) -> None:
+    """Messages queued, sent and given up, and when one last arrived."""
+    for state in states:
+        labels, counts = {"target": state.target}, state.counts or TargetCounts()
+        families.add(catalog.NOTIFICATIONS_QUEUED, labels, counts.queued)
+        families.add(catalog.NOTIFICATIONS_SENT, labels, counts.sent)
+        families.add(catalog.NOTIFICATIONS_DROPPED, labels, counts.dropped)
+        families.add(catalog.NOTIFICATION_FAILURES, labels, state.failures)
+        if counts.last is not None:
+            families.add(catalog.NOTIFICATION_SUCCESS, labels, counts.last)

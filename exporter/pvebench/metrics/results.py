@@ -2,21 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
-from pvebench.metrics.environments import collect_environments
 from pvebench.metrics.families import Families
-from pvebench.metrics.snapshot import Snapshot, shown
-from pvebench.metrics.wall import collect_wall
-from pvebench.model.definition import Definition
-from pvebench.model.histogram import LATENCY_BOUNDS, SUM
-from pvebench.model.plain_words import further_options, option_words, workload_words
-from pvebench.model.run import Outcome, Sample
+from pvebench.metrics.snapshot import Snapshot, collect_wall, shown
+from pvebench.model.definition import Definition, further_options, option_words, workload_words
+from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Sample
 from pvebench.model.workload import Direction
 from pvebench.store import CaseRecord, Sums
+from pvebench.verdicts.ranking import Ranking, contests
+
+# --- The environments block: what results were measured with, and what changed when. Pure.
+
+EPISODES_SHOWN: Final = 20
+"""Of each node; older ones are in the store."""
+
+
+def collect_environments(snapshot: Snapshot, families: Families) -> None:
+    """The environments of each node, which is the newest, and what changed with each.
+
+    An environment that came back is told by its newest episode: one series can say one start.
+    """
+    by_node: dict[str, list[EnvironmentPeriod]] = {}
+    for episode in snapshot.episodes:
+        by_node.setdefault(episode.node, []).append(episode)
+    for episodes in by_node.values():
+        newest_of_each = {one.environment: one for one in episodes[-EPISODES_SHOWN:]}
+        for one in newest_of_each.values():
+            labels = _environment_labels(one, simulated=snapshot.simulated)
+            families.add(catalog.ENVIRONMENT_START, labels, one.started.timestamp())
+            families.add(catalog.ENVIRONMENT_END, labels, one.finished.timestamp())
+        for labels in _changes(episodes):
+            families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
+        newest = _environment_labels(episodes[-1], simulated=snapshot.simulated)
+        families.add(catalog.ENVIRONMENT_INFO, newest, 1)
+        families.add(catalog.NODE_INFO, newest, 1)
+
+
+def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
+    """Return what changed with each of the last episodes, oldest first, each change once.
+
+    A fact that is unknown in one of them is compared over it.
+    """
+    known: dict[str, str] = {}
+    found: list[list[dict[str, str]]] = []
+    for episode in episodes:
+        about = {"node": episode.node, "environment": episode.slug}
+        found.append(
+            [
+                {**about, "fact": name, "before": known[name], "after": value}
+                for name, value in episode.facts.items()
+                if known.get(name, value) != value
+            ]
+        )
+        known |= episode.facts
+    last = (labels for changes in found[-EPISODES_SHOWN:] for labels in changes)
+    return list({tuple(labels.values()): labels for labels in last}.values())
+
+
+def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[str, str]:
+    facts = episode.facts
+    return {
+        "node": episode.node,
+        "environment": episode.slug,
+        "pve_version": facts.get("pve", ""),
+        "kernel_version": facts.get("kernel", ""),
+        "qemu_version": facts.get("qemu", ""),
+        "machine": facts.get("machine", ""),
+        "accel": facts.get("accel", ""),
+        "guest_kernel": facts.get("guest_kernel", ""),
+        "fio_version": facts.get("fio", ""),
+        "cpu_model": facts.get("cpu_model", ""),
+        "microcode": facts.get("microcode", ""),
+        "cpus": facts.get("cpus", ""),
+        "governor": facts.get("governor", ""),
+        "simulated": str(int(simulated)),
+    }
+
+
+# --- How the settings of each storage compare under each workload. Pure.
+
+
+def collect_settings(snapshot: Snapshot, families: Families) -> None:
+    """Which setting is the fastest of each storage, and which differ from it beyond noise."""
+    known = {record.key: record.last.definition for record in shown(snapshot) if record.good}
+    for contest in contests(known, snapshot.trends):
+        _add(contest, families)
+
+
+def _add(contest: Ranking, families: Families) -> None:
+    for place in (*contest.places, *contest.apart):
+        labels = place.definition.labels
+        standing = {"against": str(place.against), "apart": str(place.apart)}
+        families.add(catalog.SETTING_INFO, {**labels, **standing}, 1)
+        if contest.fastest is not None:
+            families.add(catalog.SETTING_GAP, labels, place.ratio)
+        if not math.isnan(place.low):
+            families.add(catalog.SETTING_GAP_NOISE, labels, (place.high - place.low) / 2)
+
 
 PER_DIRECTION: Final[dict[str, Metric]] = {
     "iops": catalog.IOPS,

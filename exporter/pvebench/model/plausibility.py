@@ -22,7 +22,7 @@ CPU_TICKS_SECONDS: Final = 0.05
 """How far a CPU's counted time may be off at the two ends together: they tick every 10 ms."""
 
 
-class Doubt(StrEnum):
+class PlausibilityCheck(StrEnum):
     """Why a run is suspicious; a closed set, for labels."""
 
     RATE = "rate"
@@ -38,10 +38,10 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class Implausibility:
     """One doubt, in words with its numbers."""
 
-    doubt: Doubt
+    doubt: PlausibilityCheck
     text: str
 
 
@@ -72,12 +72,12 @@ class Figures:
     latency_step: float = 0.0
 
 
-def contradictions(figures: Figures) -> list[Suspicion]:
+def contradictions(figures: Figures) -> list[Implausibility]:
     """Return where IOPS, block size, bandwidth, size, time and latencies do not agree."""
     return [*_rate(figures), *_size(figures), *_latency(figures)]
 
 
-def _rate(figures: Figures) -> list[Suspicion]:
+def _rate(figures: Figures) -> list[Implausibility]:
     if figures.iops is None or figures.bandwidth is None or not figures.block_bytes:
         return []
     product = figures.iops * figures.block_bytes
@@ -89,15 +89,15 @@ def _rate(figures: Figures) -> list[Suspicion]:
     if abs(product - figures.bandwidth) <= slack:
         return []
     return [
-        Suspicion(
-            Doubt.RATE,
+        Implausibility(
+            PlausibilityCheck.RATE,
             f"{figures.direction}: {figures.iops:.10g} IOPS x {figures.block_bytes} bytes are "
             f"{product:.10g} bytes/s, not {figures.bandwidth:.10g}",
         )
     ]
 
 
-def _size(figures: Figures) -> list[Suspicion]:
+def _size(figures: Figures) -> list[Implausibility]:
     if not figures.size or not figures.seconds or figures.bandwidth is None:
         return []
     product = figures.bandwidth * figures.seconds
@@ -106,22 +106,22 @@ def _size(figures: Figures) -> list[Suspicion]:
     if abs(product - figures.size) <= slack:
         return []
     return [
-        Suspicion(
-            Doubt.SIZE,
+        Implausibility(
+            PlausibilityCheck.SIZE,
             f"{figures.direction}: {figures.bandwidth:.10g} bytes/s for {figures.seconds:.10g} s "
             f"are {product:.10g} bytes, not {figures.size:.10g}",
         )
     ]
 
 
-def _latency(figures: Figures) -> list[Suspicion]:
+def _latency(figures: Figures) -> list[Implausibility]:
     spread = Spread(
         what=f"{figures.direction}: latency",
         mean=figures.latency_mean,
         maximum=figures.latency_max,
         step=figures.latency_step,
     )
-    return [Suspicion(Doubt.LATENCY, text) for text in impossible(spread)]
+    return [Implausibility(PlausibilityCheck.LATENCY, text) for text in impossible(spread)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def _ranks(spread: Spread) -> Iterator[str]:
 
 def cpu_out_of_range(
     shares: Mapping[str, float], *, cpus: float = 1.0, seconds: float = 10.0
-) -> list[Suspicion]:
+) -> list[Implausibility]:
     """Return what is below nothing or above all CPUs.
 
     Args:
@@ -206,12 +206,16 @@ def cpu_out_of_range(
     """
     slack = cpus * (CPU_TOLERANCE + CPU_TICKS_SECONDS / seconds)
     found = [
-        Suspicion(Doubt.CPU, f"CPU {name} is {value * 100:.10g} % of {cpus:.10g} CPU")
+        Implausibility(
+            PlausibilityCheck.CPU, f"CPU {name} is {value * 100:.10g} % of {cpus:.10g} CPU"
+        )
         for name, value in shares.items()
         if not -slack <= value <= cpus + slack
     ]
     whole = sum(shares.values())
     if not found and len(shares) > 1 and whole > cpus + slack:
         words = " and ".join(shares)
-        found = [Suspicion(Doubt.CPU, f"CPU {words} together are {whole * 100:.10g} %")]
+        found = [
+            Implausibility(PlausibilityCheck.CPU, f"CPU {words} together are {whole * 100:.10g} %")
+        ]
     return found

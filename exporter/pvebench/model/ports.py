@@ -1,24 +1,135 @@
-"""The doors to the outside: what the runner needs of a hypervisor, a guest, a host, a clock.
-
-Drivers implement these Protocols; nothing here does any I/O. Errors are those of
-`pvebench.errors`; a method names the ones its callers must expect.
-"""
+"""How much a node's API was asked, and how often in vain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from enum import StrEnum
+from typing import Final, Protocol, runtime_checkable
 
 from pvebench.model.disk import Disk
-from pvebench.model.environment import Environment, Upkeep
-from pvebench.model.guard import Guard
-from pvebench.model.host import HostSnapshot
+from pvebench.model.environment import Environment, PendingUpdates
 from pvebench.model.scenario import Machine, Scenario
-from pvebench.model.storage_identity import Identity
-from pvebench.model.traffic import Traffic
-from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
+from pvebench.model.workload import Case
+
+# --- The host's counters at one moment.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSnapshot:
+    """Host counters at one moment; two of them make a window.
+
+    Attributes:
+        monotonic: when, in seconds of the host probe's clock.
+        cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
+            idle, iowait and steal), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
+            `iothread`, `other`; `container`; and `vcpu_wait`, how long the vcpu threads were
+            ready to run but had no CPU.
+        bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
+            `device_read`, `device_write` (the backing device, or the server of a mounted NFS or
+            CIFS, if it can be known).
+        cpus: how many the host has.
+        context_switches: of the whole host so far.
+        vm_exits: how often the VM left its CPU for KVM so far, all reasons together.
+        pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
+            `io_some`, `io_full`, `memory_some`, `memory_full`.
+        averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
+            of the host; `vm_io_some` …, pressure of the VM alone.
+        conditions: what is so now: `disk_margin`, by how many degrees Celsius the hottest drive is
+            below the most that its maker allows; `zfs_cache`, bytes that ZFS' cache (ARC) has;
+            `md_sync`, 1 while a software RAID is checked or rebuilt, 0 while none of them is.
+    """
+
+    monotonic: float
+    cpu_seconds: Mapping[str, float]
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    cpus: int = 0
+    context_switches: int = 0
+    vm_exits: int = 0
+    pressure_seconds: Mapping[str, float] = field(default_factory=dict)
+    averages: Mapping[str, float] = field(default_factory=dict)
+    conditions: Mapping[str, float] = field(default_factory=dict)
+
+
+# --- When a case must not run now, and why: manners as values and a Protocol.
+
+
+class HoldKind(StrEnum):
+    """What holds a case, in few words for labels."""
+
+    PAUSED = "paused"
+    QUIET = "quiet_hours"
+    BUSY = "busy"
+    LOAD = "load"
+    TURN = "turn"
+    BUDGET = "budget"
+    SPACE = "space"
+    AWAY = "away"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why a case must not run now.
+
+    Attributes:
+        seconds: when to ask again.
+        skip: to wait is of no use: the case is recorded as skipped and comes back later.
+    """
+
+    kind: HoldKind
+    reason: str
+    seconds: float = 5.0
+    skip: bool = False
+
+
+class Guard(Protocol):
+    """Looks after one thing that measuring must not disturb, or must not be disturbed by.
+
+    Owned by one worker thread. Must not raise DriverError: what cannot be known holds nothing.
+    """
+
+    def enter(self, case: Case) -> Hold | None:
+        """Return why `case` must wait; None: it may run, and `leave` is called after it."""
+
+    def leave(self, case: Case) -> str:
+        """Return what disturbed the run that has ended; empty: nothing that is known."""
+
+
+OPERATIONS: Final = ("get", "post", "put", "delete")
+"""HTTP methods of the Proxmox API: read, make, change, remove."""
+
+
+def _none() -> dict[str, int]:
+    return dict.fromkeys(OPERATIONS, 0)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counts since the start. Written by one worker's thread, read by any.
+
+    Attributes:
+        requests: operation -> requests that were made, repeated reads included.
+        failures: operation -> those without an answer, or with one that told of no access or a
+            server in trouble. A request that the server understood and declined is none.
+        tasks: that the requests started on the node.
+    """
+
+    requests: dict[str, int] = field(default_factory=_none)
+    failures: dict[str, int] = field(default_factory=_none)
+    tasks: int = 0
+
+    def count(self, operation: str, *, failed: bool) -> None:
+        """Count a request that has ended."""
+        self.requests[operation] += 1
+        self.failures[operation] += failed
+
+
+# --- The doors to the outside: what the runner needs of a hypervisor, a guest, a host, a clock.
+#
+# Drivers implement these Protocols; nothing here does any I/O. Errors are those of
+# `pvebench.errors`; a method names the ones its callers must expect.
 
 
 class Clock(Protocol):
@@ -155,7 +266,7 @@ class Hypervisor(Protocol):
 
 
 @runtime_checkable
-class TellsStatistics(Protocol):
+class ReportsStatistics(Protocol):
     """A hypervisor that tells more of its disks than `counters`, for the evidence of a failure."""
 
     def statistics(self) -> str:
@@ -258,7 +369,7 @@ class Site:
     poll_seconds: float = 0.1
     networks: Mapping[str, StorageNetwork] = field(default_factory=dict)
     faults: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
-    upkeep: Callable[[], Upkeep] = Upkeep
+    upkeep: Callable[[], PendingUpdates] = PendingUpdates
     guards: Sequence[Guard] = ()
     free: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

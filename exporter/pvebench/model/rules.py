@@ -18,12 +18,12 @@ from pvebench.model.disk import (
     Bus,
     Cache,
     Disk,
+    Filesystem,
     Format,
     HostCache,
     Preallocation,
     ScsiHw,
 )
-from pvebench.model.layout import Filesystem
 from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Direction, Place, Workload

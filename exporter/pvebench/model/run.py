@@ -1,14 +1,22 @@
-"""Run, Sample, Outcome, Evidence: what one measured execution of a case leaves behind."""
+"""The buckets that latencies are counted in, the same for every case and node: they add up.
+
+Each holds twice the time of the one before. Tools that count in binary bins (fio) have an edge of
+theirs at every one of them, so no operation is between two buckets.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from pvebench.model.environment import Environment
 from pvebench.model.workload import Case, Direction
+
+# --- Run, Sample, Outcome, Evidence: what one measured execution of a case leaves behind.
 
 
 class Outcome(StrEnum):
@@ -103,3 +111,16 @@ class Run:
     def duration_seconds(self) -> float:
         """Wall time of the run, switching and settling included."""
         return (self.finished - self.started).total_seconds()
+
+
+_EDGES: Final = tuple(1 << bit for bit in range(15, 31))
+"""Nanoseconds: 33 us to 1.07 s."""
+LATENCY_BOUNDS: Final = (*(repr(edge / 1e9) for edge in _EDGES), "+Inf")
+"""Upper bounds in seconds, as Prometheus spells them."""
+SUM: Final = "sum"
+"""Part of a sample beside those of the buckets: all latencies together, in seconds."""
+
+
+def latency_bound(nanoseconds: int) -> str:
+    """Return the upper bound of the bucket that a latency is counted in."""
+    return LATENCY_BOUNDS[bisect_right(_EDGES, nanoseconds)]

@@ -7,8 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, HostCache, option_text
-from pvebench.model.layout import Layout
+from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, HostCache, Layout, option_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pvebench.model.guard import Hold
+from pvebench.model.ports import Hold
 from pvebench.model.workload import Case
 
 

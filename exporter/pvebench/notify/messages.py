@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from pvebench.analysis.words import sentence
-from pvebench.foreign_text import one_line
-from pvebench.judging import Verdicts
-from pvebench.judging.change import Change, listed
-from pvebench.judging.headline import headline
+from pvebench.sanitize import one_line
 from pvebench.store import KnownChange, Message
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import headline
+from pvebench.verdicts.text import sentence
+from pvebench.verdicts.verdicts import OpenChange, listed
 
 MOST_TITLE: Final = 120
 MOST_CASES: Final = 10
@@ -49,7 +49,7 @@ class Sender:
         )
 
 
-def changed(sender: Sender, change: Change, *, about: str, again: bool = False) -> Message:
+def changed(sender: Sender, change: OpenChange, *, about: str, again: bool = False) -> Message:
     """Return what is told of one change; `again`: it had been told as over."""
     finding = change.finding
     lines = ["It is back:"] if again else []
@@ -60,7 +60,9 @@ def changed(sender: Sender, change: Change, *, about: str, again: bool = False) 
     return sender.message(about, "changed", change.summary, lines)
 
 
-def many_changed(sender: Sender, found: Sequence[Change], *, about: str, first: bool) -> Message:
+def many_changed(
+    sender: Sender, found: Sequence[OpenChange], *, about: str, first: bool
+) -> Message:
     """Return what is told of many changes at once.
 
     Args:
@@ -132,12 +134,12 @@ def trial(sender: Sender) -> Message:
     return sender.message("test", "test", "a test", ["This is a test: messages arrive."])
 
 
-def _where(change: Change) -> str:
+def _where(change: OpenChange) -> str:
     storages = f"storage {listed(change.storages)}"
     return one_line(f"{listed(change.nodes)}, {storages}" if change.nodes else storages)
 
 
-def _listed(found: Sequence[Change]) -> list[str]:
+def _listed(found: Sequence[OpenChange]) -> list[str]:
     lines = [f"* {_day(one.finding.time)}: {one.summary}" for one in found[:MOST_CHANGES]]
     return [*lines, *_more(len(found) - MOST_CHANGES)]
 

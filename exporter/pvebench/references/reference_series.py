@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pvebench.model.plausibility import Figures, Suspicion, contradictions, cpu_out_of_range
+from pvebench.model.plausibility import Figures, Implausibility, contradictions, cpu_out_of_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ReferenceRow:
     cpu: Mapping[str, float] = field(default_factory=dict)
     cpus: float = 1.0
 
-    def suspicions(self) -> list[Suspicion]:
+    def suspicions(self) -> list[Implausibility]:
         """Return where the row contradicts itself."""
         found = [one for figures in self.figures for one in contradictions(figures)]
         return found + cpu_out_of_range(self.cpu, cpus=self.cpus)

@@ -1,6 +1,5 @@
 """Executes one case: boot, attach, verify, fill, settle, measure, collect."""
 
-from pvebench.runner.observer import Observer, Observers
-from pvebench.runner.runner import Runner
+from pvebench.runner.runner import Observers, Runner, RunObserver
 
-__all__ = ["Observer", "Observers", "Runner"]
+__all__ = ["Observers", "RunObserver", "Runner"]

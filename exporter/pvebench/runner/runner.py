@@ -6,31 +6,103 @@ import dataclasses
 import json
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
-from pvebench.errors import Busy, DriverError, Interrupted, NoSpace, PvebenchError, ToolStuck
-from pvebench.model.conduct import Conduct
+from pvebench.errors import (
+    Busy,
+    DriverError,
+    FaultFailed,
+    Interrupted,
+    NoSpace,
+    PvebenchError,
+    ToolStuck,
+)
 from pvebench.model.environment import Environment
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import Phase
-from pvebench.model.storage_identity import IdentityRecords
-from pvebench.model.volume import Attachment, Volume
-from pvebench.model.workload import Case
-from pvebench.runner.disturbance import Disturbance
-from pvebench.runner.honesty import Circumstances, HostRates, judge
-from pvebench.runner.measure import Measured, Window, run_job
-from pvebench.runner.observer import Observer
-from pvebench.runner.result import Result, slopes
-from pvebench.runner.setup import Evidence, Ready, Setup
+from pvebench.model.volume import Attachment, IdentityRecords, Volume
+from pvebench.model.workload import Case, Conduct
+from pvebench.runner.measure import Invalid, Measured, Window, check_identity, run_job
+from pvebench.runner.outcome import Circumstances, HostRates, Result, judge, slopes
+from pvebench.runner.prepare import Evidence, Ready, Setup
 from pvebench.runner.steady import settle
-from pvebench.runner.verify import Invalid, check_identity
 from pvebench.runner.window import condition_samples, network_samples, window_samples
-from pvebench.workloads import ROOMS, Parsed
+from pvebench.workloads import TOOLS, Parsed
+
+# --- Who wants to know what the runner does.
+
+
+class RunObserver(Protocol):
+    """Told about every step, in the worker's thread; must be quick and must not raise."""
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        """`case` enters `phase`, which is expected to take `seconds` (0: unknown)."""
+
+    def finished(self, run: Run) -> None:
+        """A run has ended and is stored."""
+
+
+class Observers:
+    """Several observers as one."""
+
+    def __init__(self, members: Sequence[RunObserver]) -> None:
+        self._members = tuple(members)
+
+    def phase(self, case: Case, phase: Phase, seconds: float) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.phase(case, phase, seconds)
+
+    def finished(self, run: Run) -> None:
+        """Tell all."""
+        for member in self._members:
+            member.finished(run)
+
+
+# --- The fault that is made of a storage while a workload runs on it, if its settings name one.
+
+_LONGEST_SECONDS: Final = 600.0
+"""After the workload's end; the next case must not find the storage disturbed."""
+
+
+class Disturbance:
+    """The fault of one run; nothing happens where the workload wants none."""
+
+    def __init__(self, site: Site, case: Case) -> None:
+        self._clock = site.clock
+        self._name = str(case.workload.parameters.get("fault", ""))
+        self._fault = site.faults.get((case.scenario.storage, self._name))
+        self._begun = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the run should know."""
+        if not self._name or self._begun:
+            return ()
+        return (f"pvebench did nothing to the storage: its settings name no fault {self._name}",)
+
+    def begin(self) -> None:
+        """Make the fault. Raises FaultFailed."""
+        if self._name and self._fault is not None:
+            self._fault.begin()
+            self._begun = True
+
+    def samples(self) -> list[Sample]:
+        """Wait until it is over; return how long it lasted. Raises FaultFailed."""
+        if self._fault is None or not self._begun:
+            return []
+        deadline = self._clock.monotonic() + _LONGEST_SECONDS
+        while (seconds := self._fault.lasted()) is None:
+            if self._clock.monotonic() > deadline:
+                raise FaultFailed(f"fault {self._name} does not end")
+            self._clock.sleep(0.1)
+        return [Sample("fault_time", None, seconds, Unit.SECONDS)]
+
 
 log = structlog.get_logger()
 
@@ -60,7 +132,7 @@ class Runner:
     def __init__(
         self,
         site: Site,
-        observer: Observer,
+        observer: RunObserver,
         host_rates: Callable[[Case], HostRates] = _no_host_rates,
         identities: IdentityRecords | None = None,
     ) -> None:
@@ -171,7 +243,7 @@ class Runner:
         if counted is not None:
             total = counted.write_bytes
         else:
-            room = ROOMS[case.workload.tool]
+            room = TOOLS[case.workload.tool]
             estimate = room.estimate(case.workload, case.scenario.volume_bytes)
             total = before + filling + estimate.bytes_written
         self._counted = attached, total
@@ -185,7 +257,7 @@ class Runner:
         def tell(phase: Phase, seconds: float = 0.0) -> None:
             self._observer.phase(case, phase, seconds)
 
-        room = ROOMS[case.workload.tool]
+        room = TOOLS[case.workload.tool]
         self._check_storage(case, result.evidence)  # before anything is written to it
         ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
         tell(Phase.SETTLE, conduct.settle_seconds)
@@ -220,7 +292,7 @@ class Runner:
             )
 
     def _run_workload(self, case: Case, ready: Ready, result: Result) -> Parsed:
-        workload, room = case.workload, ROOMS[case.workload.tool]
+        workload, room = case.workload, TOOLS[case.workload.tool]
         if workload.directions:
             result.samples += network_samples(self._site.networks.get(case.scenario.storage))
         job = room.job(workload, ready.target)

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pvebench.errors import ToolFailed
-from pvebench.model.conduct import SteadyRule
 from pvebench.model.ports import Guest, Site
 from pvebench.model.run import Sample, Unit
-from pvebench.model.workload import Workload
+from pvebench.model.workload import SteadyRule, Workload
 from pvebench.runner.measure import start_job, stop_job, wait_for_io
-from pvebench.workloads import ROOMS, Target
+from pvebench.workloads import TOOLS, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def settle(
     """
     clock = site.clock
     endless = replace(workload, ramp_seconds=0.0, runtime_seconds=rule.limit_seconds + 60)
-    job = ROOMS[workload.tool].job(endless, target)
+    job = TOOLS[workload.tool].job(endless, target)
     pid = start_job(guest, job)
     ended = wait_for_io(site, guest, pid)
     if ended is not None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvebench.model.disk import HostCache
-from pvebench.model.host import HostSnapshot
-from pvebench.model.ports import StorageNetwork
+from pvebench.model.ports import HostSnapshot, StorageNetwork
 from pvebench.model.run import Sample, Unit
 from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case, Direction

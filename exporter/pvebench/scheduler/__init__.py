@@ -1,6 +1,6 @@
 """What is due, when; the loop of one worker."""
 
-from pvebench.scheduler.due import Due, next_due
+from pvebench.scheduler.due_cases import Due, next_due
 from pvebench.scheduler.worker import Worker
 
 __all__ = ["Due", "Worker", "next_due"]

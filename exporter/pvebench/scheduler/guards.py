@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pvebench.model.guard import Hold, HoldKind
-from pvebench.model.ports import Clock
-from pvebench.model.quiet import QuietHours
+from pvebench.errors import Interrupted
+from pvebench.model.ports import Clock, Guard, Hold, HoldKind
 from pvebench.model.units import show_bytes
+from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case
+
+# --- Asking every guard before a case and after it.
+
+
+class GuardChain:
+    """Several guards as one: a case passes all of them or none. Owned by one worker thread."""
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self._guards = tuple(guards)
+
+    def enter(self, case: Case) -> Hold | None:
+        """Return the first guard's objection, the later ones not being asked; None: go on."""
+        passed: list[Guard] = []
+        for guard in self._guards:
+            hold = guard.enter(case)
+            if hold is not None:
+                for one in reversed(passed):
+                    one.leave(case)
+                return hold
+            passed.append(guard)
+        return None
+
+    def leave(self, case: Case) -> str:
+        """Tell all guards that the run has ended; return what disturbed it, or nothing.
+
+        A stop that comes meanwhile is noticed at the next wait: the finished run comes first.
+        """
+        said = []
+        for guard in reversed(self._guards):
+            with contextlib.suppress(Interrupted):
+                said.append(guard.leave(case))
+        return "; ".join(text for text in said if text)
+
 
 _PAUSE_SECONDS: Final = 2.0
 _LONGEST_QUIET_SECONDS: Final = 60.0

@@ -12,20 +12,17 @@ import structlog
 
 from pvebench.config import Pack
 from pvebench.errors import DriverError, StoreError, StoreLost
-from pvebench.model.conduct import Conduct
-from pvebench.model.guard import Guard, Hold, HoldKind
-from pvebench.model.ports import Site
+from pvebench.model.ports import Guard, Hold, HoldKind, Site
 from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.status import CycleStatus, WorkerStatus
-from pvebench.model.workload import Case
-from pvebench.plan import Assignment, Plan
-from pvebench.results import Results
-from pvebench.runner import Observer, Observers, Runner
-from pvebench.scheduler.agenda import Agenda
-from pvebench.scheduler.gate import Gate
-from pvebench.scheduler.guards import QuietGuard
-from pvebench.scheduler.passes import Passes
-from pvebench.scheduler.present import Present
+from pvebench.model.workload import Case, Conduct
+from pvebench.runner import Observers, Runner, RunObserver
+from pvebench.scheduler.case_matrix import Assignment
+from pvebench.scheduler.due_cases import CycleSelector, Passes
+from pvebench.scheduler.guards import GuardChain, QuietGuard
+from pvebench.scheduler.order import Plan
+from pvebench.scheduler.status_tracker import StatusTracker
+from pvebench.store.current import Results
 
 STORE_RETRY_SECONDS: Final = 10.0
 MAX_IDLE_SECONDS: Final = 10.0
@@ -51,7 +48,7 @@ class Worker:
         site: Site,
         assignments: Sequence[Assignment],
         results: Results,
-        observer: Observer,
+        observer: RunObserver,
         cycles: int | None = None,
         guards: Sequence[Guard] = (),
         between: Callable[[Worker], None] = lambda _: None,
@@ -61,12 +58,12 @@ class Worker:
         self._results = results
         self._observer = observer
         self._limit = cycles
-        self._gate = Gate(guards)
+        self._gate = GuardChain(guards)
         quiet = next((guard.hours for guard in guards if isinstance(guard, QuietGuard)), None)
-        self._agenda = Agenda(
+        self._agenda = CycleSelector(
             results, site.node, assignments, counted=cycles is not None, hours=quiet
         )
-        self._present = Present(site.node, site.clock.now)
+        self._present = StatusTracker(site.node, site.clock.now)
         observers = Observers([self._present, observer])
         self._runner = Runner(
             site,

@@ -16,8 +16,6 @@ from pvebench.config.known_issues import load_known_issues
 from pvebench.drivers import driver_of, engine_of
 from pvebench.drivers.driver import StopClock
 from pvebench.errors import Interrupted, PvebenchError
-from pvebench.judging import Feed, Keeper, Verdicts
-from pvebench.judging.found import told
 from pvebench.metrics import Page, Snapshot
 from pvebench.metrics.live import (
     collect_address,
@@ -25,33 +23,32 @@ from pvebench.metrics.live import (
     collect_build,
     collect_config,
     collect_database,
+    collect_notified,
     collect_scheduler,
+    collect_storages,
 )
-from pvebench.metrics.notified import collect_notified
 from pvebench.metrics.snapshot import snapshot_of
-from pvebench.metrics.storages import collect_storages
 from pvebench.model.definition import Definition
 from pvebench.model.ports import Site
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import Phase, Statuses
 from pvebench.model.workload import Case
-from pvebench.plan import Assignment
-from pvebench.results import PlannedCase, Results
-from pvebench.runner import Observer
+from pvebench.report.text import without_secrets
+from pvebench.runner import RunObserver
 from pvebench.scheduler import Worker
+from pvebench.scheduler.case_matrix import Assignment
 from pvebench.scheduler.guards import Turns
-from pvebench.service.choice import intervals_of, wall_slots
-from pvebench.service.crew import make_crew
-from pvebench.service.guarding import Manners
-from pvebench.service.signals import answering
-from pvebench.service.sites import make_sites, opened_store
-from pvebench.service.supervision import Supervisor
-from pvebench.service.telling import make_courier
-from pvebench.service.upkeep import Configuration, Reloader, Tidier
-from pvebench.web import Access, Doorway, WebServer
+from pvebench.service.housekeeping import Configuration, Reloader, Tidier
+from pvebench.service.lifecycle import Supervisor, answering
+from pvebench.service.notifications import make_courier
+from pvebench.service.selection import intervals_of, make_sites, opened_store, wall_slots
+from pvebench.service.workers import GuardFactory, make_crew
+from pvebench.store.current import PlannedCase, Results
+from pvebench.verdicts import Feed, Verdicts, VerdictService
+from pvebench.verdicts.summary import cycle_end_lines
+from pvebench.web import Access, StartupApp, WebServer
 from pvebench.web import listen as open_socket
-from pvebench.web.app import make_app
-from pvebench.web.facts import without_secrets
+from pvebench.web.server import make_app
 
 log = structlog.get_logger()
 
@@ -62,7 +59,7 @@ class Screen(Protocol):
     def say(self, line: str) -> None:
         """Show a line."""
 
-    def progress(self, statuses: Statuses) -> AbstractContextManager[Observer]:
+    def progress(self, statuses: Statuses) -> AbstractContextManager[RunObserver]:
         """Show, while inside, what the workers do."""
 
 
@@ -93,7 +90,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
     settings = first.settings
     if request.cycles is not None:  # a service measures what is there, and tries the rest again
         driver_of(settings.driver).require(settings)
-    doorway = Doorway()
+    doorway = StartupApp()
     supervisor = Supervisor()
 
     def say(line: str) -> None:
@@ -127,7 +124,7 @@ def measure(request: Request, screen: Screen) -> list[Outcome]:
             # The start may take minutes and says what it is at: ready is who can be asked.
             stack.enter_context(supervisor.told_ready(lambda: server.turns))
         sites = make_sites(settings, state, store.journal, clock, say)
-        manners = Manners(settings, state, store, clock, Turns(clock.monotonic))
+        manners = GuardFactory(settings, state, store, clock, Turns(clock.monotonic))
         results = Results(store, planned_cases(first.given))
         instance = Instance(sites, results, clock, reloader, manners, cycles=request.cycles)
         if request.web:
@@ -164,7 +161,7 @@ class Instance:
         results: Results,
         clock: StopClock,
         reloader: Reloader,
-        manners: Manners,
+        manners: GuardFactory,
         *,
         cycles: int | None,
     ) -> None:
@@ -174,7 +171,7 @@ class Instance:
         self._manners = manners
         self._cycles = cycles
         self._tidier = Tidier(results, self._settings, clock.now)
-        self._progress: Observer | None = None
+        self._progress: RunObserver | None = None
         self._say: Callable[[str], None] = _ignored
         given = reloader.current.given
         self.crew = make_crew(
@@ -189,7 +186,7 @@ class Instance:
         )
         self._page = self._make_page(sites)
         issues = load_known_issues(*self._settings().known_issues)
-        self._keeper = Keeper(
+        self._keeper = VerdictService(
             Feed(results),
             issues,
             kept=results.store.changes,
@@ -230,7 +227,7 @@ class Instance:
             self._teller.judged(verdicts)
             self._courier.wake()
 
-    def opened_to(self, doorway: Doorway) -> AbstractContextManager[Keeper]:
+    def opened_to(self, doorway: StartupApp) -> AbstractContextManager[VerdictService]:
         """Give the pages to those who wait at the door; while inside, results are judged."""
         app = make_app(
             page=self._page,
@@ -263,7 +260,9 @@ class Instance:
         """Say what was found on a node."""
         scheduled = self._cycles is None
         try:
-            for line in told(self._results.now, node, self._clock.now(), scheduled=scheduled):
+            for line in cycle_end_lines(
+                self._results.now, node, self._clock.now(), scheduled=scheduled
+            ):
                 self._say(line)
         except Exception:
             # It is derived: whatever ails it, the measuring goes on.

@@ -1,17 +1,31 @@
 """The only SQL of pvebench: runs, samples, evidence, environments, decisions, messages, journal."""
 
-from pvebench.store.case_numbers import CaseNumbers, not_measured
-from pvebench.store.changes import Changes, Ending, KnownChange, Told
-from pvebench.store.copies import Backup, backups_of, restore
-from pvebench.store.decisions import Decision, DecisionKind, Decisions
+from pvebench.store.backups import Backup, backups_of, restore
+from pvebench.store.blocks import CaseNumbers, not_measured
+from pvebench.store.changes import (
+    Changes,
+    Decision,
+    DecisionKind,
+    Decisions,
+    Ending,
+    KnownChange,
+    Notified,
+)
 from pvebench.store.journal import StoredJournal
-from pvebench.store.looking import Looked, damaged_blocks_at, identities_at, look_at, outbox_at
-from pvebench.store.mending import Mended
-from pvebench.store.outbox import Message, Outbox, Queued, TargetCounts
+from pvebench.store.outbox import Message, Outbox, QueuedMessage, TargetCounts
 from pvebench.store.records import GOOD, CaseRecord, Number, Point, StoredRun, Sums, Totals, summed
 from pvebench.store.retention import Removal
-from pvebench.store.state import StateDirectory, holder_of
+from pvebench.store.state import (
+    StateDirectory,
+    StoreSummary,
+    damaged_blocks_at,
+    holder_of,
+    identities_at,
+    outbox_at,
+    summarize_store,
+)
 from pvebench.store.store import Store
+from pvebench.store.writing import ReplacedRun
 
 __all__ = [
     "GOOD",
@@ -24,29 +38,29 @@ __all__ = [
     "Decisions",
     "Ending",
     "KnownChange",
-    "Looked",
-    "Mended",
     "Message",
+    "Notified",
     "Number",
     "Outbox",
     "Point",
-    "Queued",
+    "QueuedMessage",
     "Removal",
+    "ReplacedRun",
     "StateDirectory",
     "Store",
+    "StoreSummary",
     "StoredJournal",
     "StoredRun",
     "Sums",
     "TargetCounts",
-    "Told",
     "Totals",
     "backups_of",
     "damaged_blocks_at",
     "holder_of",
     "identities_at",
-    "look_at",
     "not_measured",
     "outbox_at",
     "restore",
+    "summarize_store",
     "summed",
 ]

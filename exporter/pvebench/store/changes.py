@@ -5,16 +5,87 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, Engine, bindparam, delete, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.store.engine import reading, writing
-from pvebench.store.tables import changes
+from pvebench.store.tables import changes, decisions
+
+# --- Decisions about baselines, and how they are kept.
+
+DecisionKind = Literal["accept", "reset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What somebody decided.
+
+    Attributes:
+        made: when.
+        kind: `accept`: the changes until then are right, the present level is the baseline;
+            `reset`: runs until then do not count any more.
+        cases: glob over scenario, workload or `scenario/workload`.
+        until: end of the newest run that it concerns.
+        reason: why, in the words of whoever decided.
+    """
+
+    made: datetime
+    kind: DecisionKind
+    cases: str
+    until: datetime
+    reason: str
+
+    def concerns(self, scenario: str, workload: str) -> bool:
+        """Tell whether a case is meant."""
+        names = (scenario, workload, f"{scenario}/{workload}")
+        return any(fnmatchcase(name, self.cases) for name in names)
+
+
+class Decisions:
+    """Reads and adds decisions. `Store.decisions` is one; safe to use from several threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, decision: Decision) -> None:
+        """Keep a decision; durable on return."""
+        row = insert(decisions).values(
+            made=decision.made.timestamp(),
+            kind=decision.kind,
+            cases=decision.cases,
+            until=decision.until.timestamp(),
+            reason=decision.reason,
+        )
+        with writing(self._engine) as connection:
+            connection.execute(row)
+
+    def all(self) -> list[Decision]:
+        """Return all decisions, oldest first."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(decisions).order_by(decisions.c.id)).all()
+            return [
+                Decision(
+                    made=datetime.fromtimestamp(row.made, UTC),
+                    kind=row.kind,
+                    cases=row.cases,
+                    until=datetime.fromtimestamp(row.until, UTC),
+                    reason=row.reason,
+                )
+                for row in rows
+            ]
+
+    def count(self) -> int:
+        """Return how many there are: it grows with every decision."""
+        with reading(self._engine) as connection:
+            return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
+
 
 Ending = Literal["", "over", "accepted", "unsaid"]
-Told = Literal["", "open", "ended"]
+Notified = Literal["", "open", "ended"]
 _PART: Final = 500
 """Rows of one statement: SQLite takes so many values at once."""
 
@@ -46,7 +117,7 @@ class KnownChange:
     missing: float | None = None
     ended: float | None = None
     ending: Ending = ""
-    told: Told = ""
+    told: Notified = ""
 
 
 class Changes:
@@ -78,7 +149,7 @@ class Changes:
                 connection.execute(delete(changes).where(changes.c.id.in_(part)))
 
 
-def note_told(connection: Connection, told: Iterable[KnownChange]) -> None:
+def note_notified(connection: Connection, told: Iterable[KnownChange]) -> None:
     """Note in a transaction what people were told of changes."""
     rows = [{"change": one.id, "now": one.told} for one in told]
     row = update(changes).where(changes.c.id == bindparam("change")).values(told=bindparam("now"))

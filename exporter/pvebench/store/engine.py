@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DatabaseError
 
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
-from pvebench.store.copies import copy_database
+from pvebench.store.backups import copy_database
 from pvebench.store.tables import HEAD
 
 _DAMAGE: Final = frozenset(

@@ -16,8 +16,16 @@ import structlog
 from sqlalchemy import Connection, Engine, ScalarSelect, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from pvebench.store.blocks import SIZE, Block, form_of, intact, packed, unpacked
-from pvebench.store.case_numbers import CaseNumbers, by_case
+from pvebench.store.blocks import (
+    SIZE,
+    Block,
+    CaseNumbers,
+    by_case,
+    form_of,
+    intact,
+    packed,
+    unpacked,
+)
 from pvebench.store.engine import reading, writing
 from pvebench.store.records import GOOD, Number
 from pvebench.store.tables import number_blocks, runs, samples

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Connection, Engine, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from pvebench.store.changes import KnownChange, note_told
+from pvebench.store.changes import KnownChange, note_notified
 from pvebench.store.engine import reading, writing
 from pvebench.store.tables import messages
 
@@ -40,7 +40,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queued:
+class QueuedMessage:
     """A message for one target.
 
     Attributes:
@@ -106,9 +106,9 @@ class Outbox:
                 _drop_beyond(connection, target, now)
             old = messages.c.done < now - KEPT_SECONDS
             connection.execute(delete(messages).where(old))
-            note_told(connection, told)
+            note_notified(connection, told)
 
-    def queued(self) -> list[Queued]:
+    def queued(self) -> list[QueuedMessage]:
         """Return what is to be sent, the oldest first."""
         query = select(messages).where(messages.c.state == "queued").order_by(messages.c.id)
         with reading(self._engine) as connection:
@@ -198,9 +198,9 @@ def _row(message: Message, target: str, now: float) -> dict[str, Any]:
     }
 
 
-def _queued(row: Any) -> Queued:
+def _queued(row: Any) -> QueuedMessage:
     message = Message(about=row.about, kind=row.kind, title=row.title, body=row.body)
-    return Queued(
+    return QueuedMessage(
         number=int(row.id),
         target=row.target,
         message=message,

@@ -1,15 +1,21 @@
-"""What the store gives back: plain values, already joined."""
+"""Between rows and values, shared by everything that reads or writes runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, Select, TableValuedAlias, func, select
 
 from pvebench.model.definition import Definition
-from pvebench.model.run import Outcome, Run, Sample
+from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
+from pvebench.store.tables import cases, samples
+
+# --- What the store gives back: plain values, already joined.
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
 """Outcomes whose numbers are published."""
@@ -143,3 +149,104 @@ class Totals:
     bytes: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     cycles: Mapping[tuple[str, str], int] = field(default_factory=dict)
     runs: int = 0
+
+
+def with_samples(connection: Connection, query: Select[Any]) -> list[StoredRun]:
+    """Return the runs that a query of `runs` finds, each with its samples and definition."""
+    rows = connection.execute(query).all()
+    definitions = definitions_of(connection, {row.case_key for row in rows})
+    grouped = _samples_of(connection, [row.id for row in rows])
+    return [stored_run(row, definitions, grouped.get(row.id, [])) for row in rows]
+
+
+def definitions_of(connection: Connection, case_keys: Collection[str]) -> dict[str, Definition]:
+    """Return case key -> definition."""
+    wanted = keys_table(case_keys)
+    query = select(cases.c.key, cases.c.definition).join_from(
+        wanted, cases, cases.c.key == wanted.c.value
+    )
+    return {
+        key: Definition.from_data(json.loads(text), key=key)
+        for key, text in connection.execute(query)
+    }
+
+
+def keys_table(case_keys: Collection[str]) -> TableValuedAlias:
+    """Return keys as a table to join with.
+
+    One JSON text: SQLite limits the number of variables, and a thousand cases exceed it.
+    """
+    return func.json_each(json.dumps(sorted(case_keys))).table_valued("value", name="wanted")
+
+
+def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sample]]:
+    grouped: dict[int, list[Sample]] = {}
+    for start in range(0, len(numbers), 500):  # SQLite limits the number of variables
+        chunk = numbers[start : start + 500]
+        for run, metric, way, value, unit, part in connection.execute(
+            select(*_SAMPLE).where(samples.c.run.in_(chunk))
+        ):
+            sample = Sample(metric, DIRECTIONS[way] if way else None, value, _UNITS[unit], part)
+            grouped.setdefault(run, []).append(sample)
+    return grouped
+
+
+DIRECTIONS: Final = {str(one): one for one in Direction}
+"""Of a year there are a million: an enumeration's own look-up takes as long as the rest."""
+_UNITS: Final = {str(one): one for one in Unit}
+_SAMPLE: Final = [
+    samples.c[name] for name in ("run", "metric", "direction", "value", "unit", "part")
+]
+
+
+def stored_run(
+    row: Row[Any], definitions: Mapping[str, Definition], found: Iterable[Sample] = ()
+) -> StoredRun:
+    """Return a row of `runs` as a value."""
+    return StoredRun(
+        number=row.id,
+        uid=row.uid,
+        case_key=row.case_key,
+        node=row.node,
+        scenario=row.scenario,
+        workload=row.workload,
+        definition=definitions[row.case_key],
+        cycle=row.cycle,
+        environment=row.environment,
+        started=datetime.fromtimestamp(row.started, UTC),
+        finished=datetime.fromtimestamp(row.finished, UTC),
+        outcome=Outcome(row.outcome),
+        reason=row.reason,
+        pass_number=row.pass_number,
+        samples=tuple(found),
+    )
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """Return a run as a row of `runs`, without its number."""
+    return {
+        "uid": run.uid,
+        "case_key": run.case.key,
+        "node": run.case.scenario.node,
+        "scenario": run.case.scenario.slug,
+        "workload": run.case.workload.slug,
+        "cycle": run.cycle,
+        "environment": run.environment.digest,
+        "started": run.started.timestamp(),
+        "finished": run.finished.timestamp(),
+        "outcome": str(run.outcome),
+        "reason": run.reason,
+        "pass_number": run.pass_number,
+    }
+
+
+def sample_row(number: int, sample: Sample) -> dict[str, Any]:
+    """Return a sample of the run with this number as a row of `samples`."""
+    return {
+        "run": number,
+        "metric": sample.metric,
+        "direction": str(sample.direction or ""),
+        "part": sample.part,
+        "value": sample.value,
+        "unit": str(sample.unit),
+    }

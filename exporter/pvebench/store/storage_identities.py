@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Engine, insert, select
 
-from pvebench.model.storage_identity import Identity, is_same, token
+from pvebench.model.volume import Identity, is_same, token
 from pvebench.store.engine import reading, writing
 from pvebench.store.tables import storage_identities as table
 

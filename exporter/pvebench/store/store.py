@@ -2,28 +2,309 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    ScalarSelect,
+    TableValuedAlias,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from pvebench.errors import StoreMixed
-from pvebench.model.run import Run
-from pvebench.store.changes import Changes
-from pvebench.store.copies import Backup, back_up
-from pvebench.store.decisions import Decisions
+from pvebench.model.environment import EnvironmentPeriod
+from pvebench.model.run import Outcome, Run
+from pvebench.store.backups import Backup, back_up
+from pvebench.store.changes import Changes, Decisions
 from pvebench.store.engine import check_there, damaged, faults, open_engine, reading, writing
 from pvebench.store.journal import StoredJournal
-from pvebench.store.mending import Mending
 from pvebench.store.numbers import Numbers
 from pvebench.store.outbox import Outbox
-from pvebench.store.reading import StoredResults
+from pvebench.store.records import (
+    DIRECTIONS,
+    GOOD,
+    CaseRecord,
+    Point,
+    StoredRun,
+    Totals,
+    keys_table,
+    with_samples,
+)
 from pvebench.store.retention import Removal, prune, removable
 from pvebench.store.storage_identities import StorageIdentities
-from pvebench.store.tables import cycles, facts
-from pvebench.store.writing import add_history, add_run
+from pvebench.store.tables import (
+    NOT_OK,
+    case_outcomes,
+    case_sums,
+    cases,
+    cycles,
+    environments,
+    episodes,
+    evidence,
+    facts,
+    runs,
+    samples,
+    totals,
+)
+from pvebench.store.writing import RunReplacement, add_history, add_run, month
+
+# --- Reading stored results.
+
+Beside = dict[tuple[str, str], float]
+
+
+class StoredResults:
+    """What can be asked of the results; every method may raise StoreError.
+
+    Args:
+        engine: an open database.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def newest_run(self) -> int:
+        """Return the newest run's number; 0: there is none."""
+        with reading(self._engine) as connection:
+            return int(connection.scalar(select(func.max(runs.c.id))) or 0)
+
+    def runs(
+        self,
+        *,
+        limit: int = 100,
+        case_key: str | None = None,
+        outcome: Outcome | None = None,
+        not_ok: bool = False,
+        pack: str | None = None,
+    ) -> list[StoredRun]:
+        """Return the newest runs first, with samples; only those that are asked for.
+
+        Args:
+            pack: name of the pack in whose cycles they were made.
+        """
+        query = select(runs).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(limit)
+        if case_key is not None:
+            query = query.where(runs.c.case_key == case_key)
+        if outcome is not None:
+            query = query.where(runs.c.outcome == outcome)
+        if not_ok or outcome not in {None, Outcome.OK}:
+            query = query.where(NOT_OK)
+        if pack is not None:
+            query = query.join(cycles, cycles.c.uid == runs.c.cycle).where(cycles.c.pack == pack)
+        with reading(self._engine) as connection:
+            return with_samples(connection, query)
+
+    def run(self, number: int) -> StoredRun | None:
+        """Return one run by its number, with its samples."""
+        with reading(self._engine) as connection:
+            found = with_samples(connection, select(runs).where(runs.c.id == number))
+        return found[0] if found else None
+
+    def evidence(self, number: int) -> dict[str, str]:
+        """Return the raw evidence of a run: name -> text."""
+        query = select(evidence.c.name, evidence.c.content).where(evidence.c.run == number)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query.order_by(evidence.c.name)).all()
+            return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
+
+    def cases(self) -> dict[str, CaseRecord]:
+        """Return case key -> what is known of it, for all cases that were ever tried."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(select(cases)).all()
+            counts: dict[str, dict[Outcome, int]] = {}
+            for key, outcome, count in connection.execute(select(case_outcomes)):
+                counts.setdefault(key, {})[Outcome(outcome)] = count
+            sums: dict[str, dict[tuple[str, str, str], float]] = {}
+            for key, *place, value in connection.execute(select(case_sums)):
+                sums.setdefault(key, {})[tuple(place)] = value
+            newest = _by_number(connection, select(cases.c.last_run))
+            newest |= _by_number(connection, select(cases.c.good_run))
+            return {
+                row.key: CaseRecord(
+                    last=newest[row.last_run],
+                    good=None if row.good_run is None else newest[row.good_run],
+                    outcomes=counts.get(row.key, {}),
+                    failures_in_row=row.failures_in_row,
+                    first_started=datetime.fromtimestamp(row.first_started, UTC),
+                    sums=sums.get(row.key, {}),
+                )
+                for row in rows
+            }
+
+    def trend(
+        self, case_keys: Collection[str], metric: str, *, limit: int
+    ) -> dict[str, list[Point]]:
+        """Return one metric of the last `limit` good runs of each case, oldest first.
+
+        Cases without such a number are absent.
+        """
+        keys = keys_table(case_keys)
+        columns = (runs.c.case_key, runs.c.id, runs.c.finished, runs.c.environment)
+        mine = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
+        query = (
+            select(*columns, samples.c.direction, samples.c.value)
+            .join_from(keys, runs, runs.c.id.in_(_newest_good(keys, limit)))
+            .join(samples, mine)
+            .where(samples.c.direction != "")
+        )
+        found: dict[str, list[Point]] = {}
+        with reading(self._engine) as connection:
+            # All at once: one by one, a hundred thousand rows take a second longer.
+            for key, number, finished, environment, way, value in connection.execute(query).all():
+                at = datetime.fromtimestamp(finished, UTC)
+                point = Point(number, at, environment, DIRECTIONS[way], value)
+                found.setdefault(key, []).append(point)
+        for points in found.values():
+            points.sort(key=lambda point: (point.finished, point.run, point.direction))
+        return found
+
+    def oldest_good_runs(self) -> dict[str, float]:
+        """Return case key -> end of its oldest good run, UNIX seconds."""
+        query = (
+            select(runs.c.case_key, func.min(runs.c.finished))
+            .where(runs.c.outcome.in_(GOOD))
+            .group_by(runs.c.case_key)
+        )
+        with reading(self._engine) as connection:
+            return {key: float(end) for key, end in connection.execute(query)}
+
+    def beside(
+        self, case_key: str, metrics: Collection[str], *, at: float, until: float, most: int
+    ) -> tuple[list[Beside], list[Beside]]:
+        """Return numbers that belong to no direction, (metric, part) -> value, run by run.
+
+        Args:
+            at: of the newest `most` good runs before that moment (seconds since the epoch), and
+                of the newest since then.
+            until: when the last of them had ended.
+        """
+        good = select(runs.c.id).where(runs.c.case_key == case_key, runs.c.outcome.in_(GOOD))
+        good = good.order_by(runs.c.finished.desc()).limit(most)
+        found: list[list[Beside]] = []
+        with reading(self._engine) as connection:
+            for side in (
+                good.where(runs.c.finished < at),
+                good.where(runs.c.finished.between(at, until)),
+            ):
+                query = select(samples.c.run, samples.c.metric, samples.c.part, samples.c.value)
+                query = query.where(
+                    samples.c.run.in_(side),
+                    samples.c.metric.in_(metrics),
+                    samples.c.direction == "",
+                )
+                own: dict[int, Beside] = {}
+                for run, metric, part, value in connection.execute(query):
+                    own.setdefault(run, {})[metric, part] = value
+                found.append([*own.values()])
+        before, after = found
+        return before, after
+
+    def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
+        """Return the environments as mappings of the table's columns, oldest first."""
+        query = select(environments).order_by(environments.c.first_seen)
+        if node is not None:
+            query = query.where(environments.c.node == node)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).mappings().all()
+            return [{**row, "facts": json.loads(row["facts"])} for row in rows]
+
+    def episodes(self) -> list[EnvironmentPeriod]:
+        """Return the episodes of all nodes, in the order in which they began."""
+        query = (
+            select(episodes, environments.c.slug, environments.c.facts)
+            .join(environments, environments.c.digest == episodes.c.environment)
+            .order_by(episodes.c.id)
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+            return [
+                EnvironmentPeriod(
+                    node=row.node,
+                    environment=row.environment,
+                    slug=row.slug,
+                    facts=json.loads(row.facts),
+                    started=datetime.fromtimestamp(row.started, UTC),
+                    finished=datetime.fromtimestamp(row.finished, UTC),
+                )
+                for row in rows
+            ]
+
+    def good_runs_since(self, node: str, moment: datetime) -> dict[str, int]:
+        """Return case key -> number of good runs on a node that started at `moment` or later."""
+        at = moment.timestamp()
+        query = (
+            select(runs.c.case_key, func.count())
+            .where(runs.c.finished >= at, runs.c.started >= at)
+            .where(runs.c.node == node, runs.c.outcome.in_(GOOD))
+            .group_by(runs.c.case_key)
+        )
+        with reading(self._engine) as connection:
+            return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
+    def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
+        """Return what was written to a storage in the calendar month (UTC) of `at`.
+
+        Args:
+            node: from this node only; None: from all nodes together.
+        """
+        query = select(func.sum(totals.c.value)).where(
+            totals.c.storage == storage, totals.c.name == month(at)
+        )
+        if node is not None:
+            query = query.where(totals.c.node == node)
+        with reading(self._engine) as connection:
+            return int(connection.scalar(query) or 0)
+
+    def totals(self, *, runs_known: int | None = None) -> Totals:
+        """Return the counters over the whole history.
+
+        Args:
+            runs_known: how many runs there are, where somebody has counted them already.
+        """
+        ended = (
+            select(cycles.c.node, cycles.c.tier, func.count())
+            .where(cycles.c.finished.is_not(None))
+            .group_by(cycles.c.node, cycles.c.tier)
+        )
+        with reading(self._engine) as connection:
+            amounts = connection.execute(select(totals)).all()
+            counts = connection.execute(ended).all()
+            number = runs_known
+            if number is None:
+                number = connection.scalar(select(func.count()).select_from(runs))
+        moved = {(row.node, row.storage, row.name): row.value for row in amounts}
+        return Totals(
+            bytes={key: value for key, value in moved.items() if key[2] in DIRECTIONS},
+            cycles={(row[0], row[1]): int(row[2]) for row in counts},
+            runs=int(number or 0),
+        )
+
+
+def _by_number(connection: Connection, numbers: Any) -> dict[int, StoredRun]:
+    """Return number -> run, for those that a query gives."""
+    found = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
+    return {run.number: run for run in found}
+
+
+def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:
+    """Return the ids of the newest good runs of the case in the outer query's row.
+
+    One walk down the index for each case, whatever the length of its history.
+    """
+    inner = runs.alias("inner")
+    query = select(inner.c.id).where(inner.c.case_key == keys.c.value, inner.c.outcome.in_(GOOD))
+    newest = query.order_by(inner.c.finished.desc(), inner.c.id.desc()).limit(limit)
+    return newest.correlate(keys).scalar_subquery()
 
 
 class Store(StoredResults):
@@ -46,7 +327,7 @@ class Store(StoredResults):
         self.changes = Changes(self._engine)
         self.identities = StorageIdentities(self._engine)
         self.outbox = Outbox(self._engine)
-        self.mending = Mending(self._engine)
+        self.mending = RunReplacement(self._engine)
         self.numbers = Numbers(self._engine)
         if simulated is not None:
             self._claim("simulated" if simulated else "measured")

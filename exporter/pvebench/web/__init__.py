@@ -1,7 +1,6 @@
 """HTTP: /metrics, health, the pages, the API."""
 
-from pvebench.web.access import Access
-from pvebench.web.doorway import Doorway
-from pvebench.web.server import WebServer, listen
+from pvebench.web.request_filter import Access
+from pvebench.web.server import StartupApp, WebServer, listen
 
-__all__ = ["Access", "Doorway", "WebServer", "listen"]
+__all__ = ["Access", "StartupApp", "WebServer", "listen"]

@@ -8,28 +8,28 @@ from datetime import datetime
 from pvebench import __version__
 from pvebench.model.status import WorkerStatus
 from pvebench.model.workload import Case
-from pvebench.results import MAIN_METRICS, Trend, View, read_trends
+from pvebench.report.text import environments, in_order, iso, without_secrets
 from pvebench.store import CaseRecord, Store, StoredRun
-from pvebench.web import shapes
-from pvebench.web.details import CHART_RUNS, LISTED_RUNS
-from pvebench.web.facts import environments, in_order, without_secrets
-from pvebench.web.numbers import Number, numbers_of
-from pvebench.web.present import expected_starts
-from pvebench.web.tables import is_stale
-from pvebench.web.texts import iso
+from pvebench.store.current import MAIN_METRICS, Trend, View, read_trends
+from pvebench.web import api_schema
+from pvebench.web.views.details import CHART_RUNS, LISTED_RUNS
+from pvebench.web.views.tables import Number, is_stale, numbers_of
+from pvebench.web.views.workers import expected_starts
 
 
-def status_data(statuses: Sequence[WorkerStatus], content: View, now: datetime) -> shapes.Status:
+def status_data(
+    statuses: Sequence[WorkerStatus], content: View, now: datetime
+) -> api_schema.Status:
     """Return `/api/v1/status`."""
     workers = [_worker_data(status, now) for status in statuses]
     return {**_head(content, now), "version": __version__, "workers": workers}
 
 
-def _head(content: View, now: datetime) -> shapes.Head:
+def _head(content: View, now: datetime) -> api_schema.Head:
     return {"now": iso(now), "simulated": content.simulated}
 
 
-def _worker_data(status: WorkerStatus, now: datetime) -> shapes.Worker:
+def _worker_data(status: WorkerStatus, now: datetime) -> api_schema.Worker:
     cycle, starts = status.cycle, expected_starts(status, now)
     return {
         "node": status.node,
@@ -63,17 +63,17 @@ def _worker_data(status: WorkerStatus, now: datetime) -> shapes.Worker:
     }
 
 
-def _case_name(case: Case) -> shapes.CaseName:
+def _case_name(case: Case) -> api_schema.CaseName:
     return {"case_key": case.key, "case": case.slug}
 
 
-def results_data(content: View, now: datetime) -> shapes.Results:
+def results_data(content: View, now: datetime) -> api_schema.Results:
     """Return `/api/v1/results`: every case of the present packs, and every older one."""
     keys = sorted({*content.planned, *content.cases})
     return {**_head(content, now), "results": [result_data(content, key, now) for key in keys]}
 
 
-def result_data(content: View, key: str, now: datetime) -> shapes.Result:
+def result_data(content: View, key: str, now: datetime) -> api_schema.Result:
     """Return the latest of one case, which must be planned or have a state."""
     planned, state = content.planned.get(key), content.cases.get(key)
     definition = planned.definition if planned else content.cases[key].definition
@@ -90,7 +90,7 @@ def result_data(content: View, key: str, now: datetime) -> shapes.Result:
     }
 
 
-def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -> shapes.Latest:
+def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -> api_schema.Latest:
     if state is None:
         return {
             "outcome": None,
@@ -113,7 +113,7 @@ def _latest_data(state: CaseRecord | None, trend: Trend | None, now: datetime) -
     }
 
 
-def _number_data(number: Number) -> shapes.Value:
+def _number_data(number: Number) -> api_schema.Value:
     return {
         "direction": str(number.direction),
         "metric": number.metric,
@@ -124,7 +124,9 @@ def _number_data(number: Number) -> shapes.Value:
     }
 
 
-def case_data(store: Store, content: View, key: str, now: datetime) -> shapes.CaseDetails | None:
+def case_data(
+    store: Store, content: View, key: str, now: datetime
+) -> api_schema.CaseDetails | None:
     """Return `/api/v1/cases/<key>`; None if no such case is planned or was ever tried."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
@@ -155,7 +157,7 @@ def case_data(store: Store, content: View, key: str, now: datetime) -> shapes.Ca
     }
 
 
-def run_data(run: StoredRun) -> shapes.Run:
+def run_data(run: StoredRun) -> api_schema.Run:
     """Return a run as plain data."""
     return {
         "run": run.number,
@@ -175,7 +177,7 @@ def run_data(run: StoredRun) -> shapes.Run:
     }
 
 
-def _samples_data(run: StoredRun) -> list[shapes.Sample]:
+def _samples_data(run: StoredRun) -> list[api_schema.Sample]:
     return [
         {
             "metric": sample.metric,
@@ -188,7 +190,7 @@ def _samples_data(run: StoredRun) -> list[shapes.Sample]:
     ]
 
 
-def run_details(store: Store, number: int) -> shapes.RunDetails | None:
+def run_details(store: Store, number: int) -> api_schema.RunDetails | None:
     """Return `/api/v1/runs/<number>`, with definition, environment and evidence."""
     run = store.run(number)
     if run is None:

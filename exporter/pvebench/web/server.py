@@ -3,18 +3,159 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pvebench.errors import PortInUse
-from pvebench.web.access import Access
-from pvebench.web.door import HEAD_BYTES, BoundedProtocol
-from pvebench.web.gate import Gate
+from pvebench.metrics import Page
+from pvebench.model.status import WorkerStatus
+from pvebench.provision.scrape import Targets, target_file
+from pvebench.shipped import shipped
+from pvebench.store.current import Results
+from pvebench.verdicts import Verdicts
+from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol, Encodings
+from pvebench.web.endpoints import Pages
+from pvebench.web.request_filter import Access, RequestFilter
+from pvebench.web.responses import our_fault, refuse
+
+# --- What answers while pvebench starts: the first start builds the guest's image, for minutes.
+
+RETRY_SECONDS = 5
+
+
+class StartupApp:
+    """An ASGI application that says what pvebench is at, until the real one is there.
+
+    Until `open_to`, `/-/healthy` answers 200 (the process lives) and everything else 503 with
+    what was said last; afterwards every request goes to the application.
+    """
+
+    def __init__(self) -> None:
+        self._app: ASGIApp | None = None
+        self._last = ""
+
+    def say(self, line: str) -> None:
+        """Keep a line about the start, as it is printed too."""
+        self._last = line
+
+    def open_to(self, app: ASGIApp) -> None:
+        """Let the application answer from now on."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI 3)."""
+        answer = self._app or self._answer(scope)
+        await answer(scope, receive, send)
+
+    def _answer(self, scope: Scope) -> ASGIApp:
+        if scope["path"] == "/-/healthy":
+            return PlainTextResponse("pvebench is healthy.\n")
+        text = f"pvebench is starting. {self._last}".rstrip()
+        headers = {"retry-after": str(RETRY_SECONDS), "cache-control": "no-store"}
+        return PlainTextResponse(f"{text}\n", status_code=503, headers=headers)
+
+
+# --- What to do about an alert, where its link leads: its section of docs/runbooks.md.
+
+_HEADING: Final = re.compile(r"^## (\w+)$", re.MULTILINE)
+
+
+def runbook(request: Request) -> Response:
+    """`/runbooks/PVEBenchChange`."""
+    text = sections().get(request.path_params["alert"].lower())
+    if text is None:
+        raise HTTPException(404)
+    return PlainTextResponse(text)
+
+
+@cache
+def sections() -> dict[str, str]:
+    """Return an alert's name in small letters -> what to do about it."""
+    _, *parts = _HEADING.split(shipped("docs/runbooks.md").read_text("utf-8"))
+    return {
+        name.lower(): f"{name}\n\n{text.strip()}\n"
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+# --- The application: /metrics, its targets and health here, pages and API from `pages`.
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_app(
+    *,
+    page: Page,
+    statuses: Callable[[], list[WorkerStatus]],
+    results: Results,
+    now: Callable[[], datetime] = _utc_now,
+    verdicts: Callable[[], Verdicts] = Verdicts,
+) -> Starlette:
+    """Return the application.
+
+    Args:
+        page: what /metrics answers.
+        statuses: what each worker does.
+        results: what the pages show.
+        now: the clock that the workers' times come from.
+        verdicts: what was said last.
+    """
+
+    def metrics(request: Request) -> Response:
+        compress = "gzip" in request.headers.get("accept-encoding", "")
+        body, kind = page.render(accept=request.headers.get("accept", ""), compress=compress)
+        headers = {"content-type": kind, "vary": "accept, accept-encoding"}
+        if compress:
+            headers["content-encoding"] = "gzip"
+        return Response(body, headers=headers)
+
+    def targets(request: Request) -> Response:
+        # Whoever asks has come by this name, and the gate let it in: so a scrape comes as well.
+        found = target_file(Targets(addresses=[request.url.netloc]))
+        return Response(found, media_type="application/json")
+
+    def healthy(_: Request) -> Response:
+        return PlainTextResponse("pvebench is healthy.\n")
+
+    def is_ready(_: Request) -> Response:
+        # Until this application is there, the doorway answers 503.
+        return PlainTextResponse("pvebench is ready.\n")
+
+    return Starlette(
+        routes=[
+            # A Route, not a Mount: a mounted /metrics answers 307 first.
+            Route("/metrics", metrics),
+            Route("/metrics/targets", targets),
+            Route("/-/healthy", healthy),
+            Route("/-/ready", is_ready),
+            Route("/runbooks/{alert}", runbook),
+            *Pages(results, statuses, now, verdicts).routes(),
+        ],
+        middleware=[
+            Middleware(Encodings),
+            # A large matrix is a megabyte of table; /metrics comes compressed already.
+            Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4),
+        ],
+        exception_handlers={HTTPException: refuse, Exception: our_fault},
+    )
 
 
 def listen(address: str) -> socket.socket:
@@ -65,7 +206,7 @@ class WebServer:
             tls = staticmethod(lambda: rules.now().tls)
 
         config = uvicorn.Config(
-            Gate(app, rules),
+            RequestFilter(app, rules),
             http=Protocol,
             ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES,

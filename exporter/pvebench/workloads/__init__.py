@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from pvebench.workloads.base import Estimate, Job, Parsed, Played, Room, Target, ToolOptions
 from pvebench.workloads.bonnie import Bonnie
 from pvebench.workloads.dd import Dd
 from pvebench.workloads.fio import Fio
 from pvebench.workloads.hdparm import Hdparm
+from pvebench.workloads.idle import Boot, Idle
 from pvebench.workloads.ioping import Ioping
-from pvebench.workloads.still import Boot, Idle
 from pvebench.workloads.sysbench import Sysbench
+from pvebench.workloads.tool import Estimate, Job, Parsed, Played, Target, Tool, ToolOptions
 
-__all__ = ["ROOMS", "Estimate", "Job", "Parsed", "Played", "Room", "Target", "ToolOptions"]
+__all__ = ["TOOLS", "Estimate", "Job", "Parsed", "Played", "Target", "Tool", "ToolOptions"]
 
-ROOMS: Final[dict[str, Room]] = {
+TOOLS: Final[dict[str, Tool]] = {
     room.tool: room
     for room in (Fio(), Ioping(), Sysbench(), Bonnie(), Dd(), Hdparm(), Idle(), Boot())
 }

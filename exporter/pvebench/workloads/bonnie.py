@@ -20,14 +20,14 @@ from pvebench.fields import Size
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
-from pvebench.workloads.base import (
+from pvebench.workloads.tool import (
     Estimate,
     Job,
     Parsed,
     PlayDisk,
     Played,
-    Room,
     Target,
+    Tool,
     ToolOptions,
     number_in,
     only_one,
@@ -83,7 +83,7 @@ class BonnieOptions(ToolOptions):
         )
 
 
-class Bonnie(Room):
+class Bonnie(Tool):
     """The room of bonnie++. It has no state."""
 
     tool = "bonnie++"

@@ -20,14 +20,14 @@ from pvebench.fields import Size
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Workload
-from pvebench.workloads.base import (
+from pvebench.workloads.tool import (
     Estimate,
     Job,
     Parsed,
     PlayDisk,
     Played,
-    Room,
     Target,
+    Tool,
     ToolOptions,
     number_in,
     only_one,
@@ -95,7 +95,7 @@ class DdOptions(ToolOptions):
         )
 
 
-class Dd(Room):
+class Dd(Tool):
     """The room of dd. It has no state."""
 
     tool = "dd"

@@ -24,16 +24,6 @@ from pvebench.errors import ToolFailed
 from pvebench.fields import Duration, OneOf, Size, Slug, Text
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import (
-    Estimate,
-    Job,
-    Parsed,
-    PlayDisk,
-    Played,
-    Room,
-    Target,
-    ToolOptions,
-)
 from pvebench.workloads.fio_job import (
     DIRECTIONS,
     PERCENTILES,
@@ -47,6 +37,16 @@ from pvebench.workloads.fio_job import (
 from pvebench.workloads.fio_json import number, read_report
 from pvebench.workloads.fio_parse import parse
 from pvebench.workloads.fio_play import play
+from pvebench.workloads.tool import (
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Target,
+    Tool,
+    ToolOptions,
+)
 
 __all__ = ["Fio", "check_fill", "fill_job"]
 
@@ -263,7 +263,7 @@ class FioOptions(ToolOptions):
         ).partition("@")[0]
 
 
-class Fio(Room):
+class Fio(Tool):
     """The room of fio. It has no state."""
 
     tool = "fio"

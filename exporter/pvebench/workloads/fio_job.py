@@ -25,7 +25,7 @@ from typing import Final
 from pvebench.errors import ToolFailed
 from pvebench.model.units import KIB, MIB
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import Job, Target
+from pvebench.workloads.tool import Job, Target
 
 READ, WRITE, TRIM = (Direction.READ,), (Direction.WRITE,), (Direction.TRIM,)
 DIRECTIONS: Final[dict[str, tuple[Direction, ...]]] = {

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model.histogram import latency_bound
 from pvebench.model.plausibility import RATE_TOLERANCE, Spread, impossible
-from pvebench.workloads.base import each_once, refuse
+from pvebench.model.run import latency_bound
+from pvebench.workloads.tool import each_once, refuse
 
 EVIDENCE_CHARACTERS: Final = 200
 MOST_STARTS: Final = 100

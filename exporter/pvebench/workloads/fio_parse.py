@@ -23,11 +23,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pvebench.errors import OutputUnreadable, ToolFailed
-from pvebench.model.histogram import SUM
-from pvebench.model.run import Sample, Unit
+from pvebench.model.run import SUM, Sample, Unit
 from pvebench.model.workload import Direction, Workload
-from pvebench.workloads.base import Parsed
-from pvebench.workloads.dip import dip_samples
+from pvebench.workloads.fault_dip import dip_samples
 from pvebench.workloads.fio_job import interval_milliseconds, is_search
 from pvebench.workloads.fio_json import (
     BIN_SHARE,
@@ -38,6 +36,7 @@ from pvebench.workloads.fio_json import (
     read_latency,
     read_report,
 )
+from pvebench.workloads.tool import Parsed
 
 LATENCIES: Final = ("clat", "slat", "lat")
 LOG_NAME: Final = "_iops.log"

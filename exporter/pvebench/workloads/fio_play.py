@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pvebench.workloads.base import PlayDisk, Played
 from pvebench.workloads.fio_job import DIRECTIONS, is_mixed
+from pvebench.workloads.tool import PlayDisk, Played
 
 NOISE: Final = 0.03
 _FILL_BYTES_PER_SECOND: Final = 200e6

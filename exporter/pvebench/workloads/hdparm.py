@@ -16,14 +16,14 @@ from pvebench.errors import OutputUnreadable, ToolFailed
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB
 from pvebench.model.workload import Caveat, Direction, Place, Workload
-from pvebench.workloads.base import (
+from pvebench.workloads.tool import (
     Estimate,
     Job,
     Parsed,
     PlayDisk,
     Played,
-    Room,
     Target,
+    Tool,
     ToolOptions,
     number_in,
     only_one,
@@ -67,7 +67,7 @@ class HdparmOptions(ToolOptions):
         )
 
 
-class Hdparm(Room):
+class Hdparm(Tool):
     """The room of hdparm. It has no state."""
 
     tool = "hdparm"

@@ -22,14 +22,14 @@ from pvebench.model.plausibility import RATE_TOLERANCE, Figures, Spread, contrad
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import MIB, format_size, parse_duration
 from pvebench.model.workload import Caveat, Direction, Workload
-from pvebench.workloads.base import (
+from pvebench.workloads.tool import (
     Estimate,
     Job,
     Parsed,
     PlayDisk,
     Played,
-    Room,
     Target,
+    Tool,
     ToolOptions,
     each_once,
     refuse,
@@ -101,7 +101,7 @@ class IopingOptions(ToolOptions):
         )
 
 
-class Ioping(Room):
+class Ioping(Tool):
     """The room of ioping. It has no state."""
 
     tool = "ioping"

@@ -23,14 +23,14 @@ from pvebench.model.plausibility import RATE_TOLERANCE, Figures, Spread, contrad
 from pvebench.model.run import Sample, Unit
 from pvebench.model.units import KIB, MIB, format_size
 from pvebench.model.workload import Caveat, Direction, Place, Workload
-from pvebench.workloads.base import (
+from pvebench.workloads.tool import (
     Estimate,
     Job,
     Parsed,
     PlayDisk,
     Played,
-    Room,
     Target,
+    Tool,
     ToolOptions,
     each_once,
     number_in,
@@ -128,7 +128,7 @@ class SysbenchOptions(ToolOptions):
         )
 
 
-class Sysbench(Room):
+class Sysbench(Tool):
     """The room of sysbench fileio. It has no state."""
 
     tool = "sysbench"

@@ -9,7 +9,7 @@ from typing import Final, Self
 from pydantic import model_validator
 
 from pvebench.drivers.driver import Driver, MeasuredStorage
-from pvebench.drivers.host.ssh_settings import SshSettings
+from pvebench.drivers.ssh import SshSettings
 from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
 from pvebench.model.rules import Rows
 

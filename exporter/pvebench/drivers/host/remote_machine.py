@@ -16,15 +16,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.host.fetched import Fetched
-from pvebench.drivers.host.host_machine import Found
-from pvebench.drivers.host.procfs import counters_of, files_of, host_facts, read_snapshot
-from pvebench.drivers.host.ssh import Shell
-from pvebench.drivers.storages.below import BELOW, parse_devices
+from pvebench.drivers.host.host_disk import VolumeFile
+from pvebench.drivers.linux.block_devices import BELOW, parse_devices
+from pvebench.drivers.linux.procfs import Fetched, counters_of, files_of, host_facts, read_snapshot
+from pvebench.drivers.ssh.connection import Shell
 from pvebench.drivers.storages.contract import MARK
 from pvebench.errors import (
     DriverError,
-    GuestSilent,
+    GuestTimeout,
     HypervisorGone,
     OutcomeUnknown,
     OutputUnreadable,
@@ -35,8 +34,7 @@ from pvebench.errors import (
     WorkloadError,
 )
 from pvebench.model.disk import DEVICE_OPTIONS, Disk
-from pvebench.model.host import HostSnapshot
-from pvebench.model.ports import Completed, Journal
+from pvebench.model.ports import Completed, HostSnapshot, Journal
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 
@@ -132,7 +130,7 @@ class RemoteTools:
         try:
             done = self._rows.shell.run(argv, stdin=stdin, timeout=timeout)
         except OutcomeUnknown as error:
-            raise GuestSilent(f"{argv[0]}: {error.reason}") from error
+            raise GuestTimeout(f"{argv[0]}: {error.reason}") from error
         if done.exit_code == _NOT_FOUND:
             raise self._cannot_start(argv[0])
         return done
@@ -278,7 +276,7 @@ class RemoteMachine:
         self._devices: dict[str, tuple[int, ...]] = {}
         self._scratch: tuple[str, int] | None = None
 
-    def find(self, path: str) -> Found:
+    def find(self, path: str) -> VolumeFile:
         found, self._devices[path] = parse_device(self._rows.ask("device", path), path)
         return found
 
@@ -351,7 +349,7 @@ class RemoteMachine:
         self._rows.shell.close()
 
 
-def parse_device(said: bytes, path: str) -> tuple[Found, tuple[int, ...]]:
+def parse_device(said: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]:
     """Return what is at a path, and the numbers of the devices that it is or lies on.
 
     Args:
@@ -370,7 +368,7 @@ def parse_device(said: bytes, path: str) -> tuple[Found, tuple[int, ...]]:
         )
     is_device = fields["what"] == "block special file"
     own = os.makedev(int(fields["major"], 16), int(fields["minor"], 16))
-    found = Found(size_bytes=int(fields["size"]), is_device=is_device)
+    found = VolumeFile(size_bytes=int(fields["size"]), is_device=is_device)
     return found, (own,) if is_device else of_btrfs or (int(fields["below"]),)
 
 

@@ -7,17 +7,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from pvebench.drivers.backend_router import BackendRouter
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, image_word
 from pvebench.drivers.host import HostSettings, remote_host
-from pvebench.drivers.host.beside import Beside
 from pvebench.drivers.host.host_disk import HostDisk
-from pvebench.drivers.host.procfs import ProcProbe
-from pvebench.drivers.host.this_machine import UNDO, ThisMachine, tool_version
+from pvebench.drivers.host.this_machine import ThisMachine
+from pvebench.drivers.linux.host_tools import tool_version
+from pvebench.drivers.linux.procfs import ProcProbe
 from pvebench.drivers.lxc.container import Container, found_here
 from pvebench.drivers.lxc.container_disk import ContainerDisk
-from pvebench.drivers.qemu.machine import undo_pending
-from pvebench.drivers.storages.contract import Storage
-from pvebench.drivers.storages.instance import instance_id
+from pvebench.drivers.storages.contract import Storage, instance_id
 from pvebench.drivers.storages.settings import (
     LocalSettings,
     check_networks,
@@ -26,11 +25,12 @@ from pvebench.drivers.storages.settings import (
     make_storages,
     networks_of,
 )
+from pvebench.drivers.undo import undo_pending
 from pvebench.guest.recipe import PROGRAMS
 from pvebench.model.ports import Journal, Site
-from pvebench.model.storage_identity import Identity
+from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
-from pvebench.workloads import ROOMS
+from pvebench.workloads import TOOLS
 
 _SBIN: Final = "/usr/sbin:/sbin"
 """Not on everybody's PATH, but jobs look there too."""
@@ -45,7 +45,7 @@ class HostEngine(Engine):
         storages = make_storages(settings, place)
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
-        both = Beside(host, host, container, facts={"lxc": tool_version("lxc-start")})
+        both = BackendRouter(host, host, container, facts={"lxc": tool_version("lxc-start")})
         probe = ProcProbe(
             lambda: None, lambda: (both.aside or host).volume_path, container=lambda: container.pid
         )
@@ -63,9 +63,9 @@ class HostEngine(Engine):
 
     def undo(self, settings: HostSettings, journal: Journal) -> list[str]:
         """Undo what the lab left as well: both work with the same storages."""
-        undo = UNDO | remote_host.undo(settings.ssh)
+        more = remote_host.undo(settings.ssh)
         instance = instance_id(settings.state)
-        return undo_pending(journal, undo, instance=instance, runtime=settings.runtime)
+        return undo_pending(journal, more, instance=instance, runtime=settings.runtime)
 
     def identities(self, settings: HostSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
         found = remote_host.unidentified(settings) if settings.ssh else identities_of(settings)
@@ -89,7 +89,7 @@ def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Findi
     own_rows = [case for case in cases if case.scenario.disk.on_host]
     if any(case.scenario.disk.in_container for case in cases):
         yield "lxc", *found_here()
-    wanted = {ROOMS[case.workload.tool].program for case in own_rows} - {""}
+    wanted = {TOOLS[case.workload.tool].program for case in own_rows} - {""}
     if any(case.scenario.disk.drive_cache is not None for case in cases):
         wanted.add("hdparm")
     for name in sorted(wanted):

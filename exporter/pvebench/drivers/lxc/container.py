@@ -17,7 +17,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.lxc.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
+from pvebench.drivers.linux.cgroups import CPUS, GROUPS, MEMORY, end_groups, limit_of, version_of
 from pvebench.drivers.storages.contract import MARK
 from pvebench.drivers.storages.loop import detach_loops
 from pvebench.errors import HypervisorGone, SwitchFailed, ToolsMissing

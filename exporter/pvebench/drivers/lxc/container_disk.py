@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pvebench.drivers.host.procfs import device_counters
-from pvebench.drivers.host.this_machine import HostTools
+from pvebench.drivers.linux.host_tools import HostTools
+from pvebench.drivers.linux.procfs import device_counters
 from pvebench.drivers.lxc.container import DEVICE, Container
 from pvebench.drivers.storages.contract import Storage
 from pvebench.drivers.storages.directory import drop_page_cache

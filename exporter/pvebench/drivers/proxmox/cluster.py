@@ -6,25 +6,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.driver import Engine, Finding, Workplace, attempt, guest_image, volume_bytes
-from pvebench.drivers.host.exporter import NodeExporterProbe, fetch, read_counters
-from pvebench.drivers.proxmox.claims import Claims
-from pvebench.drivers.proxmox.connection import TOKEN_VARIABLE, Connection
-from pvebench.drivers.proxmox.container import KIND as CONTAINER
-from pvebench.drivers.proxmox.container import ROOT_BYTES, undo_containers
-from pvebench.drivers.proxmox.faults import Rejected, spoken
-from pvebench.drivers.proxmox.inspection import inspect
-from pvebench.drivers.proxmox.leftovers import KEPT, find_strays, undo_pending
-from pvebench.drivers.proxmox.load import LoadGuard, LoadLimits, NodeProbe
-from pvebench.drivers.proxmox.making import VmOptions, find_iso
-from pvebench.drivers.proxmox.neighbours import NodeGuard
-from pvebench.drivers.proxmox.node import ProxmoxNode
-from pvebench.drivers.proxmox.node_containers import NodeContainers
-from pvebench.drivers.proxmox.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
-from pvebench.drivers.proxmox.reach import (
+from pvebench.drivers.linux.node_exporter import NodeExporterProbe, fetch, read_counters
+from pvebench.drivers.proxmox.api.connection import TOKEN_VARIABLE, Api, Connection
+from pvebench.drivers.proxmox.api.faults import Rejected, spoken
+from pvebench.drivers.proxmox.api.tasks import share_of_log
+from pvebench.drivers.proxmox.cluster_access import (
     asked,
     by_ssh,
     connect,
@@ -32,20 +22,62 @@ from pvebench.drivers.proxmox.reach import (
     place_of,
     storages_of,
 )
+from pvebench.drivers.proxmox.containers.container import KIND as CONTAINER
+from pvebench.drivers.proxmox.containers.container import ROOT_BYTES, undo_containers
+from pvebench.drivers.proxmox.containers.node_containers import NodeContainers
+from pvebench.drivers.proxmox.hypervisor import ProxmoxNode
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_activity import NodeGuard
+from pvebench.drivers.proxmox.node.node_ssh import ContainerGuard, NodeCounters, NodeSsh, check_node
+from pvebench.drivers.proxmox.node.node_state import LoadGuard, LoadLimits, NodeProbe
+from pvebench.drivers.proxmox.node_router import NodeRouter
+from pvebench.drivers.proxmox.orphans import ClusterSweeper
 from pvebench.drivers.proxmox.settings import ClusterSettings, ProxmoxSettings, nodes_of, section
-from pvebench.drivers.proxmox.storage_identity import identity_of
-from pvebench.drivers.proxmox.sweeper import ClusterSweeper
-from pvebench.drivers.proxmox.tasks import share_of_log
-from pvebench.drivers.proxmox.vm import KIND
-from pvebench.drivers.proxmox.vm_and_containers import BesideVm
+from pvebench.drivers.proxmox.setup.checks import inspect
+from pvebench.drivers.proxmox.vm.bench_vm import KIND
+from pvebench.drivers.proxmox.vm.leftovers import KEPT, find_orphans, undo_pending
+from pvebench.drivers.proxmox.vm.vm_create import VmOptions, find_iso
 from pvebench.drivers.storages.network import ServerLink
 from pvebench.errors import AccessDenied, PvebenchError
 from pvebench.guest import GuestImage, load_image, to_be_built
-from pvebench.model.guard import Guard
-from pvebench.model.ports import Clock, HostProbe, Journal, Site
-from pvebench.model.storage_identity import Identity
-from pvebench.model.traffic import Traffic
+from pvebench.model.ports import Clock, Guard, HostProbe, Journal, Site, Traffic
+from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
+
+# --- Which storage of the cluster it is, as far as the API shows it: its configuration.
+#
+# The disks below a storage of the nodes are not in it. `pvebench check` says so.
+
+_KEYS: Final = (
+    "type",
+    "path",
+    "server",
+    "export",
+    "share",
+    "subdir",
+    "pool",
+    "data-pool",
+    "namespace",
+    "monhost",
+    "vgname",
+    "thinpool",
+    "portal",
+    "target",
+    "volume",
+)
+"""Of storage.cfg, what names the place of the data. Others, such as `content`, are no identity."""
+
+
+def identity_of(api: Api, storage: str) -> Identity:
+    """Return what the cluster's configuration says of a storage; empty: the token may not see it.
+
+    Raises:
+        DriverError: the server does not answer.
+    """
+    rows = api.get("/storage")
+    row: dict[str, Any] = next((one for one in rows if one["storage"] == storage), {})
+    return {key: str(row[key]) for key in _KEYS if row.get(key)}
+
 
 _POLL_SECONDS: Final = 0.3
 """Each call holds one of the few workers of the node's API; the job's start is seen soon enough."""
@@ -132,7 +164,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
         clock=place.clock,
         storages=storages_of(given, node),
     )
-    hypervisor: ProxmoxNode | BesideVm = vm
+    hypervisor: ProxmoxNode | NodeRouter = vm
     if on_node is not None:
         vm.use_ssh(on_node)
         containers = NodeContainers(
@@ -144,7 +176,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
             storages=storages_of(given, node),
             root=given.container_storage,
         )
-        hypervisor = BesideVm(vm, containers)
+        hypervisor = NodeRouter(vm, containers)
         counters: HostProbe | None = _by_ssh_counters(on_node, hypervisor)
     else:
         url = exporter_url(given, node)
@@ -180,7 +212,7 @@ def _site(given: ProxmoxSettings, node: str, image: GuestImage, place: Workplace
     )
 
 
-def _by_ssh_counters(on_node: NodeSsh, measures: BesideVm) -> NodeCounters:
+def _by_ssh_counters(on_node: NodeSsh, measures: NodeRouter) -> NodeCounters:
     """Return what counts on the node by ssh: all that node_exporter tells, and more."""
     return NodeCounters(
         on_node,
@@ -284,7 +316,7 @@ def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) 
 
 def _made_here(api: Connection, pool: str, node: str) -> str:
     """Return what some pvebench made on the node; from here nobody can tell which one."""
-    found = [one.text for one in find_strays(api, pool=pool, known={}) if one.node == node]
+    found = [one.text for one in find_orphans(api, pool=pool, known={}) if one.node == node]
     advice = "; if no pvebench uses it now: pvebench sweep" if found else ""
     return f"{'; '.join(found) or 'none'}{advice}"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from pvebench.drivers.driver import DriverSettings, MeasuredStorage
-from pvebench.drivers.host.ssh_settings import SshSettings
-from pvebench.drivers.proxmox.storage_types import STORAGE_TYPES, storage_kind
+from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, storage_kind
+from pvebench.drivers.ssh import SshSettings
 from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, Ratio, Size, Slug, Strict
 from pvebench.model.disk import HostCache

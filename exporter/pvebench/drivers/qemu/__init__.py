@@ -20,7 +20,7 @@ class LabSettings(LocalSettings):
 
 DRIVER: Final = Driver(
     settings=LabSettings,
-    engine="pvebench.drivers.qemu.local_lab",
+    engine="pvebench.drivers.qemu.lab",
     storages=local_storages,
     require=require_paths,
 )

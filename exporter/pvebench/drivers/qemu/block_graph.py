@@ -1,21 +1,27 @@
-"""From a `Disk` to QEMU's block nodes and devices. Pure; the way back is in `readback.py`.
-
-The mapping is what Proxmox VE 9 gives QEMU for the same options: cache and aio decide the
-nodes, bus, scsihw and iothread decide the devices, the write cache is the device's.
-"""
+"""From what QEMU, the host's kernel and the guest say of a disk back to the words of `Disk`."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from pvebench.drivers.shapes import count, fields, rows, text
-from pvebench.errors import HypervisorGone, SwitchFailed
-from pvebench.model.disk import Bus, Disk, ScsiHw
+from pvebench.drivers.qemu.machine import QemuMachine
+from pvebench.drivers.qemu.qmp import Channel, QemuGuest
+from pvebench.drivers.responses import Shape, count, fields, rows, text, truth
+from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
+from pvebench.model.disk import Bus, Cache, Disk, Format, ScsiHw, option_text
+from pvebench.model.ports import Clock
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
+
+# --- From a `Disk` to QEMU's block nodes and devices. Pure; the way back is in `readback.py`.
+#
+# The mapping is what Proxmox VE 9 gives QEMU for the same options: cache and aio decide the
+# nodes, bus, scsihw and iothread decide the devices, the write cache is the device's.
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +226,202 @@ def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]])
         write_bytes=mine["wr_bytes"],
         unmap_operations=mine.get("unmap_operations") or 0,
     )
+
+
+UNVERIFIED: Final = ("aio", "discard", "preallocation")
+"""QEMU tells these nowhere. It refuses an aio mode that it cannot do."""
+
+_BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
+_SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
+_QCOW2_CLUSTER: Final = 65536
+_NODES: Final = rows(
+    fields(
+        node__name_=text,
+        drv=text,
+        detect_zeroes=text,
+        cache=fields(direct=truth, no__flush=truth),
+        image=fields(
+            cluster__size_=count, format__specific_=fields(data_=fields(extended__l2_=truth))
+        ),
+    )
+)
+_BLOCKS: Final = rows(fields(inserted_=fields(node__name_=text, cache=fields(writeback=truth))))
+_LIMITS: Final = fields(iops__total_=count, bps__total_=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was asked of QEMU and the guest after a switch.
+
+    Attributes:
+        nodes: answer of query-named-block-nodes.
+        blocks: answer of query-block.
+        device_type, controller_type: QOM types; the controller's is empty where there is none.
+        iothread: QOM path of the disk's or controller's I/O thread, empty if none.
+        queues: `num_queues` of the controller.
+        limits: the throttle group's, empty if there is none.
+        opened_direct: whether the kernel has the file open with O_DIRECT; None if unknown.
+        guest: what the guest's kernel says: `write_cache`, `rotational`, `driver` ….
+    """
+
+    nodes: Sequence[Mapping[str, Any]]
+    blocks: Sequence[Mapping[str, Any]]
+    device_type: str
+    guest: Mapping[str, str]
+    controller_type: str = ""
+    iothread: str = ""
+    queues: int = 0
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    opened_direct: bool | None = None
+
+
+def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
+    """Return the options that are really in force, in the words of `Disk`.
+
+    `disk`, what was asked for, only tells the names of the nodes to look at, and which of two
+    equal spellings to use.
+
+    Raises:
+        KeyError, StopIteration: QEMU does not know the nodes, or one without an image.
+    """
+    layout = next(node for node in seen.nodes if node["node-name"] == names.format)
+    image = layout["image"]
+    limits = seen.limits if is_limited(disk) else {}
+    return {
+        "bus": str(_bus(seen)),
+        "scsihw": _scsihw(disk, seen),
+        "format": str(layout["drv"]),
+        "cache": _cache(names, disk, seen),
+        "iothread": option_text(bool(seen.iothread)),
+        "detect_zeroes": option_text(layout["detect_zeroes"] != "off"),
+        "ssd": option_text(disk.bus is not Bus.VIRTIO and seen.guest.get("rotational") == "0"),
+        "queues": str(seen.queues if disk.queues else 0),
+        "iops": str(limits.get("iops-total", 0)),
+        "mbps": str(limits.get("bps-total", 0) // MIB),
+        **_qcow2(disk, image),
+    }
+
+
+def _qcow2(disk: Disk, image: Mapping[str, Any]) -> dict[str, str]:
+    if disk.format is not Format.QCOW2:
+        return {"cluster_size": "0", "extended_l2": "0", "backing": "0"}
+    size = int(image.get("cluster-size", 0))
+    usual = size == _QCOW2_CLUSTER and not disk.cluster_size
+    data = image.get("format-specific", {}).get("data", {})
+    return {
+        "cluster_size": "0" if usual else str(size),
+        "extended_l2": option_text(bool(data.get("extended-l2", False))),
+        "backing": option_text("backing-filename" in image),
+    }
+
+
+def _bus(seen: Seen) -> str:
+    if seen.device_type == "ide-hd":
+        return str(Bus.SATA if "ahci" in seen.controller_type else Bus.IDE)
+    return str(_BUS_OF_TYPE.get(seen.device_type, seen.device_type))
+
+
+def _scsihw(disk: Disk, seen: Seen) -> str:
+    if disk.bus is not Bus.SCSI:
+        return str(ScsiHw.SINGLE)
+    found = _SCSIHW_OF_TYPE.get(seen.controller_type)
+    # One controller a disk and one for several are the same device; only its use differs.
+    if found is ScsiHw.SINGLE and disk.scsihw is ScsiHw.SHARED:
+        found = ScsiHw.SHARED
+    return str(found or seen.controller_type)
+
+
+def _cache(names: Names, disk: Disk, seen: Seen) -> str:
+    file = next(node for node in seen.nodes if node["node-name"] == names.file)
+    inserted = next(
+        block["inserted"]
+        for block in seen.blocks
+        if block.get("inserted", {}).get("node-name") == names.top(disk)
+    )
+    direct = bool(file["cache"]["direct"])
+    if seen.opened_direct is not None:
+        direct = seen.opened_direct
+    # Both must agree; a guest that sees another write cache sends other flushes.
+    write_cache = _both(bool(inserted["cache"]["writeback"]), seen.guest.get("write_cache", ""))
+    no_flush = bool(file["cache"]["no-flush"])
+    for cache in Cache:
+        if (cache.direct, cache.no_flush, cache.write_cache) == (direct, no_flush, write_cache):
+            return str(cache)
+    return f"direct={direct},no-flush={no_flush},write-cache={write_cache}"
+
+
+def _both(qemu_says: bool, guest_says: str) -> bool | None:
+    return qemu_says if guest_says == ("write-back" if qemu_says else "write-through") else None
+
+
+def find_in_guest(
+    guest: QemuGuest, names: Names, clock: Clock, *, seconds: float
+) -> dict[str, str]:
+    """Wait until the guest has the disk; return what it says of it (`device=…` words).
+
+    Raises:
+        GuestSilent: it does not show up within `seconds`.
+    """
+    deadline = clock.monotonic() + seconds
+    while True:
+        done = guest.run(["/usr/bin/pvebench-disk", names.serial], timeout=seconds)
+        if done.exit_code == 0:
+            words = done.stdout.decode("utf-8", "replace").split()
+            return dict(word.split("=", 1) for word in words if "=" in word)
+        if clock.monotonic() > deadline:
+            raise GuestTimeout(f"the guest does not see the disk within {seconds:.0f} s")
+        clock.sleep(0.1)
+
+
+def look(
+    vm: QemuMachine, names: Names, disk: Disk, *, guest: Mapping[str, str], opened: str
+) -> Seen:
+    """Return everything that tells which options are in force.
+
+    Args:
+        opened: path under which QEMU has the volume open; empty: not as a file.
+    """
+    qmp = vm.qmp
+    made = devices(names, disk)
+    controller = names.controller if len(made) > 1 else ""
+    virtio = disk.bus is Bus.VIRTIO or made[0]["driver"] == "virtio-scsi-pci"
+    holder = controller or names.device
+    return Seen(
+        nodes=qmp.ask("query-named-block-nodes", {"flat": True}, shape=_NODES),
+        blocks=qmp.ask("query-block", shape=_BLOCKS),
+        device_type=_property(qmp, names.device, "type", text),
+        controller_type=_property(qmp, controller, "type", text) if controller else "",
+        iothread=_property(qmp, holder, "iothread", text) if virtio else "",
+        queues=_property(qmp, controller, "num_queues", count) if disk.queues else 0,
+        limits=_limits(qmp, names) if is_limited(disk) else {},
+        opened_direct=opened_direct(vm.pid, Path(opened)) if opened else None,
+        guest=guest,
+    )
+
+
+def _property(qmp: Channel, device: str, name: str, shape: Shape) -> Any:
+    path = f"/machine/peripheral/{device}"
+    return qmp.ask("qom-get", {"path": path, "property": name}, shape=shape)
+
+
+def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
+    path = f"/objects/{names.group}"
+    found: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
+    return found
+
+
+def opened_direct(pid: int | None, path: Path) -> bool | None:
+    """Return whether a process has `path` open with O_DIRECT; None if that cannot be seen."""
+    if pid is None:
+        return None
+    wanted = str(path.resolve())
+    try:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            if str(fd.readlink()) == wanted:
+                info = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text("ascii")
+                flags = next(line for line in info.splitlines() if line.startswith("flags:"))
+                if int(flags.split()[1], 8) & os.O_ACCMODE == os.O_RDWR:
+                    return bool(int(flags.split()[1], 8) & os.O_DIRECT)
+    except OSError:
+        return None
+    return None

@@ -10,23 +10,18 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pvebench.drivers.qemu.accelerator import Accelerator
 from pvebench.drivers.qemu.qmp import Channel, QemuGuest
-from pvebench.drivers.storages import UNDO
-from pvebench.drivers.storages.contract import Undo
-from pvebench.drivers.storages.instance import is_own
 from pvebench.errors import (
     DriverError,
-    GuestSilent,
+    GuestTimeout,
     HypervisorGone,
     Interrupted,
     MachineError,
     OutcomeUnknown,
-    PvebenchError,
     ToolsMissing,
 )
 from pvebench.files import remove_tree
@@ -140,8 +135,8 @@ class QemuMachine:
         try:
             # Sent before the guest is up: the socket keeps it until the agent reads it.
             guest.ping(timeout=timeout)
-        except GuestSilent as error:
-            raise GuestSilent(
+        except GuestTimeout as error:
+            raise GuestTimeout(
                 f"the guest's agent did not answer within {timeout:.0f} s of power-on",
                 cause="the guest hangs while booting, or this host is overloaded",
                 evidence=self.console(),
@@ -306,50 +301,12 @@ END_SECONDS: Final = 10.0
 """How long a killed QEMU may take to be gone: its last I/O must come back first."""
 
 
-def undo_pending(
-    journal: Journal, more: Mapping[str, Undo] | None = None, *, instance: str, runtime: Path
-) -> list[str]:
-    """Undo every open change, VMs first, then newest first; return a line about each.
-
-    An entry is a hint where to look. What is ended or removed is proved to be this instance's when
-    it is: a name by the instance's id in it, a VM by its process and by its directory below
-    `runtime`. What is not is left alone, and said once. What cannot be undone stays open, to be
-    tried again at the next start.
-
-    Args:
-        more: undoes the kinds of other drivers that work beside this one.
-        instance: id of this instance.
-        runtime: where this instance's VMs have their directories.
-    """
-    lines = []
-    undo: dict[str, Undo] = {KIND: partial(_end_vm, runtime), **UNDO, **(more or {})}
-    # A volume that a left-over QEMU still has open could not be taken away whole.
-    pending = sorted(journal.pending(), key=lambda entry: entry[1] != KIND)
-    for number, kind, details in pending:
-        if kind not in undo:
-            continue  # another driver's business
-        try:
-            if is_own(details, instance):
-                lines.append(undo[kind](details))
-            else:
-                lines.append(f"left {kind} {dict(details)} alone: another instance made it")
-        except KeyError as error:
-            lines.append(
-                f"left {kind} alone: journal entry {number} is damaged, it has no {error}; "
-                "look for what it may have been, and remove it by hand"
-            )
-        except (PvebenchError, OSError) as error:
-            lines.append(f"could not undo {kind} {dict(details)} yet: {error}")
-            continue
-        journal.close(number)
-    return lines
-
-
 def _directory(runtime: Path, identity: str) -> Path:
     return runtime / identity[:8]
 
 
-def _end_vm(runtime: Path, details: Mapping[str, str]) -> str:
+def undo_vm(runtime: Path, details: Mapping[str, str]) -> str:
+    """Undo a journal entry of KIND: end the VM that runs in its directory below `runtime`."""
     identity = details["uuid"]
     if not _UUID.fullmatch(identity):
         return f"left VM {identity!r} alone: the journal entry is damaged, that is no UUID"

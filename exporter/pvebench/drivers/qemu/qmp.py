@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError
 
-from pvebench.drivers.shapes import Shape, anything, fields, text, whole
+from pvebench.drivers.responses import Shape, anything, fields, text, whole
 from pvebench.errors import (
     DriverError,
-    GuestSilent,
+    GuestTimeout,
     HypervisorGone,
     OutcomeUnknown,
     OutputUnreadable,
@@ -231,7 +231,7 @@ class QemuGuest:
             if done is not None:
                 return done
             if self._clock.monotonic() > deadline:
-                raise GuestSilent(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
+                raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s in the guest")
             self._clock.sleep(pause)
             pause = min(0.5, pause * 2)
 
@@ -298,7 +298,7 @@ class QemuGuest:
         try:
             answer = self._channel.execute(command, arguments or None, timeout=timeout)
         except OutcomeUnknown as error:
-            raise GuestSilent(
+            raise GuestTimeout(
                 f"the guest agent did not answer {command} within {timeout:.0f} s",
                 cause="the guest hangs or is starved of CPU",
             ) from error
@@ -314,8 +314,8 @@ def _decoded(coded: str) -> bytes:
         raise _other(str(error)) from error
 
 
-def _other(wrong: str) -> GuestSilent:
-    return GuestSilent(
+def _other(wrong: str) -> GuestTimeout:
+    return GuestTimeout(
         f"what the guest agent says is not understood: {wrong}",
         cause="something else than QEMU's agent answers in the guest",
         next_step="boot it anew; if it stays so: pvebench guest build --force",

@@ -28,7 +28,7 @@ class SimulatedSettings(LocalSettings):
 
 DRIVER: Final = Driver(
     settings=SimulatedSettings,
-    engine="pvebench.drivers.simulated.world",
+    engine="pvebench.drivers.simulated.simulated_hypervisor",
     storages=local_storages,
     simulated=True,
 )

@@ -3,18 +3,171 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from pvebench.drivers.simulated.reality import Fault
-from pvebench.drivers.simulated.simulated_disk import SimulatedDisk
-from pvebench.errors import GuestSilent, HypervisorGone
-from pvebench.model.ports import Completed
-from pvebench.workloads import ROOMS, Played
+from pvebench.errors import GuestTimeout, HypervisorGone
+from pvebench.model.disk import Bus, Cache, Disk, Format
+from pvebench.model.ports import Completed, Journal
+from pvebench.workloads import TOOLS, Played
 
 if TYPE_CHECKING:
-    # The world makes its guest; the guest looks at the world's clock, disk and faults.
-    from pvebench.drivers.simulated.world import World
+    from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
+
+
+# --- Plausible numbers for a simulated disk. Shapes from published measurements, not from one disk.
+
+BASE_IOPS: Final = 40_000.0
+BASE_BYTES_PER_SECOND: Final = 900e6
+SYNC_SECONDS: Final = 0.0006
+"""What one sync costs on the simulated disk: an SSD with power loss protection behind a network."""
+NOISE: Final = 0.03
+
+_BUS_FACTOR: Final = {
+    Bus.VIRTIO: 1.0,
+    Bus.SCSI: 0.93,
+    Bus.SATA: 0.6,
+    Bus.IDE: 0.35,
+    Bus.HOST: 1.1,
+    Bus.LXC: 1.05,
+}
+_FORMAT_FACTOR: Final = {Format.RAW: 1.0, Format.QCOW2: 0.85, Format.VMDK: 0.6}
+_READ_FACTOR: Final = {
+    Cache.NONE: 1.0,
+    Cache.DIRECTSYNC: 0.95,
+    Cache.WRITETHROUGH: 1.6,
+    Cache.WRITEBACK: 1.6,
+    Cache.UNSAFE: 1.6,
+}
+_WRITE_FACTOR: Final = {
+    Cache.NONE: 0.8,
+    Cache.DIRECTSYNC: 0.05,
+    Cache.WRITETHROUGH: 0.05,
+    Cache.WRITEBACK: 1.1,
+    Cache.UNSAFE: 1.3,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedDisk:
+    """`workloads.PlayDisk`: how fast a disk with these options would be.
+
+    Attributes:
+        shift: factor on everything; what an upgrade cost.
+    """
+
+    name: str
+    disk: Disk
+    rng: random.Random
+    shift: float = 1.0
+
+    def iops(self, direction: str, *, bs: int, depth: float = 1, fsync: bool = False) -> float:
+        """Return the I/O per second that it gives, without noise."""
+        disk = self.disk
+        factor = _BUS_FACTOR[disk.bus] * _FORMAT_FACTOR[disk.format]
+        factor *= (_READ_FACTOR if direction == "read" else _WRITE_FACTOR)[disk.cache]
+        factor *= 1.05 if disk.iothread else 1.0
+        factor *= self.shift
+        if fsync:
+            # Every write waits for its sync, except where the host throws syncs away.
+            return factor / (SYNC_SECONDS if disk.cache is not Cache.UNSAFE else SYNC_SECONDS / 20)
+        return min(BASE_IOPS * depth / (depth + 8), BASE_BYTES_PER_SECOND / bs) * factor
+
+    def rate(self, direction: str, *, bs: int, depth: float = 1) -> float:
+        """Return the I/O per second that it gives this time."""
+        return self.iops(direction, bs=bs, depth=depth) * (1 + self.rng.gauss(0.0, NOISE))
+
+
+# --- What a simulated node has outside of our process, and what can go wrong there.
+
+VM_KIND: Final = "simulated-vm"
+VOLUME_KIND: Final = "simulated-volume"
+"""Kinds of the journal entries of the simulated driver."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class Reality:
+    """VMs and volumes that exist.
+
+    Args:
+        moment: called before and after every change; a test may end the process there.
+    """
+
+    def __init__(self, moment: Callable[[], None] = _nothing) -> None:
+        self.vms: set[str] = set()
+        self.volumes: set[str] = set()
+        self.moment = moment
+
+    def start_vm(self, name: str) -> None:
+        """Make a VM exist."""
+        self._change(lambda: self.vms.add(name))
+
+    def end_vm(self, name: str) -> None:
+        """End a VM; none is fine."""
+        self._change(lambda: self.vms.discard(name))
+
+    def make_volume(self, name: str) -> None:
+        """Make a volume exist."""
+        self._change(lambda: self.volumes.add(name))
+
+    def remove_volume(self, name: str) -> None:
+        """Remove a volume; none is fine."""
+        self._change(lambda: self.volumes.discard(name))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        self.moment()
+        change()
+        self.moment()
+
+
+def undo_simulated(journal: Journal, reality: Reality) -> list[str]:
+    """Undo every open change of the simulated driver; return a line about each."""
+    lines = []
+    undo = {VM_KIND: reality.end_vm, VOLUME_KIND: reality.remove_volume}
+    for number, kind, details in journal.pending():
+        if kind in undo:
+            undo[kind](details["name"])
+            journal.close(number)
+            lines.append(f"removed {kind} {details['name']}")
+    return lines
+
+
+class Fault(StrEnum):
+    """Each is what a real driver has been seen to do."""
+
+    BOOT_HANGS = "boot_hangs"
+    ATTACH_FAILS = "attach_fails"
+    WRONG_CACHE = "wrong_cache"
+    QEMU_EXITS = "qemu_exits"
+    TOOL_FAILS = "tool_fails"
+    GUEST_HANGS = "guest_hangs"
+    OUTPUT_TRUNCATED = "output_truncated"
+    DETACH_FAILS = "detach_fails"
+    TOOL_HANGS = "tool_hangs"
+
+
+class Faults:
+    """Decides by seed whether a fault strikes.
+
+    Args:
+        rates: fault -> probability each time that it could strike, 0 to 1.
+    """
+
+    def __init__(self, seed: int, rates: Mapping[Fault, float] | None = None) -> None:
+        self._random = random.Random(f"faults/{seed}")  # noqa: S311 # not for secrets
+        self._rates = dict(rates or {})
+
+    def strikes(self, fault: Fault) -> bool:
+        """Return whether `fault` happens now."""
+        rate = self._rates.get(fault, 0.0)
+        return rate > 0 and self._random.random() < rate
+
 
 START_SECONDS: Final = 0.3
 _OPERATIONS_PER_SECOND: Final = 1000
@@ -41,7 +194,7 @@ class SimulatedJob:
 class SimulatedGuest:
     """`model.ports.Guest`: plays the tools that it is told to start, in simulated time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedHypervisor) -> None:
         self._world = world
         self._files: dict[str, bytes] = {}
         self._ends = 0.0
@@ -61,7 +214,7 @@ class SimulatedGuest:
     def start(self, argv: list[str]) -> int:
         self._check()
         now, disk = self._world.clock.monotonic(), self._disk()
-        plays = (room.play(argv, self._files, disk) for room in ROOMS.values())
+        plays = (room.play(argv, self._files, disk) for room in TOOLS.values())
         played = next((one for one in plays if one is not None), None)
         # What is none of the tools takes no time.
         self.job = SimulatedJob(played, now) if played else None
@@ -107,4 +260,4 @@ class SimulatedGuest:
         if self._world.faults.strikes(Fault.GUEST_HANGS):
             self.alive = False
             self._world.clock.sleep(15.0)
-            raise GuestSilent("simulated: the guest agent does not answer")
+            raise GuestTimeout("simulated: the guest agent does not answer")

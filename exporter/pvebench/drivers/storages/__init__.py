@@ -20,7 +20,7 @@ from pvebench.drivers.storages.rbd import RbdStorage
 from pvebench.model.disk import Format, HostCache
 from pvebench.model.ports import Journal
 from pvebench.model.rules import StorageKind
-from pvebench.model.storage_identity import Identity
+from pvebench.model.volume import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

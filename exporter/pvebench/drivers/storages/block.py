@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pvebench.drivers.storages.claim import HEAD_BYTES, ClaimedDisk
 from pvebench.drivers.storages.contract import Node, StorageOptions
 from pvebench.drivers.storages.directory import drop_page_cache
-from pvebench.drivers.storages.identity import identity_of_device
+from pvebench.drivers.storages.identity import HEAD_BYTES, ClaimedDisk, identity_of_device
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.storage_identity import Identity
 from pvebench.model.units import show_bytes
-from pvebench.model.volume import Volume
+from pvebench.model.volume import Identity, Volume
 
 
 class DeviceStorage:

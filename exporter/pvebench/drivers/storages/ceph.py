@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pvebench.drivers.shapes import Shape, fields, rows, table, text, whole
+from pvebench.drivers.responses import Shape, fields, rows, table, text, whole
 from pvebench.errors import DriverError
-from pvebench.model.guard import Hold, HoldKind
+from pvebench.model.ports import Hold, HoldKind
 from pvebench.model.workload import Case
 
 STATUS: Final[Shape] = fields(

@@ -11,12 +11,14 @@ from typing import Final
 
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.drivers.storages.directory import (
+    OwnFile,
     check_directory,
     check_space,
     create_image,
     drop_page_cache,
+    make_file,
+    remove_marked,
 )
-from pvebench.drivers.storages.own_file import OwnFile, make_file, remove_marked
 from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk, Format
 from pvebench.model.ports import Journal

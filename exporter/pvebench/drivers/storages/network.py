@@ -27,9 +27,8 @@ from pvebench.errors import VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.storage_identity import Identity
 from pvebench.model.units import show_bytes
-from pvebench.model.volume import Volume
+from pvebench.model.volume import Identity, Volume
 
 
 def identify_server(options: StorageOptions) -> Identity:

@@ -13,16 +13,15 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pvebench.drivers.shapes import Shape, anything, fields, rows, table, text, whole
+from pvebench.drivers.responses import Shape, anything, fields, rows, table, text, whole
 from pvebench.drivers.storages.ceph import STATUS
 from pvebench.drivers.storages.contract import MARK, Node, StorageOptions
 from pvebench.errors import NoSpace, VolumeError
 from pvebench.model.disk import Disk
 from pvebench.model.ports import Journal
 from pvebench.model.scenario import Scenario
-from pvebench.model.storage_identity import Identity
 from pvebench.model.units import MIB, show_bytes
-from pvebench.model.volume import Volume
+from pvebench.model.volume import Identity, Volume
 
 KIND: Final = "rbd"
 """Kind of the journal entries made here."""

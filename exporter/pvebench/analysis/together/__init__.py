@@ -1,1 +1,0 @@
-"""What belongs together: steps become changes, each told once."""

@@ -1,0 +1,1 @@
+"""Diagnostics: doctor, check, and the way of metrics to Prometheus and Grafana."""

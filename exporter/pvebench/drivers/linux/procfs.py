@@ -1,0 +1,354 @@
+"""This machine from /proc and /sys: what it is, its CPU, QEMU's threads, bytes to the device."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources.abc import Traversable
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import IO, Any, Final
+
+from pvebench.drivers.linux.block_devices import devices_below, show_devices
+from pvebench.drivers.linux.cgroups import cpu_seconds
+from pvebench.drivers.linux.conditions import of_files
+from pvebench.drivers.linux.network_mounts import FILES as SHARE_FILES
+from pvebench.drivers.linux.network_mounts import share_counters
+from pvebench.model.ports import HostSnapshot
+from pvebench.model.units import SECTOR, kernel_number
+from pvebench.model.volume import BlockCounters, sum_of
+
+# --- Files of another machine's /proc and /sys, as they were at one moment.
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Traversable):
+    """A path in what was fetched; what reads such files reads a `Path` or this.
+
+    Attributes:
+        files: absolute path -> content.
+        path: absolute, without a slash at its end; empty: the root.
+    """
+
+    files: Mapping[str, bytes]
+    path: str = ""
+
+    @classmethod
+    def read(cls, said: bytes) -> Fetched:
+        """Return what `grep -aHZ ''` says of files: each line after its file's name and a NUL."""
+        files: dict[str, list[bytes]] = {}
+        name = ""
+        for line in said.split(b"\n")[:-1]:
+            before, found, text = line.partition(b"\0")
+            # A line without a NUL is no answer of grep's.
+            name = before.decode("utf-8", "replace") if found else name
+            files.setdefault(name, []).append(text)
+        return cls({path: b"\n".join([*lines, b""]) for path, lines in files.items()})
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def iterdir(self) -> Iterator[Fetched]:
+        """Yield what is in a directory. Raises FileNotFoundError."""
+        start = f"{self.path}/"
+        names = {one[len(start) :].partition("/")[0] for one in self.files if one.startswith(start)}
+        if not names:
+            raise FileNotFoundError(2, "was not fetched", self.path)
+        return (Fetched(self.files, start + name) for name in sorted(names))
+
+    def joinpath(self, *descendants: Any) -> Fetched:
+        return Fetched(self.files, "/".join([self.path, *map(str, descendants)]))
+
+    def __truediv__(self, child: Any) -> Fetched:
+        return self.joinpath(child)
+
+    def is_dir(self) -> bool:
+        return any(one.startswith(f"{self.path}/") for one in self.files)
+
+    def is_file(self) -> bool:
+        return self.path in self.files
+
+    def read_bytes(self) -> bytes:
+        """Return the content. Raises FileNotFoundError."""
+        if self.path not in self.files:
+            raise FileNotFoundError(2, "was not fetched", self.path)
+        return self.files[self.path]
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        return self.read_bytes().decode(encoding or "utf-8", errors or "replace")
+
+    def open(self, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
+        return BytesIO(self.read_bytes()) if "b" in mode else StringIO(self.read_text())
+
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_MEMORY: Final = (("memory", "some"), ("memory", "full"))
+_MICROSECONDS: Final = 1e6
+"""In a second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
+_NANOSECONDS: Final = 1e9
+"""In a second; the unit of schedstat."""
+
+# idle, iowait and steal of the cpu line, counted from user = 0: what another machine took was
+# not used here, and while it takes it, the others are counted on as if nothing had happened.
+_IDLE_FIELDS: Final = (3, 4, 7)
+_GUEST_FIELDS: Final = (8, 9)  # guest time is contained in user time already
+_VCPU: Final = re.compile(r"CPU \d+/")
+
+
+class ProcProbe:
+    """`model.ports.HostProbe` for a QEMU on this machine, or a container.
+
+    Args:
+        pid: returns QEMU's process number, or None while there is no VM.
+        container: likewise of a process in the container.
+        volume: returns the file or device of the test volume, of which the backing devices are
+            counted; None while there is none on this machine.
+        root: `/`; tests give a tree of their own.
+    """
+
+    def __init__(
+        self,
+        pid: Callable[[], int | None],
+        volume: Callable[[], Path | None],
+        root: Path = Path("/"),
+        *,
+        container: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._pid = pid
+        self._container = container
+        self._volume = volume
+        self._root = root
+
+    def snapshot(self) -> HostSnapshot:
+        """Return the counters now; what cannot be read is absent."""
+        volume = self._volume()
+        try:
+            devices = devices_below(volume) if volume is not None else ()
+        except OSError:
+            devices = ()  # it is gone
+        at, inside = time.monotonic(), self._container()
+        found = read_snapshot(self._root, pid=self._pid(), devices=devices, at=at)
+        used = cpu_seconds(self._root, inside) if inside is not None else None
+        if used is None:
+            return found
+        return replace(found, cpu_seconds={**found.cpu_seconds, "container": used})
+
+
+def read_snapshot(
+    root: Traversable, *, pid: int | None, devices: tuple[int, ...], at: float
+) -> HostSnapshot:
+    """Return what /proc and /sys below `root` tell; what is not there is absent.
+
+    Args:
+        pid: QEMU's process. devices: numbers of the block devices below the test volume; empty:
+            they are not known. at: when they were read, in seconds.
+    """
+    total, cpus, switches = _host_cpu(root)
+    seconds = {"total": total}
+    counts: dict[str, int] = {}
+    if pid is not None:
+        seconds |= qemu_cpu(root, pid)
+        counts |= _process_bytes(root, pid)
+    if devices:
+        moved = _device_bytes(root, devices)
+        # What goes to a server is counted there alone, not for the process (`shares`).
+        counts = moved if moved and not os.major(devices[0]) else counts | moved
+    return HostSnapshot(
+        monotonic=at,
+        cpu_seconds=seconds,
+        bytes=counts,
+        cpus=cpus,
+        context_switches=switches,
+        vm_exits=vm_exits(root, pid) if pid is not None else 0,
+        conditions=of_files(root),
+    )
+
+
+def _host_cpu(root: Traversable) -> tuple[float, int, int]:
+    busy, cpus, switches = 0.0, 0, 0
+    for line in (root / "proc/stat").read_text("ascii").splitlines():
+        name, *values = line.split()
+        if name == "cpu":
+            skip = {*_IDLE_FIELDS, *_GUEST_FIELDS}
+            ticks = sum(kernel_number(value) for at, value in enumerate(values) if at not in skip)
+            busy = ticks / _TICKS
+        elif name.startswith("cpu"):
+            cpus += 1
+        elif name == "ctxt":
+            switches = kernel_number(values[0])
+    return busy, cpus, switches
+
+
+def qemu_cpu(root: Traversable, pid: int) -> dict[str, float]:
+    """Return CPU seconds of a QEMU process: `qemu`, and of it `vcpu`, `iothread`, `other`.
+
+    Threads are told apart by the names that QEMU gives them with `debug-threads=on`. The
+    whole process is read first and keeps the time of ended threads, so `other` is the rest.
+    """
+    process = root / "proc" / str(pid)
+    try:
+        whole = _stat_seconds(process / "stat")
+        threads = [(_name(task), _stat_seconds(task / "stat")) for task in _tasks(process)]
+    except OSError:
+        return {}  # the process ended while it was read: nothing can be said
+    vcpu = sum(seconds for name, seconds in threads if _VCPU.match(name))
+    iothread = sum(seconds for name, seconds in threads if name.startswith("IO "))
+    other = max(0.0, whole - vcpu - iothread)
+    used = {"qemu": whole, "vcpu": vcpu, "iothread": iothread, "other": other}
+    return used | _vcpu_wait(process)
+
+
+def _vcpu_wait(process: Traversable) -> dict[str, float]:
+    """Return how long the vcpu threads waited for a CPU, if the kernel counts that."""
+    try:
+        waits = [
+            kernel_number((task / "schedstat").read_text("ascii").split()[1])
+            for task in _tasks(process)
+            if _VCPU.match(_name(task))
+        ]
+    except (OSError, IndexError, ValueError):
+        return {}
+    return {"vcpu_wait": sum(waits) / _NANOSECONDS}
+
+
+def pressures(root: Traversable) -> dict[str, float]:
+    """Return resource -> seconds so far in which tasks waited, as `HostSnapshot` names them."""
+    found = {}
+    for resource, kind in (("cpu", "some"), ("io", "some"), ("io", "full"), *_MEMORY):
+        try:
+            text = (root / "proc/pressure" / resource).read_text("ascii")
+        except OSError:
+            continue  # a kernel that counts none
+        if total := re.search(rf"^{kind} .*\btotal=(\d{{1,18}})$", text, re.MULTILINE):
+            found[f"{resource}_{kind}"] = int(total[1]) / _MICROSECONDS
+    return found
+
+
+def vm_exits(root: Traversable, pid: int) -> int:
+    """Return how often a VM's CPUs left it for KVM so far; 0: the kernel does not tell.
+
+    Each VM has a directory `PID-FD` (`kvm_create_vm_debugfs` in Linux's virt/kvm/kvm_main.c), and
+    in it sums over its CPUs.
+    """
+    try:
+        entries = list((root / "sys/kernel/debug/kvm").iterdir())
+        of_vm = [entry for entry in entries if entry.name.startswith(f"{pid}-")]
+        return sum(kernel_number((entry / "exits").read_text("ascii")) for entry in of_vm)
+    except (OSError, ValueError):
+        return 0
+
+
+def _tasks(process: Traversable) -> list[Traversable]:
+    return sorted((process / "task").iterdir(), key=lambda task: task.name)
+
+
+def _name(task: Traversable) -> str:
+    return (task / "comm").read_bytes().decode("utf-8", "replace").strip()
+
+
+def _stat_seconds(path: Traversable) -> float:
+    # The name is in parentheses and may hold spaces; utime and stime are fields 14 and 15.
+    fields = path.read_bytes().decode("utf-8", "replace").rpartition(")")[2].split()
+    return (kernel_number(fields[11]) + kernel_number(fields[12])) / _TICKS
+
+
+def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
+    try:
+        text = (root / "proc" / str(pid) / "io").read_text("ascii")
+    except OSError:
+        return {}
+    values = dict(line.split(": ") for line in text.splitlines())
+    return {
+        "process_read": kernel_number(values["read_bytes"]),
+        "process_write": kernel_number(values["write_bytes"]),
+    }
+
+
+def _device_bytes(root: Traversable, devices: tuple[int, ...]) -> dict[str, int]:
+    try:
+        found = counters_of(root, devices)
+    except OSError:
+        found = None
+    if found is None:
+        return {}
+    return {"device_read": found.read_bytes, "device_write": found.write_bytes}
+
+
+def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | None:
+    """Return the counters of block devices together, or of a file system on a server's.
+
+    Those of the devices of one btrfs add up: what it keeps twice (RAID1, or its own tables on a
+    single one) was written twice, and counts so.
+
+    Args:
+        devices: as `below.devices_below` tells them.
+
+    Returns:
+        None: nothing is counted, as of an overlay or a dataset of ZFS, or a device is gone.
+    """
+    try:
+        return sum_of(device_counters(root, device) for device in devices)
+    except FileNotFoundError:
+        return share_counters(root, devices[0])
+
+
+def files_of(devices: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the files that `counters_of` reads."""
+    # What is not on a device of its own has a number without a major one.
+    if not all(map(os.major, devices)):
+        return SHARE_FILES
+    return tuple(f"/sys/dev/block/{show_devices((one,))}/stat" for one in devices)
+
+
+def device_counters(root: Traversable, device: int) -> BlockCounters:
+    """Return the counters of a block device since the machine was started.
+
+    Raises:
+        OSError: there is no such device.
+    """
+    text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
+    fields = [kernel_number(field) for field in text.split()]
+    flushes = fields[15] if len(fields) > 15 else 0  # since Linux 5.5
+    return BlockCounters(
+        read_operations=fields[0],
+        write_operations=fields[4],
+        flush_operations=flushes,
+        read_bytes=fields[2] * SECTOR,
+        write_bytes=fields[6] * SECTOR,
+    )
+
+
+def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
+    """Return kernel, CPU model, microcode, governor and distribution of the running host."""
+    cpu = _first_cpu(root)
+    found = {
+        "kernel": _read(root / "proc/sys/kernel/osrelease"),
+        "cpu_model": cpu.get("model name", ""),
+        "microcode": cpu.get("microcode", ""),
+        "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "host_os": _os_name(root),
+        "cpus": str(_host_cpu(root)[1] or ""),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _read(path: Traversable) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _first_cpu(root: Traversable) -> dict[str, str]:
+    block = _read(root / "proc/cpuinfo").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _os_name(root: Traversable) -> str:
+    pairs = (line.partition("=") for line in _read(root / "etc/os-release").splitlines())
+    return {key: value.strip('"') for key, _, value in pairs}.get("PRETTY_NAME", "")

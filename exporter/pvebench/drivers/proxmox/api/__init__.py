@@ -1,0 +1,1 @@
+"""Requests to the Proxmox VE API: connection, permitted endpoints, errors, tasks."""

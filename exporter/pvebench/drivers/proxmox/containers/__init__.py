@@ -1,0 +1,1 @@
+"""Benchmark containers of a Proxmox VE node, over SSH and pct."""

@@ -1,0 +1,360 @@
+"""One node of a Proxmox VE cluster: `model.ports.Hypervisor` over its API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+
+from pvebench.drivers.clocks import SystemClock
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.api.pve_version import version_number
+from pvebench.drivers.proxmox.node.node_ssh import NodeSsh
+from pvebench.drivers.proxmox.node.node_state import PoolNames, coarse_cpu, read_state, vm_pressure
+from pvebench.drivers.proxmox.node.node_versions import Versions
+from pvebench.drivers.proxmox.vm import hotplug
+from pvebench.drivers.proxmox.vm.agent import AgentGuest
+from pvebench.drivers.proxmox.vm.bench_vm import BenchVm, VmPlace
+from pvebench.drivers.proxmox.vm.drive import (
+    STORAGE_TYPES,
+    ClusterStorage,
+    drive_text,
+    serial_of,
+    slot_name,
+)
+from pvebench.drivers.proxmox.vm.hotplug import Plugged, block_counters, look, stopped_by_storage
+from pvebench.drivers.proxmox.vm.vm_create import VmOptions, cpu_options, refuse_without_rights
+from pvebench.drivers.proxmox.vm.vm_volumes import VmVolumes
+from pvebench.errors import Busy, DriverError, OutputUnreadable, SwitchFailed
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Bus, Disk, ScsiHw
+from pvebench.model.environment import Environment, PendingUpdates
+from pvebench.model.ports import Clock, Guest, Journal
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import MIB
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+
+_BOOT_SECONDS: Final = 600.0
+
+log = structlog.get_logger()
+
+
+class ProxmoxNode:
+    """The benchmark VM on one node, and its volumes. Owned by one worker thread."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        place: VmPlace,
+        options: VmOptions,
+        image: GuestImage,
+        journal: Journal,
+        clock: Clock,
+        storages: Mapping[str, ClusterStorage],
+    ) -> None:
+        """Make the driver; nothing is asked or changed yet.
+
+        Args:
+            storages: name in packs -> storage of the cluster.
+        """
+        self._on_node: NodeSsh | None = None
+        self._api = api
+        self._place = place
+        self._clock = clock
+        self._options = options
+        self._storages = dict(storages)
+        self._pool_names = PoolNames(api)
+        self._version: tuple[int, ...] = ()
+        self._held = VmVolumes(
+            api,
+            place=place,
+            options=options,
+            image=image,
+            journal=journal,
+            clock=clock,
+            storages=self._storages,
+        )
+        self._guest: AgentGuest | None = None
+        self._machine: Machine | None = None
+        self._scsihw = ScsiHw.SINGLE
+        self._wanted_scsihw = ScsiHw.SINGLE
+        self._cold: Plug | None = None
+        self._plugged: Plugged | None = None
+        self._broken = False
+        self._devices: tuple[int, ...] = ()
+        self._told: tuple[float, Mapping[str, Any]] = (0.0, {})
+        """When the server was last asked for the VM's status, and its answer."""
+        self._attempt = 0
+        self._count = 0
+        self._boot_seconds = 0.0
+        self._versions = Versions(api, place.node, image, clock)
+
+    def use_ssh(self, on_node: NodeSsh) -> None:
+        """Ask the node itself what the API does not tell, and to drop its page cache."""
+        self._on_node = on_node
+
+    @property
+    def vmid(self) -> int:
+        """The VM's number; 0: there is none."""
+        return self._held.vm.vmid if self._held.vm else 0
+
+    @property
+    def vm(self) -> BenchVm | None:
+        """The VM; None: there is none."""
+        return self._held.vm
+
+    @property
+    def boot_seconds(self) -> float:
+        return self._boot_seconds
+
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        self._ensure_vm(machine)
+        if self._guest is not None and not self._must_restart(machine, cold):
+            return self._guest
+        self._guest = None
+        return self._restart(machine, cold)
+
+    def _ensure_vm(self, machine: Machine) -> None:
+        refuse_without_rights(self._api, self._place.pool)
+        if not self._held.is_there():
+            self._forget()
+            self._version = version_number(self._api)
+            self._held.obtain(machine)
+        self._held.tidy()
+
+    def _forget(self) -> None:
+        """Nothing runs: the VM is a new one, or gone."""
+        self._guest = self._machine = self._cold = self._plugged = None
+        self._devices = ()
+        self._told = 0.0, {}
+
+    def _must_restart(self, machine: Machine, cold: Plug | None) -> bool:
+        other = machine != self._machine or cold != self._cold
+        # A controller cannot be hot-plugged; what `volume` was last asked for says which.
+        other = other or self._wanted_scsihw is not self._scsihw
+        if self._broken or other or self._guest is None:
+            return True
+        try:
+            self._guest.ping()
+        except DriverError:
+            return True
+        return False
+
+    def _restart(self, machine: Machine, cold: Plug | None) -> AgentGuest:
+        vm, scsihw = self._held.the_vm, self._wanted_scsihw
+        self.power_off()
+        hotplug.clear(vm)
+        hotplug.reshape(
+            vm,
+            memory=machine.memory_bytes // MIB,
+            scsihw=str(scsihw),
+            **cpu_options(self._options, machine),
+        )
+        if cold is not None:
+            self._plug(cold)
+        guest = AgentGuest(
+            self._api,
+            vm.path,
+            self._clock,
+            offsets=self._version >= (9, 1, 5),
+            why_silent=self._why_silent,
+        )
+        begun = self._clock.monotonic()
+        try:
+            warnings = vm.start().warnings
+        except Rejected as error:
+            raise SwitchFailed(
+                f"VM {vm.vmid} did not start: {error.reason}",
+                cause="QEMU refuses its options",
+                evidence=error.evidence,
+            ) from error
+        if "iothread" in warnings:
+            # QEMU runs, but without what was asked for; other warnings are about other things.
+            raise SwitchFailed(f"VM {vm.vmid} started with warnings: {warnings}", evidence=warnings)
+        self._machine, self._cold, self._scsihw = machine, cold, scsihw
+        guest.wait(seconds=_BOOT_SECONDS)
+        self._boot_seconds = self._clock.monotonic() - begun
+        self._guest, self._broken = guest, False
+        return guest
+
+    def _why_silent(self) -> DriverError | None:
+        """Return what keeps the guest from answering, if it is a full storage; make room at once.
+
+        Every other VM on that storage waits for it.
+        """
+        full = None
+        try:
+            full = stopped_by_storage(self._held.the_vm.status())
+            if full is not None and self._plugged is not None:
+                volume = self._plugged.plug.volume
+                self.power_off()
+                hotplug.clear(self._held.the_vm)
+                self._held.the_volumes.discard(volume)
+        except DriverError as error:
+            log.warning("a volume that filled its storage is still there", reason=error.reason)
+        return full
+
+    def power_off(self) -> None:
+        if self._held.vm is not None:
+            self._held.vm.stop()
+        self._forget()
+
+    def needs_bytes(self, scenario: Scenario) -> int:
+        """Return how much room the volume of `scenario` still needs; 0 where that is not known."""
+        if self._held.vm is None:
+            return 0 if self._options.keep else scenario.volume_bytes
+        known = self._held.the_volumes.find(scenario)
+        return max(0, scenario.volume_bytes - (known.size_bytes if known else 0))
+
+    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
+        self._ensure_vm(scenario.machine)
+        if scenario.disk.bus is Bus.SCSI:
+            self._wanted_scsihw = scenario.disk.scsihw
+        volumes = self._held.the_volumes
+        known = volumes.find(scenario)
+        if known is not None and known.size_bytes == scenario.volume_bytes:
+            return known, False
+        if known is not None:
+            self.detach()
+            volumes.free(scenario)
+        return volumes.create(scenario), True
+
+    def attach(self, volume: Volume, disk: Disk) -> Attachment:
+        plug = Plug(volume, disk)
+        what = f"attach {volume.volid} as {disk.bus}, cache={disk.cache}, aio={disk.aio}"
+        with self._wary(what):
+            if not disk.cold:
+                self.detach()
+                self._plug(plug)
+            return self._read_back(plug)
+
+    @contextlib.contextmanager
+    def _wary(self, what: str) -> Iterator[None]:
+        """Trust neither VM nor slot after a switch that failed. Raises SwitchFailed, Busy."""
+        try:
+            yield
+        except Busy:
+            raise  # nothing was changed
+        except DriverError as error:
+            self._broken = True
+            self._attempt += 1
+            raise SwitchFailed(
+                f"could not {what}: {error}",
+                next_step="the VM is restarted for the next run",
+                evidence=error.evidence,
+            ) from error
+
+    def _plug(self, plug: Plug) -> None:
+        self._count += 1
+        slot = slot_name(plug.disk.bus, self._attempt)
+        serial = serial_of(self._count)
+        has_aio = not STORAGE_TYPES[self._storages[plug.volume.storage].type].network
+        text = drive_text(plug.disk, plug.volume.volid, serial, has_aio=has_aio)
+        seen = hotplug.plug(self._held.the_vm, slot, text)
+        self._plugged = Plugged(plug, slot, serial, seen)
+
+    def _read_back(self, plug: Plug) -> Attachment:
+        now = self._plugged
+        if now is None or now.plug != plug or self._guest is None:
+            raise SwitchFailed("the disk was to be there since power-on, but is not")
+        form = self._held.the_volumes.resolve(plug.volume) or plug.volume.format
+        found = look(self._held.the_vm, self._guest, now, volume_format=form)
+        return self._with_state(found, plug.volume)
+
+    def _with_state(self, found: Attachment, volume: Volume) -> Attachment:
+        """Note which devices are to be counted; add the node's state to the evidence."""
+        self._devices = ()
+        if self._on_node is None:
+            return found
+        with contextlib.suppress(DriverError, OutputUnreadable):
+            self._devices = self._on_node.devices(volume.volid)
+        state = self._on_node.state()
+        pool = self._pool_names.below(self._storages[volume.storage])
+        return replace(
+            found,
+            raw=f"{found.raw}\n\nthe node by ssh\n{state}",
+            conditions=read_state(state, pool) if pool else {},
+        )
+
+    def detach(self) -> None:
+        if self._plugged is None:
+            return
+        if self._broken or self._plugged.plug.disk.cold:
+            self.power_off()  # it is taken out while the VM is off
+            return
+        with self._wary(f"detach {self._plugged.slot}"):
+            hotplug.unplug(self._held.the_vm, self._plugged.slot)
+        self._plugged = None
+
+    def content(self, volume: Volume) -> str:
+        return self._held.the_volumes.content(volume)
+
+    def note(self, volume: Volume, content: str) -> None:
+        self._held.the_volumes.note(volume, content)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the node's block devices below the volume in use; empty: not known."""
+        return self._devices
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        if self._on_node is None or STORAGE_TYPES[self._storages[volume.storage].type].network:
+            return None
+        try:
+            return self._on_node.drop(volume.volid)
+        except (DriverError, OutputUnreadable):
+            if self._plugged is not None and self._plugged.plug.disk.cache.direct:
+                return None  # it reads past that cache
+            raise
+
+    def counters(self) -> BlockCounters:
+        if self._plugged is None:
+            raise SwitchFailed("no test disk is attached")
+        return block_counters(self._status(), self._plugged.slot)
+
+    def _status(self, *, seconds: float = 0.0) -> Mapping[str, Any]:
+        """Return status/current; an answer may be as old as that."""
+        at, known = self._told
+        now = self._clock.monotonic()
+        if not known or now - at >= seconds:
+            known = self._held.the_vm.status()
+            self._told = self._clock.monotonic(), known
+        return known
+
+    def statistics(self) -> str:
+        """Return what Proxmox passes on of QEMU. See `model.ports.TellsStatistics`."""
+        return json.dumps(self._held.the_vm.status().get("blockstat"), indent=1)
+
+    def environment(self) -> Environment:
+        return self._versions.running(self._held.vm if self._guest else None)
+
+    def host_environment(self) -> Environment:
+        return self._versions.host()
+
+    def upkeep(self) -> PendingUpdates:
+        """Return what was installed since the VM was started. Never raises DriverError."""
+        return self._versions.upkeep(running=self._guest is not None)
+
+    def averages(self, *, cpu: bool) -> Mapping[str, float]:
+        try:
+            # They are averages of ten seconds: an answer of just now says the same.
+            found = vm_pressure(self._status(seconds=3.0)) if self._held.vm else {}
+            if cpu:
+                found |= coarse_cpu(self._api.get(f"/nodes/{self._place.node}/status"))
+        except DriverError:
+            return {}
+        return found
+
+    def shutdown(self) -> None:
+        """Remove the VM with its volumes, or set it aside with them."""
+        # The user's wish to stop must not stop the tidying up: a clock that nobody has stopped.
+        self._forget()
+        self._held.give_up(SystemClock())
+        if self._on_node is not None:
+            self._on_node.close()

@@ -1,0 +1,1 @@
+"""State of a Proxmox VE node: versions, load, activity, claims."""

@@ -1,0 +1,326 @@
+"""What a node does beside our VM: its tasks, its state, and is there room?
+
+Asked before and after each run.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.node.claims import Claims
+from pvebench.drivers.proxmox.node.node_state import AGAIN_SECONDS, RUNS, PoolNames, zfs_pools
+from pvebench.drivers.proxmox.vm.drive import STORAGE_TYPES, ClusterStorage
+from pvebench.drivers.proxmox.vm.vm_volumes import lacks_space
+from pvebench.drivers.storages.ceph import Trouble, trouble
+from pvebench.errors import AccessDenied, DriverError
+from pvebench.model.ports import Hold, HoldKind
+from pvebench.model.scenario import Scenario
+from pvebench.model.units import show_bytes
+from pvebench.model.workload import Case
+
+log = structlog.get_logger()
+
+_HEAVY: Final = {
+    "vzdump": "a backup",
+    "qmrestore": "a restore",
+    "vzrestore": "a restore",
+    "qmigrate": "a migration",
+    "vzmigrate": "a migration",
+    "hamigrate": "a migration",
+    "migrateall": "a migration of all guests",
+    "bulk-migrate": "a migration of many guests",
+    "qmclone": "a clone",
+    "vzclone": "a clone",
+    "qmmove": "a move of a disk",
+    "move_volume": "a move of a volume",
+    "qmsnapshot": "a snapshot",
+    "vzsnapshot": "a snapshot",
+    "qmdelsnapshot": "the removal of a snapshot",
+    "vzdelsnapshot": "the removal of a snapshot",
+    "qmrollback": "a rollback",
+    "vzrollback": "a rollback",
+    "imgcopy": "an upload",
+    "imgdel": "the removal of a volume",
+    "download": "a download",
+    "qmsuspend": "the writing of a guest's memory",
+    "vzcreate": "the making of a container",
+    "ociregistrypull": "a download",
+    "startall": "a start of all guests",
+    "stopall": "a stop of all guests",
+    "suspendall": "a suspension of all guests",
+    "bulk-start": "a start of many guests",
+    "bulk-shutdown": "a stop of many guests",
+    "bulk-suspend": "a suspension of many guests",
+    "diskinit": "work on a disk",
+    "wipedisk": "work on a disk",
+    "zfscreate": "work on a disk",
+    "lvmcreate": "work on a disk",
+    "lvmthincreate": "work on a disk",
+    "dircreate": "work on a disk",
+}
+"""Type of a task -> what it is. They move much data, or stop and start guests.
+
+The types are those of `fork_worker` in pve-manager, qemu-server, pve-container and pve-storage.
+"""
+_MAINTENANCE: Final = "maintenance"
+"""State of a node, as the cluster's HA manager keeps it: `ha-manager crm-command node-maintenance`.
+
+/cluster/resources shows the manager's node_status as a node's `hastate` from pve-manager
+`HASTATE_SINCE` on, to everybody; on a cluster whose HA manager never ran a node has none.
+"""
+HASTATE_SINCE: Final = (8, 2, 9)
+
+
+_NOT_MANAGED: Final = ("", "ignored")
+"""States of a guest that is none of HA's (`vm_is_ha_managed` in pve-ha-manager's Config.pm)."""
+LOCKED_SECONDS: Final = 6 * 3600.0
+"""How long a lock of the benchmark VM is waited for; its cases are skipped from then on."""
+_STILL_SECONDS: Final = 2.0
+_NUMBER: Final = re.compile(r"-?\d{1,4}(\.\d{1,4})?")
+Rows = list[Mapping[str, Any]]
+"""An answer of /cluster/resources."""
+_WEAR_SECONDS: Final = 24 * 3600.0
+"""How often a node is asked for its drives' wear: it asks each of them then, and wear is slow."""
+
+
+class NodeGuard:
+    """`model.guard.Guard` of one node. Keeps nothing but what was seen last.
+
+    Args:
+        storages: name in packs -> storage of the cluster.
+        shared: names of those that other nodes write to as well.
+        floors: name -> bytes that must stay free.
+        claims: whose turn it is among the instances of pvebench that measure here.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        *,
+        storages: Mapping[str, ClusterStorage],
+        shared: frozenset[str],
+        floors: Mapping[str, int],
+        claims: Claims,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._claims = claims
+        self._needs: Callable[[Scenario], int] = lambda _: 0
+        self._now = now
+        self._locked_since: float | None = None
+        self._free: tuple[float, str] | None = None
+        """When nothing else was seen to work on the node, and for which storage."""
+        self._api = api
+        self._node = node
+        self._storages = storages
+        self._shared = shared
+        self._floors = floors
+        self._sees_pools = True
+        self._sees_ceph = True
+        self.free: dict[str, int] = {}
+        """Storage -> bytes that were free when it was last looked at."""
+        self._pool_names = PoolNames(api)
+        self._worn_at: float | None = None
+        self.seen: dict[str, dict[str, float]] = {name: {} for name in storages}
+        """Storage -> what else was seen of it when it was last looked at, by metric."""
+
+    def look_for_room(self, needs: Callable[[Scenario], int]) -> None:
+        """Look whether a case's volume fits, too: `needs` tells what it takes, 0 if it is there."""
+        self._needs = needs
+
+    def enter(self, case: Case) -> Hold | None:
+        self.seen[case.scenario.storage].pop("disturbed", None)  # the run before was
+        try:
+            rows = self._api.get("/cluster/resources")
+            hold = (
+                self._absent(rows)
+                or self._too_full(case)
+                or self._locked(rows)
+                or self._claimed(rows)
+                or self._held(case, rows)
+                or self._unwell(case)
+            )
+        except DriverError as error:
+            return Hold(kind=HoldKind.AWAY, reason=error.reason, skip=True)
+        if hold is None:
+            self._look_at_wear()
+        return hold
+
+    def leave(self, case: Case) -> str:
+        """Return what has begun on the node during the run."""
+        try:
+            shared = case.scenario.storage in self._shared
+            rows = self._api.get("/cluster/resources", type="node") if shared else []
+            busy = self._busy(case, rows) or self._claims.disturbed()
+            unwell = None if busy else self._ceph(case)
+            busy = unwell.text if unwell else busy
+            self._free = None if busy else (self._now(), case.scenario.storage)
+            self.seen[case.scenario.storage]["disturbed"] = float(bool(busy))
+        except DriverError:
+            return ""  # the next run says what is wrong
+        return busy
+
+    def _absent(self, rows: Rows) -> Hold | None:
+        mine = next((row for row in _nodes(rows) if row.get("node") == self._node), None)
+        why = ""
+        if mine is None:
+            why = "is not in the cluster"
+        elif mine.get("status") != "online":
+            why = f"is {mine.get('status', 'in an unknown state')}"
+        elif mine.get("hastate") == _MAINTENANCE:
+            why = "is in maintenance"
+        if not why:
+            return None
+        return Hold(kind=HoldKind.AWAY, reason=f"node {self._node} {why}", skip=True)
+
+    def _too_full(self, case: Case) -> Hold | None:
+        name = case.scenario.storage
+        path = f"/nodes/{self._node}/storage/{self._storages[name].id}/status"
+        try:
+            status = self._api.get(path)
+        except Rejected:
+            return None  # the run itself says what is wrong with the storage
+        free, total = int(status.get("avail", 0)), int(status.get("total", 0))
+        self.free[name] = free
+        if total > 0:
+            self.seen[name]["storage_used"] = 1 - free / total
+        floor, needs = self._floors.get(name, 0), self._needs(case.scenario)
+        reason = lacks_space(name, self._node, free, needs) if needs else ""
+        if free < floor:
+            reason = f"storage {name}: {show_bytes(free)} free on {self._node}, "
+            reason += f"{show_bytes(floor)} are to stay free"
+        return Hold(kind=HoldKind.SPACE, reason=reason, skip=True) if reason else None
+
+    def _locked(self, rows: Rows) -> Hold | None:
+        """Wait while somebody's backup, snapshot or migration holds our VM, up to a limit."""
+        vmid = self._claims.vmid
+        mine = next((row for row in rows if vmid and str(row.get("vmid")) == str(vmid)), {})
+        if (state := str(mine.get("hastate", ""))) not in _NOT_MANAGED:
+            reason = f"the benchmark VM on {self._node} is managed by HA ({state}), which starts, "
+            reason += f"stops and moves it: ha-manager remove vm:{vmid}"
+            return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
+        lock = str(mine.get("lock", ""))
+        if not lock:
+            self._locked_since = None
+            return None
+        if self._locked_since is None:
+            self._locked_since = self._now()
+        reason = f"the benchmark VM on {self._node} is locked ({lock})"
+        if self._now() - self._locked_since < LOCKED_SECONDS:
+            return Hold(kind=HoldKind.BUSY, reason=reason, seconds=AGAIN_SECONDS)
+        reason += f" for more than {LOCKED_SECONDS / 3600:.0f} h: qm unlock {vmid}"
+        return Hold(kind=HoldKind.BUSY, reason=reason, skip=True)
+
+    def _claimed(self, rows: Rows) -> Hold | None:
+        other = self._claims.take(rows)
+        return Hold(kind=HoldKind.TURN, reason=other, seconds=AGAIN_SECONDS) if other else None
+
+    def _held(self, case: Case, rows: Rows) -> Hold | None:
+        at, storage = self._free or (0.0, "")
+        if storage == case.scenario.storage and self._now() - at < _STILL_SECONDS:
+            return None  # asked just now, after the run before
+        busy = self._busy(case, rows)
+        return Hold(kind=HoldKind.BUSY, reason=busy) if busy else None
+
+    def _unwell(self, case: Case) -> Hold | None:
+        found = self._ceph(case)
+        return found.hold() if found else None
+
+    def _ceph(self, case: Case) -> Trouble | None:
+        """Look at the node's own Ceph, for its pools, as far as the token may: as for `_scrub`."""
+        if not self._sees_ceph or self._storages[case.scenario.storage].type != "rbd":
+            return None
+        try:
+            return trouble(self._api.get(f"/nodes/{self._node}/ceph/status"))
+        except AccessDenied:
+            self._sees_ceph = False
+            return None
+        except Rejected:
+            return None  # the node is no part of a Ceph cluster, or cannot ask it now
+
+    def _busy(self, case: Case, rows: Rows) -> str:
+        """Return what else works on the node, or on the case's storage from another one."""
+        nodes = [self._node]
+        if case.scenario.storage in self._shared:
+            others = {str(row["node"]) for row in _nodes(rows) if row.get("status") == "online"}
+            nodes += sorted(others - {self._node})
+        for node in nodes:
+            tasks = self._api.get(f"/nodes/{node}/tasks", source="active", limit=200)
+            if text := heavy_task(tasks):
+                return f"{text} runs on {node}"
+        return self._replication() or self._scrub()
+
+    def _replication(self) -> str:
+        jobs = self._api.get(f"/nodes/{self._node}/replication")
+        running = [str(job.get("guest", job.get("id"))) for job in jobs if job.get("pid")]
+        return f"replication of {', '.join(running)} runs on {self._node}" if running else ""
+
+    def _scrub(self) -> str:
+        """Look at the node's ZFS pools, as far as the token may: that wants Sys.Audit on `/`."""
+        if not self._sees_pools:
+            return ""
+        try:
+            for pool in zfs_pools(self._api, self._node):
+                if pool.fragmentation is not None:
+                    self._note_fragmentation(pool.name, pool.fragmentation)
+                what, running, _ = pool.scan.partition(RUNS)
+                if running:
+                    return f"a {what} of pool {pool.name} runs on {self._node}"
+        except AccessDenied:
+            self._sees_pools = False
+        except Rejected as error:
+            self._sees_pools = False
+            log.warning("scrubs of this node are not seen", node=self._node, reason=error.reason)
+        return ""
+
+    def _note_fragmentation(self, pool: str, share: float) -> None:
+        for name, storage in self._storages.items():
+            if self._pool_names.below(storage) == pool:
+                self.seen[name]["zfs_fragmentation"] = share
+
+    def _look_at_wear(self) -> None:
+        """Note how worn the most worn drive of the node is, for the storages on its own drives."""
+        if self._worn_at is not None and self._now() - self._worn_at < _WEAR_SECONDS:
+            return
+        self._worn_at = self._now()
+        try:
+            worst = wear(self._api.get(f"/nodes/{self._node}/disks/list"))
+        except DriverError:
+            worst = None  # no reason not to measure
+        for name, storage in self._storages.items():
+            self.seen[name].pop("disk_wear", None)
+            if worst is not None and not STORAGE_TYPES[storage.type].of_server:
+                self.seen[name]["disk_wear"] = worst
+
+
+def wear(disks: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return what share of its life the most worn drive has behind it; None where none tells.
+
+    `wearout` is the rest in per cent, as a number or as text, or `N/A` (PVE/Diskmanage.pm).
+    """
+    rests = [str(disk.get("wearout", "")) for disk in disks]
+    known = [1 - float(rest) / 100 for rest in rests if _NUMBER.fullmatch(rest)]
+    return max(known, default=None)
+
+
+def _nodes(rows: Rows) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row.get("type") == "node"]
+
+
+def heavy_task(tasks: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the first task that runs and moves much data is, or an empty string."""
+    for task in tasks:
+        kind = str(task.get("type", ""))
+        if task.get("endtime") or str(task.get("status", "RUNNING")) not in ("RUNNING", "running"):
+            continue
+        if kind in _HEAVY or kind.startswith("ceph"):
+            what = _HEAVY.get(kind, f"a task of type {kind}")
+            return f"{what} ({task.get('id')})" if task.get("id") else what
+    return ""

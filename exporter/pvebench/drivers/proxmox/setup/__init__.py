@@ -1,0 +1,1 @@
+"""Preparation and checks of a Proxmox VE cluster: permissions, survey."""

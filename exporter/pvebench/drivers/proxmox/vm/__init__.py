@@ -1,0 +1,1 @@
+"""The benchmark VM of a Proxmox VE node: creation, volumes, hot-plug, leftovers."""

@@ -1,0 +1,379 @@
+"""The benchmark VM of one node and its volumes: made, or taken up again from an earlier start.
+
+Volumes are made through the storage, freed through the VM: a storage frees a volume only for its
+administrators; a VM frees its own. So a volume goes back by way of `unusedN`, and whatever is
+left goes with the VM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from pvebench.drivers.proxmox.api.connection import Api
+from pvebench.drivers.proxmox.api.faults import Rejected
+from pvebench.drivers.proxmox.vm.bench_vm import KIND, BenchVm, Filled, VmPlace, filled_of
+from pvebench.drivers.proxmox.vm.drive import (
+    STORAGE_TYPES,
+    ClusterStorage,
+    test_slots,
+    unused_volumes,
+    volume_name,
+)
+from pvebench.drivers.proxmox.vm.leftovers import find_kept, fit, undo_pending
+from pvebench.drivers.proxmox.vm.vm_create import VmOptions, make_vm, upload_iso, vm_options
+from pvebench.errors import (
+    DriverError,
+    HypervisorGone,
+    NoSpace,
+    NotOwned,
+    OutcomeUnknown,
+    ServerGone,
+    SwitchFailed,
+    VolumeError,
+)
+from pvebench.guest import GuestImage
+from pvebench.model.disk import Format
+from pvebench.model.ports import Clock, Journal
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.units import KIB, MIB, show_bytes
+from pvebench.model.volume import Volume
+
+RESERVE_BYTES: Final = 256 * MIB
+"""Left free on the storage beside the volume: a thin pool that fills up stops every VM on it."""
+_CREATE_SECONDS: Final = 300.0
+_TRIES: Final = 100
+_TIDY_SECONDS: Final = 600.0
+
+log = structlog.get_logger()
+
+
+def lacks_space(storage: str, node: str, free: int, size_bytes: int) -> str:
+    """Return in words that a volume does not fit, or an empty string."""
+    if free >= size_bytes + RESERVE_BYTES:
+        return ""
+    return (
+        f"storage {storage}: {show_bytes(free)} free on {node}, a volume of "
+        f"{show_bytes(size_bytes)} does not fit ({show_bytes(RESERVE_BYTES)} stay free)"
+    )
+
+
+class Volumes:
+    """The volumes of one VM, by what scenarios need them for."""
+
+    def __init__(
+        self, api: Api, node: str, vm: BenchVm, storages: Mapping[str, ClusterStorage]
+    ) -> None:
+        """Make the book of a new VM's volumes.
+
+        Args:
+            storages: name in packs -> storage of the cluster.
+        """
+        self._storages = storages
+        self._api = api
+        self._node = node
+        self._vm = vm
+        self._known: dict[str, Volume] = {}
+        self._formats: dict[str, str] = {}
+        self._filled: dict[str, Filled] = {}
+        """volid -> what the VM's description says of it."""
+
+    def find(self, scenario: Scenario) -> Volume | None:
+        """Return the volume that is there for `scenario`, of whatever size."""
+        return self._known.get(scenario.volume)
+
+    def create(self, scenario: Scenario) -> Volume:
+        """Make a new, unfilled volume.
+
+        Raises:
+            NoSpace: the storage could not hold it when it is full.
+            VolumeError: it could not be made.
+        """
+        storage, kind = self._storages[scenario.storage].id, scenario.disk.format
+        status = self._status(storage)
+        lacking = lacks_space(
+            storage, self._node, int(status.get("avail", 0)), scenario.volume_bytes
+        )
+        if lacking:
+            step = "free space, or make volume.size or the scale of the pack smaller"
+            raise NoSpace(lacking, next_step=step)
+        extension = STORAGE_TYPES[str(status["type"])].extension
+        volid = self._allocate(storage, kind, scenario.volume_bytes, extension=extension)
+        volume = Volume(
+            storage=scenario.storage,
+            volid=volid,
+            format=str(kind),
+            size_bytes=scenario.volume_bytes,
+        )
+        self._known[scenario.volume] = volume
+        return volume
+
+    def _status(self, storage: str) -> Mapping[str, Any]:
+        try:
+            found: dict[str, Any] = self._api.get(f"/nodes/{self._node}/storage/{storage}/status")
+        except Rejected as error:
+            raise VolumeError(f"storage {storage} of {self._node}: {error.text}") from error
+        if not found.get("active") or found.get("type") not in STORAGE_TYPES:
+            raise VolumeError(
+                f"storage {storage} of {self._node} is not active, or of a type that holds no "
+                f"test volumes ({found.get('type')})",
+                next_step="see what there is: pvebench check",
+            )
+        return found
+
+    def _allocate(self, storage: str, kind: Format, size_bytes: int, *, extension: bool) -> str:
+        path = f"/nodes/{self._node}/storage/{storage}/content"
+        for number in range(_TRIES):
+            name = volume_name(self._vm.vmid, self._vm.mark, kind, number, extension=extension)
+            try:
+                return str(
+                    self._api.post(
+                        path,
+                        seconds=_CREATE_SECONDS,
+                        vmid=self._vm.vmid,
+                        filename=name,
+                        size=f"{size_bytes // MIB}M"
+                        if size_bytes % MIB == 0
+                        else str(size_bytes // KIB),
+                        format=str(kind),
+                    )
+                )
+            except OutcomeUnknown:
+                return self._look_for(storage, name)
+            except Rejected as error:
+                if "already exists" not in error.text:
+                    raise VolumeError(f"volume {name} on {storage}: {error.reason}") from error
+        raise VolumeError(f"storage {storage} is full of volumes of VM {self._vm.vmid}")
+
+    def _look_for(self, storage: str, name: str) -> str:
+        """Return the volid of a volume whose making was not answered; nobody else names so."""
+        for volid in self._listed(storage):
+            if volid.endswith(name):
+                return volid
+        raise VolumeError(
+            f"volume {name} on {storage}: the server did not answer, and it is not there",
+            next_step="nothing to do: the next run makes one",
+        )
+
+    def free(self, scenario: Scenario) -> None:
+        """Remove the scenario's volume, which must not be plugged in.
+
+        Raises:
+            NotOurs: its name does not carry our mark.
+        """
+        volume = self._known.get(scenario.volume)
+        if volume is not None:
+            self.discard(volume)
+
+    def discard(self, volume: Volume) -> None:
+        """Remove a volume, which must not be plugged in. Raises as `free`."""
+        self._known = {key: one for key, one in self._known.items() if one != volume}
+        self._formats.pop(volume.volid, None)
+        self.note(volume, "")
+        if not self._vm.owns(volume.volid):
+            raise NotOwned(f"volume {volume.volid} is left alone: its name is not one of ours")
+        seen = self._vm.prove_ours()
+        if volume.volid in test_slots(seen.values).values():
+            raise VolumeError(f"volume {volume.volid} is still plugged in")
+        key = unused_volumes(seen.values).get(volume.volid)
+        if key is not None:  # else it was never plugged in: `BenchVm.destroy` finds it
+            self._vm.change(f"free {volume.volid}", delete=key)
+
+    def resolve(self, volume: Volume) -> str:
+        """Return the volume's format as the storage tells it; empty where it may not be asked."""
+        if volume.volid not in self._formats:
+            try:
+                entries = self._listed(self._storages[volume.storage].id)
+            except DriverError:
+                return ""
+            self._formats |= {volid: str(row.get("format", "")) for volid, row in entries.items()}
+        return self._formats.get(volume.volid, "")
+
+    def _listed(self, storage: str) -> dict[str, Mapping[str, Any]]:
+        """Return volid -> what the storage tells of it, for the volumes of our VM."""
+        path = f"/nodes/{self._node}/storage/{storage}/content"
+        entries = self._api.get(path, content="images", vmid=self._vm.vmid)
+        return {str(entry["volid"]): entry for entry in entries}
+
+    def take_over(self) -> None:
+        """Know the filled volumes that the VM was kept for; free what else of ours it has.
+
+        Raises:
+            As `BenchVm.change`.
+        """
+        config = self._vm.prove_ours().values
+        claimed = filled_of(config)
+        self._filled = {one.volid: one for one in claimed if self._holds(one)}
+        self._known |= {
+            one.key: Volume(
+                storage=one.storage, volid=one.volid, format=one.format, size_bytes=one.size_bytes
+            )
+            for one in self._filled.values()
+        }
+        if len(claimed) > len(self._filled):
+            self._vm.note_filled(self._filled.values())
+        useless = [
+            key
+            for volid, key in unused_volumes(config).items()
+            if self._vm.owns(volid) and volid not in self._filled
+        ]
+        if useless:
+            self._vm.change("free what is not filled", delete=",".join(useless))
+
+    def _holds(self, one: Filled) -> bool:
+        """Whether a volume is where and what it was when it was filled."""
+        storage = self._storages.get(one.storage)
+        if storage is None or not one.volid.startswith(f"{storage.id}:"):
+            return False
+        if not self._vm.owns(one.volid):
+            return False
+        entry = self._listed(storage.id).get(one.volid, {})
+        told = (str(entry.get("format")), entry.get("size"))
+        return told == (one.format, one.listed_bytes)
+
+    def content(self, volume: Volume) -> str:
+        one = self._filled.get(volume.volid)
+        return one.content if one else ""
+
+    def note(self, volume: Volume, content: str) -> None:
+        filled = {volid: one for volid, one in self._filled.items() if volid != volume.volid}
+        if content:
+            entry = self._listed(self._storages[volume.storage].id).get(volume.volid, {})
+            key = next(key for key, known in self._known.items() if known.volid == volume.volid)
+            filled[volume.volid] = Filled(
+                key=key,
+                storage=volume.storage,
+                volid=volume.volid,
+                content=content,
+                format=str(entry.get("format")),
+                size_bytes=volume.size_bytes,
+                listed_bytes=int(entry.get("size", 0)),
+            )
+        if filled != self._filled:
+            self._vm.note_filled(filled.values())
+            self._filled = filled
+
+
+class VmVolumes:
+    """What a node holds of ours. Owned by one worker thread.
+
+    Args:
+        storages: name in packs -> storage of the cluster.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        place: VmPlace,
+        options: VmOptions,
+        image: GuestImage,
+        journal: Journal,
+        clock: Clock,
+        storages: Mapping[str, ClusterStorage],
+    ) -> None:
+        self._api = api
+        self._place = place
+        self._options = options
+        self._image = image
+        self._journal = journal
+        self._clock = clock
+        self._storages = storages
+        self._held: tuple[BenchVm, Volumes] | None = None
+        self._tidied = clock.monotonic()
+
+    @property
+    def vm(self) -> BenchVm | None:
+        """The VM; None: there is none."""
+        return self._held[0] if self._held else None
+
+    @property
+    def the_vm(self) -> BenchVm:
+        """The VM that must be there. Raises SwitchFailed."""
+        return self._both()[0]
+
+    @property
+    def the_volumes(self) -> Volumes:
+        """Its volumes. Raises SwitchFailed."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[BenchVm, Volumes]:
+        if self._held is None:
+            raise SwitchFailed("there is no VM")
+        return self._held
+
+    def is_there(self) -> bool:
+        """Return whether there is a VM and it is ours still; it is forgotten otherwise.
+
+        Raises:
+            DriverError: it cannot be told now.
+        """
+        if self.vm is None:
+            return False
+        try:
+            self.vm.lately()
+        except (HypervisorGone, NotOwned):
+            self._held = None
+        return self._held is not None
+
+    def tidy(self) -> None:
+        """Try again now and then to remove VMs of ours that somebody's work held before."""
+        if self.vm is None or self._clock.monotonic() - self._tidied < _TIDY_SECONDS:
+            return
+        self._tidied = self._clock.monotonic()
+        node, keep, used = self._place.node, self._options.keep, self.vm.vmid
+        for line in undo_pending(
+            self._journal, self._api, self._clock, node=node, keep=keep, but=used
+        ):
+            log.warning("what was left before", node=node, found=line)
+
+    def obtain(self, machine: Machine) -> None:
+        """Take up the VM that was kept, or make one.
+
+        Raises:
+            NotOurs, GuestImageError, DriverError: as `make_vm` and `upload_iso`.
+        """
+        node, storage = self._place.node, self._options.iso_storage
+        iso = upload_iso(self._api, node, storage, self._image, self._clock)
+        options = vm_options(node, self._options, machine)
+        if not (self._options.keep and self._take_up(options, iso)):
+            vm, _ = make_vm(
+                self._api, self._clock, self._place, self._journal, options=options, iso=iso
+            )
+            self._held = vm, Volumes(self._api, node, vm, self._storages)
+
+    def _take_up(self, options: Mapping[str, Any], iso: str) -> bool:
+        """Take up the VM that was kept with filled volumes; return whether there is one."""
+        found = find_kept(self._api, self._clock, self._place, self._journal)
+        if found is None:
+            return False
+        vm, in_use = found
+        fit(vm, options, iso)
+        volumes = Volumes(self._api, self._place.node, vm, self._storages)
+        volumes.take_over()
+        in_use()
+        self._held = vm, volumes
+        return True
+
+    def give_up(self, clock: Clock) -> None:
+        """Remove the VM with its volumes, or set it aside with them.
+
+        Args:
+            clock: one that nobody has stopped: the wish to stop must not stop the tidying up.
+
+        Raises:
+            ServerGone: it could not be done now.
+        """
+        node = self._place.node
+        lines = undo_pending(
+            self._journal, self._api, clock, node=node, keep=self._options.keep, clean=True
+        )
+        self._held = None
+        if any(
+            kind == KIND and details["node"] == node for _, kind, details in self._journal.pending()
+        ):
+            raise ServerGone(
+                "; ".join(lines), next_step="it is removed at the next start of pvebench"
+            )

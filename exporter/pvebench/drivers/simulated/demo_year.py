@@ -1,0 +1,246 @@
+"""The story of the demo's year: upgrades, and the shapes of regressions that upgrades have brought.
+
+A long history comes from one simulated run of each case: the same numbers, moved by the story.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from pvebench.model.environment import Environment
+from pvebench.model.run import LATENCY_BOUNDS, SUM, Outcome, Run, Sample, Unit, latency_bound
+from pvebench.model.workload import Case, Direction
+
+Matches = Callable[[Case], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """New versions on some nodes.
+
+    Attributes:
+        days: before the end of the year.
+        facts: what changes in the environment.
+        nodes: where; empty: everywhere.
+    """
+
+    days: float
+    facts: Mapping[str, str]
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a version did to some cases while it ran; factors on the undisturbed values.
+
+    Attributes:
+        begin, end: days before the end of the year; `end` 0: it still stands.
+        speed: on rates; latencies get the inverse.
+        cpu: on host CPU.
+        stall: longest latency in seconds, at least.
+    """
+
+    begin: float
+    end: float
+    matches: Matches
+    speed: float = 1.0
+    cpu: float = 1.0
+    stall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A year: the first environment, what came over it, what that did."""
+
+    days: float
+    facts: Mapping[str, str]
+    upgrades: tuple[Upgrade, ...]
+    effects: tuple[Effect, ...]
+
+    def environment(self, node: str, days: float) -> dict[str, str]:
+        """Return the facts of a node so many days before the end."""
+        facts = dict(self.facts)
+        for upgrade in self.upgrades:
+            if days <= upgrade.days and node in (upgrade.nodes or (node,)):
+                facts |= upgrade.facts
+        return facts
+
+    def effects_on(self, case: Case) -> tuple[Effect, ...]:
+        """Return what ever concerns a case."""
+        return tuple(effect for effect in self.effects if effect.matches(case))
+
+
+def _syncs_on_zfs(case: Case) -> bool:
+    return case.scenario.storage == "local-zfs" and bool(case.workload.parameters.get("fsync"))
+
+
+def _idles(case: Case) -> bool:
+    return case.workload.tool == "idle"
+
+
+def _on_second_node(case: Case) -> bool:
+    return case.scenario.node == "pve2" and case.workload.tool == "fio"
+
+
+def _reads_with_thread(case: Case) -> bool:
+    return case.scenario.disk.iothread and case.workload.parameters.get("rw") == "randread"
+
+
+YEAR: Final = Story(
+    days=365.0,
+    facts={
+        "pve": "8.2.2",
+        "kernel": "6.8.4-3-pve",
+        "qemu": "8.1.5-6",
+        "zfs": "2.2.3",
+        "accel": "kvm",
+        "machine": "pc-i440fx-8.1",
+        "fio": "simulated",
+        "cpu_model": "Simulated CPU, 8 cores",
+        "cpus": "8",
+        "governor": "performance",
+        "guest_kernel": "6.1.0",
+    },
+    upgrades=(
+        Upgrade(days=300, facts={"pve": "8.3.0", "kernel": "6.8.12-4-pve", "qemu": "9.0.2-4"}),
+        Upgrade(days=240, facts={"kernel": "6.11.11-1-pve", "zfs": "2.2.7"}),
+        Upgrade(days=212, facts={"kernel": "6.11.11-2-pve", "zfs": "2.2.7-2"}),
+        Upgrade(days=180, facts={"pve": "8.3.5", "qemu": "9.2.0-1"}),
+        Upgrade(days=130, facts={"qemu": "9.2.0-5"}),
+        Upgrade(days=90, facts={"pve": "8.4.1", "kernel": "6.14.5-1-pve"}, nodes=("pve2",)),
+        Upgrade(days=62, facts={"kernel": "6.14.8-2-pve"}, nodes=("pve2",)),
+        Upgrade(days=20, facts={"pve": "9.0.3", "kernel": "6.14.11-1-pve", "qemu": "10.0.2-4"}),
+    ),
+    effects=(
+        Effect(begin=240, end=212, matches=_syncs_on_zfs, speed=6.0),
+        Effect(begin=180, end=130, matches=_idles, cpu=3.5),
+        Effect(begin=90, end=62, matches=_on_second_node, stall=4.0),
+        Effect(begin=20, end=0, matches=_reads_with_thread, speed=0.6),
+    ),
+)
+
+
+RATES: Final = ("iops", "bandwidth", "bytes", "operations")
+LATENCIES: Final = ("clat_mean", "clat_percentile", "sync_percentile", "sync_mean", "lat_mean")
+LONGEST: Final = ("clat_max", "lat_max", "sync_max")
+COSTS: Final = ("host_cpu", "guest_cpu")
+KEPT: Final = frozenset(
+    {*RATES, *LATENCIES, *LONGEST, *COSTS, "iops_variation", "iops_slope", "boot_time", "window"}
+)
+"""Samples of the simulated run that the history keeps; the others are shown nowhere."""
+DENSE_DAYS: Final = 90.0
+"""So long before the end every case is measured daily, earlier every third day."""
+NOISE: Final = 0.015
+STORAGE_SPEED: Final = {"local-zfs": 0.85, "ceph": 0.45, "local-nvme": 1.6}
+FAILED_SHARE: Final = 0.004
+
+
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    speed: float
+    tail: float
+    cpu: float
+    stall: float
+
+
+def history(templates: Sequence[Run], story: Story, *, end: datetime, seed: int) -> Iterator[Run]:
+    """Yield the runs of the story's days until `end`, oldest first; the same for the same seed.
+
+    Args:
+        templates: one good simulated run of each case.
+    """
+    moments = sorted(
+        (days, number)
+        for number, _ in enumerate(templates)
+        for days in _days(story.days, random.Random(f"{seed} {number}"))  # noqa: S311 # a simulation, not a secret
+    )
+    effects = [story.effects_on(template.case) for template in templates]
+    rng = random.Random(seed)  # noqa: S311 # likewise
+    for count, (days, number) in enumerate(reversed(moments)):
+        run = _run(templates[number], effects[number], days, story, rng)
+        finished = end - timedelta(days=days)
+        took = templates[number].duration_seconds
+        yield replace(
+            run,
+            uid=f"{seed}-{count}",
+            started=finished - timedelta(seconds=took),
+            finished=finished,
+        )
+
+
+def _days(days: float, rng: random.Random) -> Iterator[float]:
+    at = rng.random()
+    while at < days:
+        yield at
+        at += (1.0 if at < DENSE_DAYS else 3.0) + rng.uniform(-0.02, 0.02)
+
+
+def _run(
+    template: Run, effects: Sequence[Effect], days: float, story: Story, rng: random.Random
+) -> Run:
+    scenario = template.case.scenario
+    facts = story.environment(scenario.node, days)
+    environment = Environment(node=scenario.node, facts=facts, simulated=True)
+    if rng.random() < FAILED_SHARE:
+        return replace(
+            template,
+            environment=environment,
+            outcome=Outcome.FAILED,
+            samples=(),
+            evidence={},
+            reason="the guest agent did not answer in time (simulated)",
+        )
+    present = [effect for effect in effects if effect.end < days <= effect.begin]
+    factors = _factors(present, STORAGE_SPEED.get(scenario.storage, 1.0), rng)
+    samples = tuple(_moved(sample, factors) for sample in template.samples if sample.metric in KEPT)
+    samples += (*_histogram(template.samples, factors), *_switches(factors))
+    return replace(template, environment=environment, samples=samples, evidence={})
+
+
+def _factors(effects: Sequence[Effect], speed: float, rng: random.Random) -> _Factors:
+    speed *= math.prod(effect.speed for effect in effects) * math.exp(rng.gauss(0.0, NOISE))
+    return _Factors(
+        speed=speed,
+        tail=math.exp(rng.gauss(0.0, 3 * NOISE)),
+        cpu=math.prod(effect.cpu for effect in effects) * math.exp(rng.gauss(0.0, NOISE)),
+        stall=max((effect.stall for effect in effects), default=0.0) * rng.uniform(0.6, 1.6),
+    )
+
+
+def _moved(sample: Sample, factors: _Factors) -> Sample:
+    if sample.metric in RATES:
+        return replace(sample, value=sample.value * factors.speed)
+    if sample.metric in LATENCIES:
+        # Far tails swing more than the middle, from run to run.
+        tail = factors.tail if sample.part in ("99.9", "99.99") else 1.0
+        return replace(sample, value=sample.value / factors.speed * tail)
+    if sample.metric in LONGEST:
+        return replace(sample, value=max(sample.value / factors.speed, factors.stall))
+    if sample.metric in COSTS:
+        return replace(sample, value=sample.value * factors.cpu)
+    return sample
+
+
+def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
+    """Return the counted latencies in the buckets that they are in now."""
+    moved: dict[tuple[Direction | None, str], Sample] = {}
+    for sample in samples:
+        if sample.metric == "clat_histogram":
+            part, value = sample.part, float(round(sample.value * factors.speed))
+            if part == SUM:
+                value = sample.value  # more operations, each as much shorter
+            elif part != LATENCY_BOUNDS[-1]:
+                part = latency_bound(round(0.75e9 * float(part) / factors.speed))
+            known = moved.get((sample.direction, part))
+            value += known.value if known else 0.0
+            moved[sample.direction, part] = replace(sample, part=part, value=value)
+    return list(moved.values())
+
+
+def _switches(factors: _Factors) -> tuple[Sample, ...]:
+    return (Sample("host_context_switches", None, 8e5 * factors.cpu, Unit.OPERATIONS),)

@@ -1,0 +1,266 @@
+"""A simulated node: a VM and its volumes, as the port of hypervisors wants them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from pvebench.drivers.clocks import SimulatedClock
+from pvebench.drivers.driver import Engine, Workplace
+from pvebench.drivers.simulated import SimulatedSettings
+from pvebench.drivers.simulated.simulated_guest import (
+    VM_KIND,
+    VOLUME_KIND,
+    Fault,
+    Faults,
+    Reality,
+    SimulatedGuest,
+    undo_simulated,
+)
+from pvebench.errors import GuestTimeout, HypervisorGone, SwitchFailed
+from pvebench.model.disk import Cache, Disk, option_text
+from pvebench.model.environment import Environment, PendingUpdates
+from pvebench.model.ports import Clock, Guest, HostSnapshot, Journal, Site
+from pvebench.model.scenario import Machine, Scenario
+from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
+
+BOOT_SECONDS: Final = 7.0
+SWITCH_SECONDS: Final = 0.5
+
+
+@dataclass(slots=True)
+class PluggedDisk:
+    """The attached disk."""
+
+    volume: Volume
+    disk: Disk
+
+    @property
+    def name(self) -> str:
+        """What distinguishes this disk from others."""
+        return f"{self.volume.volid} {self.disk.bus} {self.disk.cache}"
+
+
+class SimulatedHypervisor:
+    """`model.ports.Hypervisor` of a simulated node.
+
+    Args:
+        instance: whose VMs and volumes these are: a prefix of their names.
+
+    Changing `facts` is an upgrade, and `shift` (disk -> factor of its IOPS) what it costs.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        seed: int,
+        clock: Clock,
+        journal: Journal,
+        faults: Faults | None = None,
+        reality: Reality | None = None,
+        instance: str = "",
+    ) -> None:
+        self.node = node
+        self._instance = instance
+        self.reality = reality or Reality()
+        self.clock = clock
+        self.faults = faults or Faults(seed)
+        self.rng = random.Random(f"numbers/{seed}/{node}")  # noqa: S311 # not for secrets
+        self._running: dict[str, str] = {}
+        self.facts = {
+            "kernel": "simulated-1",
+            "qemu": "simulated-1",
+            "accel": "simulated",
+            "fio": "simulated",
+        }
+        self.shift: Callable[[Disk], float] = lambda _: 1.0
+        self.plugged: PluggedDisk | None = None
+        self.guest: SimulatedGuest | None = None
+        self.volumes: dict[str, Volume] = {}
+        self._entries: dict[str, int] = {}
+        self._journal = journal
+        self._machine: Machine | None = None
+        self._cold: Plug | None = None
+        self.boot_seconds = 0.0
+
+    def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
+        same = (machine, cold) == (self._machine, self._cold)
+        if self.guest is not None and self.guest.alive and same:
+            return self.guest
+        self._end_vm()
+        begun = self.clock.monotonic()
+        self._entries["vm"] = self._journal.open(VM_KIND, {"name": self._own(self.node)})
+        self.reality.start_vm(self._own(self.node))
+        self.clock.sleep(BOOT_SECONDS)
+        if self.faults.strikes(Fault.BOOT_HANGS):
+            self._end_vm()
+            raise GuestTimeout("simulated: the guest's agent does not answer")
+        self.guest, self._machine, self._cold = SimulatedGuest(self), machine, cold
+        self._running = dict(self.facts)
+        self.boot_seconds = self.clock.monotonic() - begun
+        return self.guest
+
+    def power_off(self) -> None:
+        self._end_vm()
+
+    def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
+        known = self.volumes.get(scenario.volume)
+        reusable = known is not None and known.size_bytes == scenario.volume_bytes
+        if known is not None and reusable and not known.complete:
+            return known, False
+        if known is not None:
+            self._remove(scenario.volume)
+        name = self._own(scenario.volume)
+        entry = self._journal.open(VOLUME_KIND, {"name": name})
+        self.reality.make_volume(name)
+        volume = Volume(
+            storage=scenario.storage,
+            volid=f"simulated:{scenario.volume}",
+            format=str(scenario.disk.format),
+            size_bytes=scenario.volume_bytes,
+            complete=scenario.disk.backing,
+        )
+        self.volumes[scenario.volume] = volume
+        self._entries[scenario.volume] = entry
+        return volume, True
+
+    def attach(self, volume: Volume, disk: Disk) -> Attachment:
+        self._alive()
+        self.clock.sleep(SWITCH_SECONDS)
+        if self.faults.strikes(Fault.ATTACH_FAILS):
+            self._end_vm()
+            raise SwitchFailed("simulated: hot-plug failed")
+        if self.faults.strikes(Fault.WRONG_CACHE):
+            disk = replace(disk, cache=next(cache for cache in Cache if cache is not disk.cache))
+        self.plugged = PluggedDisk(volume, disk)
+        effective = {key: option_text(getattr(disk, key)) for key in Disk.__dataclass_fields__} | {
+            "size_bytes": str(volume.size_bytes)
+        }
+        return Attachment(device="/dev/simulated", effective=effective, raw="simulated")
+
+    def detach(self) -> None:
+        if self.plugged is None:
+            return
+        if self.plugged.disk.cold or self.guest is None or not self.guest.alive:
+            self._end_vm()
+            return
+        self._alive()
+        self.clock.sleep(SWITCH_SECONDS)
+        if self.faults.strikes(Fault.DETACH_FAILS):
+            self._end_vm()
+            raise SwitchFailed("simulated: the guest keeps the disk")
+        self.plugged = None
+
+    def drop_caches(self, volume: Volume) -> int | None:
+        return 0
+
+    def counters(self) -> BlockCounters:
+        """Return counters that grow while a job runs."""
+        self._alive()
+        job = self.guest.job if self.guest else None
+        now = self.clock.monotonic()
+        done = job.operations(now) if job else 0
+        flushes = job.operations(now, per_second=job.played.flushes_per_second) if job else 0
+        return BlockCounters(
+            read_operations=done,
+            write_operations=done,
+            flush_operations=flushes,
+            read_bytes=done * 4096,
+            write_bytes=done * 4096,
+        )
+
+    def environment(self) -> Environment:
+        return Environment(node=self.node, facts=self.facts, simulated=True)
+
+    def upkeep(self) -> PendingUpdates:
+        """Return which facts were changed since the VM was started."""
+        changed = {
+            name: fact for name, fact in self.facts.items() if fact != self._running.get(name)
+        }
+        if self.guest is None or not changed:
+            return PendingUpdates()
+        return PendingUpdates(pending=changed, restart=", ".join(changed))
+
+    def host_environment(self) -> Environment:
+        return self.environment()
+
+    def shutdown(self) -> None:
+        self._end_vm()
+        for key in list(self.volumes):
+            self._remove(key)
+
+    def _own(self, name: str) -> str:
+        return f"{self._instance}{name}"
+
+    def _remove(self, key: str) -> None:
+        del self.volumes[key]
+        self.reality.remove_volume(self._own(key))
+        self._journal.close(self._entries.pop(key))
+
+    def _end_vm(self) -> None:
+        if self.guest is not None:
+            self.guest.alive = False
+        self.guest = self.plugged = None
+        entry = self._entries.pop("vm", None)
+        if entry is not None:
+            self.reality.end_vm(self._own(self.node))
+            self._journal.close(entry)
+
+    def _alive(self) -> None:
+        if self.guest is None or not self.guest.alive:
+            raise HypervisorGone("simulated: QEMU has exited")
+        if self.faults.strikes(Fault.QEMU_EXITS):
+            self._end_vm()
+            raise HypervisorGone("simulated: QEMU has exited")
+
+
+class SimulatedProbe:
+    """`model.ports.HostProbe`: a host that is always half busy."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def snapshot(self) -> HostSnapshot:
+        """Return counters that grow steadily with simulated time."""
+        now = self._clock.monotonic()
+        shares = {"total": 1.0, "qemu": 0.8, "vcpu": 0.5, "iothread": 0.1, "other": 0.2}
+        return HostSnapshot(
+            monotonic=now, cpu_seconds={key: now * share for key, share in shares.items()}, cpus=2
+        )
+
+
+def simulated_site(world: SimulatedHypervisor) -> Site:
+    """Return the site around a simulated world."""
+    return Site(
+        node=world.node,
+        hypervisor=world,
+        probe=SimulatedProbe(world.clock),
+        clock=world.clock,
+        simulated=True,
+        upkeep=world.upkeep,
+    )
+
+
+class SimulatedEngine(Engine):
+    """`drivers.driver.Engine` of a simulated node."""
+
+    def make_clock(self, *, endless: bool) -> SimulatedClock:
+        """Return simulated time; without end it goes at real pace."""
+        return SimulatedClock(datetime.now(UTC), pace=1.0 if endless else 0.0)
+
+    def sites(self, settings: SimulatedSettings, place: Workplace) -> list[Site]:
+        seed = settings.simulation.seed
+        world = SimulatedHypervisor(
+            node=settings.node, seed=seed, clock=place.clock, journal=place.journal
+        )
+        return [simulated_site(world)]
+
+    def undo(self, settings: SimulatedSettings, journal: Journal) -> list[str]:
+        return undo_simulated(journal, Reality())
+
+
+ENGINE: Final = SimulatedEngine()

@@ -1,0 +1,285 @@
+"""The past as OpenMetrics text, for `promtool tsdb create-blocks-from openmetrics`.
+
+What the page showed at any moment follows from the runs that had ended by then, so the same
+collectors that make the page make its past: they are asked once for every run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import operator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+
+from prometheus_client.metrics_core import Metric as Family
+
+from pvebench.metrics.families import EOF, Families
+from pvebench.metrics.results import CASE_COLLECTORS, collect_environments, collect_info
+from pvebench.metrics.snapshot import Snapshot, collect_wall
+from pvebench.model.run import Outcome
+from pvebench.store import CaseRecord, StoredRun, Sums, summed
+
+STEP_SECONDS: Final = 240.0
+"""Below Prometheus' look-back of five minutes, so that a held value has no gaps."""
+
+_BOUND: Final = re.compile(r'(?<=[{,])le="[^"]*",?')
+
+NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+Key = tuple[str, str]
+"""Name of the sample as exposed, and its labels as text."""
+
+PastMetrics = tuple[float, Sequence[Family]]
+"""When verdicts were made, UNIX seconds, and what the page showed of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What part of the past is wanted; UNIX seconds, `end` itself excluded.
+
+    Attributes:
+        step: seconds between two samples of a value that is held.
+        labels: labels that a scrape would add, such as job and instance.
+    """
+
+    start: float
+    end: float
+    step: float = STEP_SECONDS
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Series:
+    """The values of one series: (since, value); None: there is none any more."""
+
+    changes: list[tuple[float, float | None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Past:
+    """All series, grouped by family; `heads` are the families' TYPE and HELP lines."""
+
+    labels: Mapping[str, str]
+    heads: dict[str, str] = field(default_factory=dict)
+    series: dict[str, dict[Key, _Series]] = field(default_factory=dict)
+
+    def note(
+        self,
+        moment: float,
+        families: Iterable[Family],
+        shown: set[Key],
+        more: Mapping[str, str] = NO_LABELS,
+    ) -> set[Key]:
+        """Take over what a case shows from `moment` on; return its series.
+
+        `shown` are those that it showed before: what is not among the new ones ends.
+        """
+        now: set[Key] = set()
+        for family in families:
+            self.heads.setdefault(family.name, _head(family))
+            known = self.series.setdefault(family.name, {})
+            for sample in family.samples:
+                key = (sample.name, _labels({**sample.labels, **self.labels, **more}))
+                known.setdefault(key, _Series()).changes.append((moment, float(sample.value)))
+                now.add(key)
+        self.end(moment, shown - now)
+        return now
+
+    def end(self, moment: float, keys: set[Key]) -> None:
+        """Let series end."""
+        if not keys:
+            return
+        for known in self.series.values():
+            for key in keys & known.keys():
+                known[key].changes.append((moment, None))
+
+
+def past_text(
+    cases: Iterable[Sequence[StoredRun]],
+    snapshot: Snapshot,
+    window: Window,
+    *,
+    current: Collection[str],
+) -> Iterator[str]:
+    """Yield the text of what the page showed in a window of the past, all but verdicts.
+
+    Args:
+        cases: the runs of each case with samples, oldest first.
+        snapshot: the present, for intervals, episodes, greatest age and whether it is simulated.
+        current: keys of the cases whose definition is in force. The others carry its fingerprint
+            as a label `definition`: under one name they would be read as one history.
+    """
+    past = _Past(window.labels)
+    records = [
+        (runs[0].case_key in current, _note_case(past, runs, snapshot, window, current))
+        for runs in cases
+        if runs
+    ]
+    _note_summary(past, [record for present, record in records if present], snapshot, window)
+    return _text(past, window)
+
+
+def past_metrics_text(told: Sequence[PastMetrics], window: Window) -> Iterator[str]:
+    """Yield the text of what the page showed of verdicts in a window of the past.
+
+    Args:
+        told: what was shown since when, oldest first: each until something else was said.
+    """
+    past, shown = _Past(window.labels), set[Key]()
+    for number, (moment, families) in enumerate(told):
+        until = told[number + 1][0] if number + 1 < len(told) else math.inf
+        if moment < window.end and until > window.start:
+            shown = past.note(moment, families, shown)
+    return _text(past, window)
+
+
+def _text(past: _Past, window: Window) -> Iterator[str]:
+    for name, head in past.heads.items():
+        lines = list(_family_lines(past.series[name], window))
+        if lines:
+            yield head
+            yield from lines
+    yield EOF.decode()
+
+
+def _note_case(
+    past: _Past,
+    runs: Sequence[StoredRun],
+    snapshot: Snapshot,
+    window: Window,
+    current: Collection[str],
+) -> CaseRecord:
+    """Add what one case showed; return what was known of it at the end of the window."""
+    present = runs[0].case_key in current
+    more = {} if present else {"definition": runs[0].definition.fingerprint}
+    good: StoredRun | None = None
+    outcomes: dict[Outcome, int] = {}
+    sums: Sums = {}
+    failures, shown, expiry = 0, set[Key](), math.inf
+    first = runs[0].started
+    record = CaseRecord(
+        last=runs[0], good=None, outcomes={}, failures_in_row=0, first_started=first
+    )
+    for number, run in enumerate(runs):
+        if run.finished.timestamp() >= window.end:
+            break
+        outcomes[run.outcome] = outcomes.get(run.outcome, 0) + 1
+        good, failures = (run, 0) if run.outcome.good else (good, failures + 1)
+        sums = summed(sums, run.samples) if run.outcome.good else sums
+        record = CaseRecord(
+            last=run,
+            good=good,
+            outcomes=dict(outcomes),
+            failures_in_row=failures,
+            first_started=first,
+            sums=sums,
+        )
+        moment = run.finished.timestamp()
+        following = runs[number + 1].finished.timestamp() if number + 1 < len(runs) else math.inf
+        if following < window.start:
+            continue
+        if moment > expiry:
+            past.end(expiry, shown)
+        shown = past.note(moment, _case_families(record, snapshot), shown, more)
+        expiry = moment + snapshot.max_age_seconds
+    if expiry < window.end:
+        past.end(expiry, shown)
+    return record
+
+
+def _case_families(record: CaseRecord, snapshot: Snapshot) -> list[Family]:
+    families = Families()
+    moment = Snapshot(
+        now=record.last.finished,
+        records=[record],
+        intervals=snapshot.intervals,
+        max_age_seconds=snapshot.max_age_seconds,
+    )
+    for collect in CASE_COLLECTORS.values():
+        collect(moment, families)
+    return families.families()
+
+
+def _note_summary(
+    past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Window
+) -> None:
+    """Add the environments as they came, and what the labels stand for."""
+    shown: set[Key] = set()
+    moments = sorted({episode.started for episode in snapshot.episodes})
+    begun = [moment for moment in moments if moment.timestamp() < window.end]
+    first = max((one for one in begun if one.timestamp() <= window.start), default=None)
+    for moment in [one for one in begun if first is None or one >= first]:
+        known = [
+            replace(one, finished=min(one.finished, max(moment, one.started)))
+            for one in snapshot.episodes
+            if one.started <= moment
+        ]
+        then = Snapshot(now=moment, records=[], episodes=known, simulated=snapshot.simulated)
+        families = Families()
+        collect_environments(then, families)
+        shown = past.note(moment.timestamp(), families.families(), shown)
+    families = Families()
+    present = Snapshot(
+        now=datetime.fromtimestamp(window.end, UTC),
+        records=records,
+        max_age_seconds=math.inf,
+        wall=snapshot.wall,
+    )
+    collect_info(present, families)
+    collect_wall(present, families)
+    oldest = min((record.first_started.timestamp() for record in records), default=window.end)
+    past.note(max(window.start, min(oldest, window.end)), families.families(), set())
+
+
+def _family_lines(series: Mapping[Key, _Series], window: Window) -> Iterator[str]:
+    """Yield a family's samples in OpenMetrics' order: a histogram's are together at each moment."""
+    for _, group in itertools.groupby(series.items(), key=lambda entry: _whose(entry[0])):
+        samples = [_samples(key, one.changes, window) for key, one in group]
+        yield from (line for _, line in heapq.merge(*samples, key=operator.itemgetter(0)))
+
+
+def _whose(key: Key) -> str:
+    """Return the labels of a series without the bound of its bucket."""
+    return _BOUND.sub("", key[1])
+
+
+def _samples(
+    key: Key, changes: Sequence[tuple[float, float | None]], window: Window
+) -> Iterator[tuple[float, str]]:
+    """Yield a sample at every change in the window, and one every step while it is held."""
+    name, labels = key
+    for number, (since, value) in enumerate(changes):
+        until = changes[number + 1][0] if number + 1 < len(changes) else window.end
+        if value is None or until <= window.start or since >= window.end:
+            continue
+        text = f"{name}{labels} {value!r} "
+        if since >= window.start:
+            yield since, f"{text}{since:.3f}\n"
+        step = math.floor(max(since, window.start) / window.step) + (
+            1 if since >= window.start or window.start % window.step else 0
+        )
+        while (moment := step * window.step) < min(until, window.end):
+            yield moment, f"{text}{moment:.3f}\n"
+            step += 1
+
+
+def _head(family: Family) -> str:
+    text = family.documentation.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.type}\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    pairs = [f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items())]
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,1 +1,0 @@
-"""What a Prometheus and a Grafana get that are there already: jobs, rules, dashboards."""

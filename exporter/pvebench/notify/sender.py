@@ -1,0 +1,213 @@
+"""Takes queued messages to their targets, in a thread of its own, until they arrive."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from pvebench.config import Settings
+from pvebench.config.settings import NotifyTarget
+from pvebench.errors import ConfigError, Problem, StoreError
+from pvebench.files import read_secret
+from pvebench.metrics.live import TargetState
+from pvebench.notify.delivery import Sent
+from pvebench.notify.planner import NotificationPlanner
+from pvebench.store import Outbox, QueuedMessage
+from pvebench.store.outbox import MOST_WAIT_SECONDS
+
+# --- Where the addresses of the targets are read: a file, the environment, or the settings.
+
+Address = Callable[[], str]
+"""Reads an address anew. Raises ConfigError, OSError."""
+
+
+def addresses_of(settings: Settings) -> dict[str, Address]:
+    """Return name of a target -> what reads its address."""
+    targets = settings.notify.to if settings.notify else ()
+    return {one.name: partial(address_of, one) for one in targets}
+
+
+def address_of(target: NotifyTarget) -> str:
+    """Return the address of a target.
+
+    Raises:
+        ConfigError, OSError: it cannot be read; the message does not hold it.
+    """
+    if target.url is not None:
+        return target.url.get_secret_value()
+    if target.url_file is not None:
+        return read_secret(target.url_file)
+    name = target.url_env or ""
+    found = os.environ.get(name, "").strip()
+    if not found:
+        problem = Problem(f"notify target {target.name}", 0, 0, f"{name} is not in the environment")
+        raise ConfigError([problem], next_step="set it for the service, or use url_file")
+    return found
+
+
+log = structlog.get_logger()
+
+LOOK_SECONDS: Final = 30.0
+FIRST_WAIT_SECONDS: Final = 60.0
+HOPELESS_ATTEMPTS: Final = 5
+"""After so many refusals of one message it is given up."""
+MOST_ATTEMPTS: Final = 170
+"""About a week of them."""
+END_SECONDS: Final = 2.0
+LAST_WORDS_SECONDS: Final = 20.0
+"""How long the end of the process waits for the message that says it."""
+
+Send = Callable[[str, str, str], Sent]
+"""(address, title, text) -> how it ended."""
+
+
+class NotificationSender:
+    """Delivers, and has the teller look at the time.
+
+    Args:
+        addresses: of the targets that the settings in force name.
+        now: UNIX seconds.
+        rest: waits so many seconds, or until it is woken; None: as the courier itself is woken.
+    """
+
+    def __init__(
+        self,
+        teller: NotificationPlanner,
+        outbox: Outbox,
+        addresses: Callable[[], Mapping[str, Address]],
+        send: Send,
+        *,
+        now: Callable[[], float],
+        rest: Callable[[float], object] | None = None,
+    ) -> None:
+        self._teller, self._outbox = teller, outbox
+        self._addresses, self._send, self._now = addresses, send, now
+        self._woken, self._stopped = threading.Event(), threading.Event()
+        self._rest = rest or self._woken.wait
+        self._last_words = False
+        self._failures: dict[str, int] = {}
+        self._states: tuple[TargetState, ...] = ()
+        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+
+    @property
+    def states(self) -> tuple[TargetState, ...]:
+        """What became of the messages so far, of every target."""
+        return self._states
+
+    def wake(self) -> None:
+        """Say that there may be something new."""
+        self._woken.set()
+
+    def fell(self, why: str) -> None:
+        """Tell that the service ends by a fault, as far as that can be told in the time left."""
+        try:
+            self._teller.fell(why)
+            self._last_words = True
+        except StoreError as error:
+            log.warning("the end of the service is not told", reason=str(error))
+
+    def step(self) -> None:
+        """Look at the time, and try the oldest message of every target that may be tried.
+
+        Raises:
+            StoreError: nothing is lost; what was tried and could not be noted is tried again.
+        """
+        self._teller.look()
+        targets = self._addresses()
+        waiting: set[str] = set()
+        for one in self._outbox.queued():
+            if self._stopped.is_set() and not self._last_words:
+                break
+            if one.target not in targets:
+                self._outbox.drop(one.number, self._now(), "its target is not in the settings")
+            elif one.target not in waiting and not self._deliver(one, targets[one.target]):
+                # The others behind it wait: they would fare no better, and come out of order.
+                waiting.add(one.target)
+        counts = self._outbox.counts()
+        self._states = tuple(
+            TargetState(target=name, failures=self._failures.get(name, 0), counts=counts.get(name))
+            for name in targets
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._woken.set()
+        # An attempt that is cut off is noted as one that may have arrived.
+        self._thread.join(LAST_WORDS_SECONDS if self._last_words else END_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._woken.clear()
+            self._try_step()
+            if not self._stopped.is_set():
+                self._rest(LOOK_SECONDS)
+        if self._last_words:
+            self._try_step()
+
+    def _try_step(self) -> None:
+        try:
+            self.step()
+        except StoreError as error:
+            log.warning("messages wait for the database", reason=str(error))
+        except Exception:
+            # A fault in telling must not end it for good, nor touch the measuring.
+            log.exception("messages could not be looked after")
+
+    def _deliver(self, one: QueuedMessage, address: Address) -> bool:
+        """Try a message that is due; tell whether the next one may be tried."""
+        if not one.is_due(self._now()):
+            return False
+        if not self._outbox.begin(one.number, self._now()):
+            return True
+        sent = self._sent(one, address)
+        if sent.reason:
+            return self._failed(one, sent)
+        self._outbox.arrived(one.number, self._now())
+        log.info("a message was taken", target=one.target, about=one.message.about)
+        return True
+
+    def _failed(self, one: QueuedMessage, sent: Sent) -> bool:
+        """Note an attempt in vain; tell whether the message was given up."""
+        attempts = one.attempts + 1
+        self._failures[one.target] = self._failures.get(one.target, 0) + 1
+        gives_up = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MOST_ATTEMPTS)
+        log.warning(
+            "a message was not taken",
+            target=one.target,
+            about=one.message.about,
+            attempts=attempts,
+            reason=sent.reason,
+            next_step="it is given up" if gives_up else "it is tried again; pvebench notify --test",
+        )
+        if gives_up:
+            self._outbox.drop(one.number, self._now(), sent.reason)
+            return True
+        wait = min(MOST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 10))
+        due, doubtful = self._now() + wait, sent.doubtful
+        self._outbox.failed(one.number, due=due, reason=sent.reason, doubtful=doubtful)
+        return False
+
+    def _sent(self, one: QueuedMessage, address: Address) -> Sent:
+        text = one.message.body
+        if one.doubtful:
+            text = f"(This may have come before: an attempt was cut off.)\n\n{text}"
+        try:
+            where = address()
+        except (ConfigError, OSError) as error:
+            return Sent(reason=f"its address cannot be read: {error}")
+        return self._send(where, one.message.title, text)

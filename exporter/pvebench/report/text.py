@@ -1,0 +1,209 @@
+"""What a run leaves behind, as texts: definition, environment, samples, evidence. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pvebench.model.definition import Definition
+from pvebench.model.run import Outcome, Sample, Unit
+from pvebench.model.status import Phase, State
+from pvebench.model.units import show_bytes, show_rate
+from pvebench.store import Store
+
+# --- Numbers, times and states in words for people. Pure.
+
+STATES: Final[dict[State, str]] = {
+    State.IDLE: "waiting",
+    State.RECONFIGURING: "preparing",
+    State.WARMUP: "warming up",
+    State.RUNNING: "measuring",
+    State.COOLDOWN: "collecting",
+    State.PAUSED: "paused",
+    State.ERROR: "in trouble",
+}
+PHASES: Final[dict[Phase, str]] = {
+    Phase.BOOT: "booting the guest",
+    Phase.ATTACH: "plugging the disk in",
+    Phase.FILL: "filling the volume with random data",
+    Phase.SETTLE: "letting the disk settle",
+    Phase.RAMP: "warming up, not yet counted",
+    Phase.MEASURE: "measuring",
+    Phase.COLLECT: "reading the results back",
+}
+
+
+def state_text(state: State) -> str:
+    """Return a state in words; one that is not known here by its own name."""
+    return STATES.get(state, state.value.replace("_", " "))
+
+
+def phase_text(phase: Phase) -> str:
+    """Return a phase in words; one that is not known here by its own name."""
+    return PHASES.get(phase, phase.value.replace("_", " "))
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """Return an outcome as people write it: `not steady`."""
+    return outcome.value.replace("_", " ")
+
+
+def show_value(value: float, unit: Unit) -> str:
+    """Return a number of a base unit for people: `9,072 IOPS`, `35.4 MiB/s`, `6.59 ms`."""
+    show = _SHOW.get(unit)
+    # Units come with new workloads: better their own name than no number.
+    return show(value) if show else f"{value:,.6g} {unit.value.replace('_', ' ')}"
+
+
+def _count(value: float) -> str:
+    return f"{value / 1e6:,.2f} M" if abs(value) >= 1e6 else f"{value:,.0f}"
+
+
+def show_latency(seconds: float) -> str:
+    """Return a short time with three digits in the unit that suits it."""
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(seconds) < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:,.3g} s"
+
+
+_SHOW: Final[dict[Unit, Callable[[float], str]]] = {
+    Unit.IOPS: lambda value: f"{_count(value)} IOPS",
+    Unit.BYTES_PER_SECOND: show_rate,
+    Unit.BYTES: show_bytes,
+    Unit.SECONDS: show_latency,
+    Unit.RATIO: lambda value: f"{value * 100:.3g} %",
+    Unit.CORES: lambda value: f"{value:.3g} cores",
+    Unit.OPERATIONS: lambda value: f"{_count(value)} ops",
+    Unit.CELSIUS: lambda value: f"{value:.0f} °C",
+}
+
+
+def show_spread(ratio: float) -> str:
+    """Return a coefficient of variation: `±3 %`; below ten per cent with one digit more."""
+    percent = ratio * 100
+    return f"±{percent:.0f} %" if percent >= 9.95 else f"±{percent:.1f} %"
+
+
+def show_age(seconds: float) -> str:
+    """Return how long ago something was, in the one unit that matters: `3 min ago`."""
+    return f"{show_span(seconds)} ago"
+
+
+def show_span(seconds: float) -> str:
+    """Return a length of time in the one unit that matters: `12 s`, `3 min`, `5 h`, `2 days`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h"
+    return f"{whole // 86400} days"
+
+
+def show_moment(moment: datetime) -> str:
+    """Return a moment to the second, with its zone."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def show_clock(moment: datetime, now: datetime) -> str:
+    """Return a moment near `now`: the time of day, with the date unless it is the same day."""
+    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
+    form = "%H:%M UTC" if moment.date() == now.date() else "%Y-%m-%d %H:%M UTC"
+    return moment.strftime(form)
+
+
+def iso(moment: datetime) -> str:
+    """Return a moment as ISO 8601 in UTC, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+EVIDENCE_FIRST: Final = ("effective", "error", "stuck", "job.fio", "command", "output")
+_SECRETS: Final = re.compile(
+    r"(?P<name>PVEAPIToken=|PVEAuthCookie=|CSRFPreventionToken[=:]\s*"
+    r"|\b(?:password|passphrase|api[_-]?key)\b[\"']?\s*[=:]\s*)"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """A sample as three texts."""
+
+    name: str
+    about: str
+    value: str
+
+
+def in_order(evidence: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the evidence with what is looked at first in front."""
+    first = [name for name in EVIDENCE_FIRST if name in evidence]
+    rest = sorted(evidence.keys() - set(first))
+    return tuple((name, without_secrets(evidence[name])) for name in (*first, *rest))
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with what looks like a secret taken out.
+
+    Drivers keep secrets out of evidence; this is the second line, where the evidence leaves.
+    """
+    return _SECRETS.sub(r"\g<name>[hidden]", text)
+
+
+def environments(store: Store) -> dict[str, dict[str, str]]:
+    """Return digest -> facts, with the environment's short name among them."""
+    return {
+        str(entry["digest"]): {
+            "environment": entry["slug"],
+            "node": entry["node"],
+            **entry["facts"],
+        }
+        for entry in store.environments()
+    }
+
+
+def definition_texts(definition: Definition) -> dict[str, dict[str, str]]:
+    """Return a definition as group -> option -> text, whatever options there are."""
+    data = definition.as_data()
+    workload = data["workload"]
+    plain = {key: value for key, value in workload.items() if key not in ("parameters", "steady")}
+    own = {"scale": definition.scale} if definition.scale != 1.0 else {}
+    groups = {
+        "Scenario": {**data["labels"], **data["scenario"]},
+        "Workload": {**plain, **data["workload"]["parameters"], **own},
+    }
+    return {
+        group: {key: _option(value) for key, value in options.items()}
+        for group, options in groups.items()
+    }
+
+
+def _option(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return ", ".join(str(entry) for entry in value)
+    return json.dumps(value)
+
+
+def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
+    """Return samples in a stable order."""
+    ordered = sorted(samples, key=lambda one: (one.metric, str(one.direction or ""), one.part))
+    return tuple(
+        SampleRow(
+            sample.metric.replace("_", " "),
+            " ".join(part for part in (str(sample.direction or ""), _part(sample)) if part),
+            show_value(sample.value, sample.unit),
+        )
+        for sample in ordered
+    )
+
+
+def _part(sample: Sample) -> str:
+    return f"p{sample.part}" if sample.metric.endswith("percentile") else sample.part

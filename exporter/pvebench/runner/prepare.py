@@ -1,0 +1,364 @@
+"""Bringing the VM, the disk and what is on it to what a case wants, with as few steps as can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pvebench.errors import DriverError, SwitchFailed, ToolFailed
+from pvebench.guest import FILESYSTEM_TOOL, MOUNT_POINT
+from pvebench.model.disk import HostCache, Layout
+from pvebench.model.environment import Environment
+from pvebench.model.ports import FillNotes, Guest, Site
+from pvebench.model.scenario import Scenario
+from pvebench.model.status import Phase
+from pvebench.model.volume import Attachment, Plug, Volume
+from pvebench.runner.measure import Invalid, finish_job, mismatch, start_job, wait_for_end
+from pvebench.workloads import Target
+from pvebench.workloads.fio import check_fill, fill_job
+from pvebench.workloads.tool import WORK_DIR
+
+# --- What is on each volume: as this runner wrote it, or as it was kept from an earlier start.
+
+SAMPLES: Final = 64
+_SECONDS: Final = 60.0
+_SCRIPT: Final = f"""\
+i=0
+while [ $i -lt {SAMPLES} ]; do
+    dd if="$0" bs=4096 count=1 skip=$(($1 + ($2 - 1) * i / {SAMPLES - 1})) iflag=direct \
+        2>/dev/null | tr -d '\\000' | head -c 1
+    i=$((i + 1))
+done | wc -c
+"""
+"""For /bin/sh: device, first block, blocks -> how many of the blocks read are not all zeros."""
+
+
+class Contents:
+    """What the volumes hold, in the words of `Layout.content`. Owned by one runner.
+
+    Args:
+        fill_notes: remembers it from one start to the next; None: nothing does.
+    """
+
+    def __init__(self, fill_notes: FillNotes | None) -> None:
+        self._notes = fill_notes
+        self._known: dict[str, str] = {}
+        self._met: set[str] = set()
+
+    def holds(self, volume: Volume, layout: Layout) -> bool:
+        """Return whether everything that a scenario may read was written before."""
+        return volume.complete or self._known.get(volume.volid) == layout.content
+
+    def renewed(self, volume: Volume) -> None:
+        """Note that the volume was just made."""
+        self._known.pop(volume.volid, None)
+        self._met.add(volume.volid)
+
+    def meet(self, volume: Volume, layout: Layout, guest: Guest, target: Target) -> None:
+        """Believe what a kept volume is said to hold, if it can be proved; asked once a volume.
+
+        Raises:
+            DriverError, WorkloadError: as the guest and the notes.
+        """
+        if self._notes is None or volume.volid in self._met:
+            return
+        self._met.add(volume.volid)
+        if self._notes.content(volume) != layout.content or not _can_be_proved(layout):
+            return
+        if is_filled(guest, target):
+            self._known[volume.volid] = layout.content
+
+    def wrote(self, volume: Volume, layout: Layout) -> None:
+        """Note that the volume was filled for such a layout."""
+        self._known[volume.volid] = layout.content
+        if self._notes is not None and _can_be_proved(layout):
+            self._notes.note(volume, layout.content)
+
+    def lost(self, volume: Volume) -> None:
+        """Note, before it happens, that the volume will no longer hold what it did."""
+        if self._notes is not None:
+            self._notes.note(volume, "")
+        self._known.pop(volume.volid, None)
+
+    def clear(self) -> None:
+        """Forget everything: the volumes are gone, or set aside."""
+        self._known.clear()
+        self._met.clear()
+
+
+def _can_be_proved(layout: Layout) -> bool:
+    """A file system has free space, and compressible data has zeros: neither proves anything."""
+    return not layout.on_filesystem and not layout.fill_compress
+
+
+def is_filled(guest: Guest, target: Target) -> bool:
+    """Return whether none of 64 blocks, spread over the whole device, reads as zeros.
+
+    A thin volume that lost its data, or another one of the same name, does.
+    """
+    first, blocks = target.offset_bytes // 4096, target.size_bytes // 4096
+    argv = ["/bin/sh", "-c", _SCRIPT, target.device, str(first), str(blocks)]
+    done = guest.run(argv, timeout=_SECONDS)
+    return done.exit_code == 0 and done.stdout.strip() == str(SAMPLES).encode()
+
+
+_FILESYSTEM_SECONDS: Final = 120.0
+
+Tell = Callable[[Phase], None]
+Evidence = MutableMapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Everything in place for a case.
+
+    Attributes:
+        target: the device or file that workloads use.
+        boot_seconds: how long the boot took that was made for this case; 0: none was.
+    """
+
+    scenario: Scenario
+    guest: Guest
+    volume: Volume
+    attachment: Attachment
+    target: Target
+    boot_seconds: float = 0.0
+
+
+class Setup:
+    """The VM and its disk, from case to case. Owned by one runner."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._guest: Guest | None = None
+        self._ready: Ready | None = None
+        self._mounted = False
+        self._contents = Contents(site.fill_notes)
+        self._suspect = False
+        self._cooling = self._filling = 0
+        self.environment: Environment | None = None
+
+    def take_written(self) -> tuple[int, int]:
+        """Return the bytes written since this was last asked: to empty caches, and by fills.
+
+        The fills' are what they were to write: only where no device counts they are needed.
+        """
+        written = self._cooling, self._filling
+        self._cooling = self._filling = 0
+        return written
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """The disk that is plugged in for the present case; None: none is."""
+        return self._ready.attachment if self._ready else None
+
+    def ready(self, scenario: Scenario, tell: Tell, evidence: Evidence, *, fresh: bool) -> Ready:
+        """Return everything in place for `scenario`.
+
+        Args:
+            fresh: power the VM on for this very case.
+
+        Raises:
+            Invalid: the disk is not what was asked for.
+            DriverError, WorkloadError: as the driver and the fill.
+        """
+        self._recover()
+        if scenario.cooled:
+            self._cool(scenario, tell)
+        if fresh:
+            self._leave()
+            self._site.hypervisor.power_off()
+        ready = None if scenario.cooled else self._reuse(scenario)
+        if ready is None:
+            ready = self._switch(scenario, tell)
+        direct = scenario.disk.cache.direct
+        evidence["host_cache"] = "passed by" if direct else str(scenario.host_cache)
+        evidence["effective"] = json.dumps(
+            dict(ready.attachment.effective), indent=1, sort_keys=True
+        )
+        evidence["hypervisor"] = ready.attachment.raw
+        evidence["unverified"] = "\n".join(ready.attachment.unverified)
+        wrong = mismatch(scenario, ready.attachment)
+        if wrong:
+            raise Invalid(f"the disk is not what was asked for: {wrong}")
+        self._prepare(ready, tell)
+        return ready
+
+    def _reuse(self, scenario: Scenario) -> Ready | None:
+        """Return what is in place if it fits: same scenario, VM alive, no clone used before."""
+        ready = self._ready
+        if ready is None or ready.scenario != scenario or ready.volume.complete:
+            return None
+        cold = Plug(ready.volume, scenario.disk) if scenario.disk.cold else None
+        guest = self._site.hypervisor.boot(scenario.machine, cold)
+        if guest is not ready.guest:
+            return None
+        # The boot belongs to the case that needed it.
+        self._ready = replace(ready, boot_seconds=0.0)
+        return self._ready
+
+    def _cool(self, scenario: Scenario, tell: Tell) -> None:
+        """Leave nothing of the volume in the host's page cache, but all that the case wants on it.
+
+        What is written goes past the cache, through a plain disk; the disk itself is plugged in
+        after that, and so opens what nobody has read yet.
+
+        Raises:
+            Invalid: the plain disk is not what was asked for. Others as `ready`.
+        """
+        volume = self._take_out(scenario, tell)
+        if scenario.cooled is HostCache.REWRITTEN:
+            self._contents.lost(volume)
+        elif self._contents.holds(volume, scenario.layout):
+            return
+        plain = replace(scenario, disk=scenario.disk.past_cache)
+        ready = self._switch(plain, tell)
+        if wrong := mismatch(plain, ready.attachment):
+            raise Invalid(f"the disk that is to be written is not what was asked for: {wrong}")
+        self._prepare(ready, tell)
+        counted = self._site.hypervisor.counters()
+        self._cooling += counted.write_bytes if counted is not None else 0
+
+    def _take_out(self, scenario: Scenario, tell: Tell) -> Volume:
+        """Unplug what is plugged in; return the scenario's volume, noted if it is new."""
+        tell(Phase.ATTACH)
+        self._leave()
+        self._site.hypervisor.detach()
+        volume, new = self._site.hypervisor.volume(scenario)
+        if new:
+            self._contents.renewed(volume)
+        return volume
+
+    def _switch(self, scenario: Scenario, tell: Tell) -> Ready:
+        hypervisor = self._site.hypervisor
+        volume = self._take_out(scenario, tell)
+        tell(Phase.BOOT)
+        guest = hypervisor.boot(
+            scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
+        )
+        booted = guest is not self._guest
+        if booted:
+            self.environment = self._guest = None
+            self.environment = hypervisor.environment()
+            self._guest = guest
+        tell(Phase.ATTACH)
+        attachment = hypervisor.attach(volume, scenario.disk)
+        self._ready = Ready(
+            scenario=scenario,
+            guest=guest,
+            volume=volume,
+            attachment=attachment,
+            target=_target(scenario, attachment),
+            boot_seconds=hypervisor.boot_seconds if booted else 0.0,
+        )
+        return self._ready
+
+    def _prepare(self, ready: Ready, tell: Tell) -> None:
+        """Put on the volume what the scenario wants: data everywhere, or a file full of it."""
+        layout, volume = ready.scenario.layout, ready.volume
+        self._contents.meet(volume, layout, ready.guest, ready.target)
+        there = self.filled(ready)
+        if not there:
+            self._contents.lost(volume)  # from here on it is neither the one nor the other
+        if layout.on_filesystem and not self._mounted:
+            device = ready.attachment.device
+            if not there:
+                tell(Phase.FILL)
+                self._filesystem("make", device, str(layout.filesystem))
+            self._filesystem("mount", device, str(layout.filesystem), layout.mount_options)
+            self._mounted = True
+        if there:
+            return
+        tell(Phase.FILL)
+        self._fill(ready)
+        self._contents.wrote(volume, layout)
+
+    def _fill(self, ready: Ready) -> None:
+        """Write random data everywhere: holes and zeros read too fast."""
+        layout = ready.scenario.layout
+        for number in range(layout.fill_passes):
+            job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
+            self._filling += ready.target.size_bytes
+            pid = start_job(ready.guest, job)
+            deadline = self._site.clock.monotonic() + job.deadline_seconds
+            ended = wait_for_end(self._site, ready.guest, pid, deadline=deadline)
+            check_fill(finish_job(ready.guest, job, ended), ready.target)
+
+    def _filesystem(self, *arguments: str) -> None:
+        if self._guest is None:
+            return
+        done = self._guest.run([FILESYSTEM_TOOL, *arguments], timeout=_FILESYSTEM_SECONDS)
+        if done.exit_code:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            last = said.splitlines()[-1] if said else f"status {done.exit_code}"
+            raise ToolFailed(
+                f"the guest cannot {arguments[0]} {' '.join(arguments[1:])}: {last}", evidence=said
+            )
+
+    def _leave(self) -> None:
+        """Unmount, so that the disk can be taken away."""
+        self._ready = None
+        if self._mounted:
+            self._mounted = False
+            try:
+                self._filesystem("unmount")
+            except (DriverError, ToolFailed):
+                self._site.hypervisor.power_off()  # the disk goes with the VM
+
+    def filled(self, ready: Ready) -> bool:
+        """Return whether everything that the case may read was written before."""
+        return self._contents.holds(ready.volume, ready.scenario.layout)
+
+    def spoil(self, volume: Volume) -> None:
+        """Note that what is on the volume is no longer what it was: the next case prepares it."""
+        self._contents.lost(volume)
+
+    def distrust(self) -> None:
+        """Note that whatever is plugged in now may not be what it should be."""
+        self._ready = None
+        self._suspect = True
+
+    def _recover(self) -> None:
+        """After a run that the VM did not survive well: take the disk out, or give the VM up.
+
+        A guest whose I/O hangs may still answer its agent. If it does not let go of the disk,
+        the VM is ended, so the next case pays time but does not fail.
+        """
+        if not self._suspect:
+            return
+        self._suspect = False
+        try:
+            if self._mounted:
+                raise SwitchFailed("a file on a disk that hangs cannot be unmounted")
+            self._site.hypervisor.detach()
+        except DriverError:
+            self._mounted = False
+            self._site.hypervisor.power_off()
+
+    def renew(self) -> None:
+        """End the VM, so that the next case starts it with what is installed by then."""
+        self._leave()
+        self._site.hypervisor.power_off()
+
+    def close(self) -> None:
+        """End the VM and remove the volumes, or set them aside."""
+        self._guest = self._ready = None
+        self._mounted = False
+        self._contents.clear()
+        self._site.hypervisor.shutdown()
+
+
+def _target(scenario: Scenario, attachment: Attachment) -> Target:
+    layout = scenario.layout
+    if layout.on_filesystem:
+        path = f"{MOUNT_POINT}/{layout.file_name}"
+        return Target(device=path, size_bytes=layout.file_bytes, file=True, scratch=MOUNT_POINT)
+    return Target(
+        device=attachment.device,
+        size_bytes=scenario.volume_bytes,
+        offset_bytes=attachment.offset_bytes,
+        scratch=attachment.scratch,
+        work=attachment.work or WORK_DIR,
+    )

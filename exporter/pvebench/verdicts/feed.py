@@ -1,0 +1,412 @@
+"""The results' good runs as material for judging; only what is new is read."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, pairwise, starmap
+from operator import eq, itemgetter, le
+from sys import intern
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pvebench.analysis.case_history import FIGURES, CaseHistory, GoodRuns
+from pvebench.analysis.judge import Material
+from pvebench.model.definition import Definition
+from pvebench.model.workload import Direction
+from pvebench.store import CaseNumbers, Decision, Number, Store, not_measured
+from pvebench.store.current import Results
+from pvebench.store.definitions import DefinitionChange
+
+# --- What of a run is judged, and what related cases share.
+
+if TYPE_CHECKING:
+    Column = array[float]
+
+Place = tuple[str, str]
+"""Of a case's: figure, direction or ""."""
+PER_DIRECTION: Final = {
+    ("iops", ""): "throughput",
+    ("clat_percentile", "99"): "latency_p99",
+    ("clat_max", ""): "longest_stall",
+}
+"""At a fixed depth, bandwidth and mean latency say the same as the I/O rate: one is judged."""
+_CORES: Final = (("host_cpu", "", "qemu"), ("host_cpu", "", "total"))
+_BOOT: Final = ("boot_time", "", "")
+NUMBERS: Final[tuple[Number, ...]] = (
+    *((metric, way.value, part) for metric, part in PER_DIRECTION for way in Direction),
+    *_CORES,
+    _BOOT,
+)
+"""Numbers of the store that figures are made from."""
+_OF_DIRECTIONS: Final = [(name, way.value) for name in PER_DIRECTION.values() for way in Direction]
+"""The figures that the first of them are."""
+_RATES: Final = _OF_DIRECTIONS[: len(Direction)]
+NOT_MEASURED: Final = math.nan
+_DURABLE_CACHES: Final = ("directsync", "writethrough")
+_DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
+
+
+def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column]:
+    """Return of each figure the values of runs, those without it NOT_MEASURED.
+
+    Args:
+        values: [runs] of each of the `NUMBERS` that one of them has.
+    """
+    found = {
+        place: _positive(values[number])
+        for place, number in zip(_OF_DIRECTIONS, NUMBERS, strict=False)
+        if number in values
+    }
+    cores = _first_measured(*(values.get(number) for number in _CORES))
+    rates = [found[place] for place in _RATES if place in found]
+    if cores is not None and rates:
+        found["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
+    if cores is not None and tool == "idle":
+        found["idle_cost", ""] = cores
+    # Any run may have had to boot; only those made for it give an unbroken series.
+    if tool == "boot" and _BOOT in values:
+        found["boot_time", ""] = values[_BOOT]
+    return {place: column for place, column in found.items() if not all(map(math.isnan, column))}
+
+
+def _positive(column: Column) -> Column:
+    return array("d", [value if value > 0 else NOT_MEASURED for value in column])
+
+
+def _first_measured(one: Column | None, other: Column | None) -> Column | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return array("d", map(_either, one, other))
+
+
+def _either(one: float, other: float) -> float:
+    return other if math.isnan(one) else one
+
+
+def _sums(columns: Sequence[Column]) -> Iterable[float]:
+    """Return what the runs measured in all directions together."""
+    if len(columns) == 1:
+        return columns[0]
+    return [sum(value for value in row if value > 0) for row in zip(*columns, strict=True)]
+
+
+def _cost(cores: float, rate: float) -> float:
+    return cores / rate if rate > 0 else NOT_MEASURED
+
+
+def shared_labels(definition: Definition) -> dict[str, str]:
+    """Return what related cases share."""
+    found = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
+    found |= {
+        key: definition.options[key] for key in ("aio", "iothread") if definition.options.get(key)
+    }
+    load = definition.parameters.get("rw")
+    found |= {"rw": str(load)} if load else {"tool": definition.tool}
+    if is_durable(definition):
+        found["durable"] = "yes"
+    return found
+
+
+def is_durable(definition: Definition) -> bool:
+    """Tell whether each write must reach the device before it counts."""
+    if Direction.WRITE not in definition.directions:
+        return False
+    asked = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
+    return definition.cache != "unsafe" and (asked or definition.cache in _DURABLE_CACHES)
+
+
+# --- The good runs of one case, oldest first, as columns that its figures share.
+
+MOST_POINTS: Final = 1000
+"""Newest runs of a case that are kept at least."""
+FORGOTTEN_SHARE: Final = 0.2
+"""Of the runs of a case; so many are let go of at once."""
+ENOUGH_OK: Final = 20
+"""Runs that are `ok` beside which those count that are good with a reason."""
+
+
+class CaseColumns:
+    """What is judged of one case: millions of values, read at once and looked at again and again.
+
+    Args:
+        tool: what measures it.
+    """
+
+    def __init__(self, tool: str) -> None:
+        self._tool = tool
+        self._times: Column = array("d")
+        self._environments: list[str] = []
+        self._ok = bytearray()
+        self._values: dict[Place, Column] = {}
+        self._counting: tuple[float, dict[Place, GoodRuns]] | None = None
+
+    def add(self, numbers: CaseNumbers) -> None:
+        """Take over runs: most come last."""
+        self._counting = None
+        before, count = len(self._times), len(numbers.runs)
+        figures = figures_of(numbers.values, self._tool)
+        for place in figures:
+            self._values.setdefault(place, not_measured(before))
+        for place, column in self._values.items():
+            column.extend(figures.get(place) or not_measured(count))
+        self._times.extend(numbers.finished)
+        self._environments += map(intern, numbers.environments)
+        self._ok += numbers.ok
+        if not all(starmap(le, pairwise(self._times[max(0, before - 1) :]))):
+            self._put_in_order()
+        if len(self._times) >= 2 * MOST_POINTS:
+            # As many as one run after the other would have left.
+            self._drop(len(self._times) // MOST_POINTS * MOST_POINTS - MOST_POINTS)
+
+    def _put_in_order(self) -> None:
+        order = sorted(range(len(self._times)), key=self._times.__getitem__)
+        self._times = array("d", map(self._times.__getitem__, order))
+        self._environments = [self._environments[place] for place in order]
+        self._ok = bytearray(map(self._ok.__getitem__, order))
+        self._values = {
+            place: array("d", map(column.__getitem__, order))
+            for place, column in self._values.items()
+        }
+
+    def forget(self, before: float) -> None:
+        """Let go of the runs that ended before a moment, once they are a good part of all."""
+        old = bisect_left(self._times, before)
+        if old > FORGOTTEN_SHARE * len(self._times):
+            self._drop(old)
+
+    def _drop(self, count: int) -> None:
+        # Not at every run: a history that begins elsewhere is judged from its beginning.
+        del self._times[:count], self._environments[:count], self._ok[:count]
+        for column in self._values.values():
+            del column[:count]
+        self._counting = None
+
+    def counting(self, since: float) -> Mapping[Place, GoodRuns]:
+        """Return of each figure the runs that count, since a moment; the same until there are more.
+
+        Noisy runs and those that were not steady are never a baseline alone: they count beside
+        as many `ok` ones as make a baseline, and not before.
+        """
+        if self._counting is None or self._counting[0] != since:
+            begin = bisect_left(self._times, since)
+            times, environments = self._times[begin:], self._environments[begin:]
+            ok = self._ok[begin:]
+            self._counting = (
+                since,
+                {
+                    place: _counting(times, environments, ok, column[begin:])
+                    for place, column in self._values.items()
+                },
+            )
+        return self._counting[1]
+
+
+def _counting(times: Column, environments: list[str], ok: bytearray, values: Column) -> GoodRuns:
+    measured = bytearray(map(eq, values, values))  # NaN is not like itself
+    counted = bytearray(compress(ok, measured))
+    if counted.count(True) < min(ENOUGH_OK, len(counted)):
+        measured = bytearray(one and other for one, other in zip(measured, ok, strict=True))
+    if not all(measured):
+        times, values = (array("d", compress(column, measured)) for column in (times, values))
+        environments = [*compress(environments, measured)]
+    return GoodRuns.of_columns(times, environments, values)
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Case:
+    definition: Definition
+    columns: CaseColumns
+
+
+def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
+    """Insert it in order; most come last, which a search would not know."""
+    if not ordered or key(ordered[-1]) <= key(one):
+        ordered.append(one)
+    else:
+        insort(ordered, one, key=key)
+
+
+class Feed:
+    """Keeps the figures of good runs.
+
+    Args:
+        environments: digests; only runs in these count. None: all.
+    """
+
+    def __init__(self, results: Results, *, environments: frozenset[str] | None = None) -> None:
+        self._results = results
+        self._environments = environments
+        self._cases: dict[str, _Case] = {}
+        # Of a stretch in one environment the ends are enough.
+        self._timeline: dict[str, list[tuple[float, str]]] = {}
+        self._decisions: list[Decision] = []
+        self._removals = results.now.removals
+        self.newest_run = 0
+
+    @property
+    def store(self) -> Store:
+        """Where the runs are."""
+        return self._results.store
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was decided, oldest first."""
+        return tuple(self._decisions)
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes with good runs."""
+        return sorted(self._timeline)
+
+    @property
+    def environments(self) -> dict[str, str]:
+        """Digest -> slug."""
+        return {one.environment: one.slug for one in self._results.now.episodes}
+
+    def labels(self, case_key: str) -> Mapping[str, str]:
+        """Return the labels that the results of a case carry."""
+        return self._cases[case_key].definition.labels
+
+    def definition_changes(self) -> tuple[DefinitionChange, ...]:
+        """Return which of the judged cases mean something else than before."""
+        return self._results.now.definition_changes()
+
+    def read(self) -> bool:
+        """Read what is new; tell whether there was anything."""
+        if self._removals != (removals := self._results.now.removals):
+            self._forget()
+            self._removals = removals
+        # A run is in the database before the results have been told of it: that one is next.
+        known = self._results.now.version
+        return self.take(
+            self._results.store.numbers.read(NUMBERS, after=self.newest_run, until=known)
+        )
+
+    def take(self, new: Iterable[Sequence[CaseNumbers]], *, until: float = math.inf) -> bool:
+        """Take over runs; tell whether there was anything, runs or decisions.
+
+        Args:
+            new: pieces, each of later runs.
+            until: what was decided after that moment is not known yet.
+        """
+        decisions = self._results.store.decisions
+        decided = decisions.count() != len(self._decisions)
+        if decided:
+            self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
+        # A database that fails in the middle costs no run its judging: the rest is read next time.
+        before = self.newest_run
+        for piece in filter(None, new):
+            self._add(piece)
+            self.newest_run = max(self.newest_run, *(max(one.runs) for one in piece))
+        return self.newest_run > before or decided
+
+    def _forget(self) -> None:
+        """Let go of what the store has let go of."""
+        oldest = self._results.store.oldest_good_runs()
+        self._cases = {key: case for key, case in self._cases.items() if key in oldest}
+        for key, case in self._cases.items():
+            case.columns.forget(oldest[key])
+
+    def _add(self, piece: Iterable[CaseNumbers]) -> None:
+        times: dict[str, list[CaseNumbers]] = {}
+        for one in piece:
+            own = one if self._environments is None else one.at(_within(one, self._environments))
+            if not own.runs:
+                continue
+            case = self._cases.get(own.case_key)
+            if case is None:
+                definition = self._results.now.cases[own.case_key].definition
+                case = self._cases[own.case_key] = _Case(definition, CaseColumns(definition.tool))
+            times.setdefault(case.definition.node, []).append(own)
+            case.columns.add(own)
+        for node, numbers in times.items():
+            timeline = self._timeline.get(node)
+            for end in _ends(numbers, timeline[-1][0] if timeline else -math.inf):
+                self._add_time(node, end)
+
+    def _add_time(self, node: str, end: tuple[float, str]) -> None:
+        timeline = self._timeline.setdefault(node, [])
+        _put(timeline, end, itemgetter(0))
+        if len(timeline) > 2 and timeline[-3][1] == timeline[-2][1] == timeline[-1][1]:
+            del timeline[-2]
+
+    def material(self, node: str) -> Material:
+        """Return what is known of a node, with the decisions taken into account.
+
+        Only cases with the definition that is in force: an earlier one is another history.
+        """
+        histories: list[CaseHistory] = []
+        accepted: dict[str, float] = {}
+        view = self._results.now
+        for key in view.current().values():
+            case = self._cases.get(key)
+            if case is None or case.definition.node != node:
+                continue
+            reset, until = self._decided(case)
+            accepted[key] = until
+            histories += _histories(key, case, reset)
+        return Material(
+            node=node,
+            histories=histories,
+            timeline=self._timeline[node],
+            facts={one.environment: one.facts for one in view.episodes},
+            accepted_until=accepted,
+        )
+
+    def _decided(self, case: _Case) -> tuple[float, float]:
+        """Return since when the history of a case counts, and until when it is accepted."""
+        reset = accepted = float("-inf")
+        for decision in self._decisions:
+            if not decision.concerns(case.definition.scenario, case.definition.workload):
+                continue
+            until = decision.until.timestamp()
+            if decision.kind == "accept":
+                accepted = max(accepted, until)
+            else:
+                # The run that was the newest one does not count any more either.
+                reset = max(reset, until + 1e-6)
+        return reset, accepted
+
+
+def _within(numbers: CaseNumbers, environments: frozenset[str]) -> list[int]:
+    digests = numbers.environments
+    return [place for place, digest in enumerate(digests) if digest in environments]
+
+
+def _ends(cases: Sequence[CaseNumbers], after: float) -> Iterable[tuple[float, str]]:
+    """Return when runs of a node ended, and in which environment, in the order of their numbers.
+
+    Args:
+        after: when the last one known ended. Of later runs in one environment two are enough.
+    """
+    digests = {digest for one in cases for digest in set(one.environments)}
+    first = min(min(one.finished) for one in cases)
+    if len(digests) == 1 and first >= after:
+        (only,) = digests
+        last = max(max(one.finished) for one in cases)
+        return [(first, only), (last, only)][: 1 + (first < last)]
+    every = (zip(one.runs, one.finished, one.environments, strict=True) for one in cases)
+    in_order = sorted(chain.from_iterable(every))
+    return [(finished, digest) for _, finished, digest in in_order]
+
+
+def _histories(key: str, case: _Case, since: float) -> list[CaseHistory]:
+    shared = shared_labels(case.definition)
+    return [
+        CaseHistory(
+            case=f"{key}|{direction}",
+            of=key,
+            name=case.definition.name,
+            figure=FIGURES[figure],
+            labels=shared,
+            direction=direction,
+            points=points,
+        )
+        for (figure, direction), points in case.columns.counting(since).items()
+    ]

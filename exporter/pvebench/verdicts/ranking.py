@@ -1,0 +1,250 @@
+"""Which setting is the fastest for a workload on a storage, and whether the others differ.
+
+Only settings that keep what the guest was told is safe compete, and only runs from which the
+host's memory was kept away: what ignores flushes, and what reads warm caches, stands apart.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from pvebench.analysis.case_history import FIGURES, GoodRun, GoodRuns
+from pvebench.analysis.difference import CHANCE, difference
+from pvebench.model.definition import Definition, further_options
+from pvebench.model.disk import Bus, Cache
+from pvebench.store.current import Trend, remembered
+
+if TYPE_CHECKING:
+    from pvebench.analysis.levels import Matrix
+
+
+LEAST_RUNS: Final = 3
+"""Runs of each setting from which on noise can be told from a difference."""
+NEWEST: Final = 10
+"""Runs that the present level of a setting is taken from."""
+_THROUGHPUT: Final = FIGURES["throughput"]
+
+
+class Exclusion(StrEnum):
+    """Why a setting does not compete."""
+
+    NO = ""
+    HOST = "host"
+    """It is no VM's disk, but what the host itself reaches."""
+    LXC = "lxc"
+    """It is no VM's disk, but what a container reaches."""
+    NOT_DURABLE = "not_durable"
+    """Flushes are ignored: what the guest was told is safe is lost with the host."""
+    WARM = "warm"
+    """Reads may come from what earlier runs left in the host's memory."""
+
+
+class Against(StrEnum):
+    """How a setting compares with the fastest."""
+
+    FASTEST = "fastest"
+    SAME = "same"
+    """Within noise."""
+    SLOWER = "slower"
+    """Beyond noise."""
+    UNKNOWN = "unknown"
+    """Too few runs of one of the two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One setting among those of a contest.
+
+    Attributes:
+        level: median of its newest runs in the present environment, in the trend's unit.
+        runs: how many that are.
+        ratio: against the fastest, -0.18 is 18 % less; of the fastest and of its equals 0 or less.
+        low, high: interval of the ratio; NaN where it is unknown.
+    """
+
+    key: str
+    definition: Definition
+    apart: Exclusion
+    level: float
+    runs: int
+    against: Against = Against.UNKNOWN
+    ratio: float = 0.0
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """All settings of a storage under one workload.
+
+    Attributes:
+        metric: `iops` or `bandwidth`.
+        places: those that compete, the fastest first.
+        apart: the others.
+    """
+
+    node: str
+    storage: str
+    workload: str
+    metric: str
+    places: tuple[Place, ...] = ()
+    apart: tuple[Place, ...] = ()
+
+    @property
+    def fastest(self) -> Place | None:
+        """The first; None if none competes."""
+        return self.places[0] if self.places else None
+
+    @property
+    def usual(self) -> Place | None:
+        """The disk that Proxmox VE makes unless told otherwise, where it is measured."""
+        found = [place for place in self.places if is_usual(place.definition)]
+        return min(found, key=_usual_rank, default=None)
+
+    def place(self, key: str) -> Place | None:
+        """Return the place of a case; None if it has no result."""
+        return next((one for one in (*self.places, *self.apart) if one.key == key), None)
+
+
+def is_usual(definition: Definition) -> bool:
+    """Whether it is the disk of a new VM: on scsi, no cache, no option but an I/O thread."""
+    plain = not set(further_options(definition)) - {"iothread-1"}
+    return plain and definition.bus == Bus.SCSI and definition.cache == Cache.NONE
+
+
+def _usual_rank(place: Place) -> tuple[bool, int]:
+    return (place.definition.format != "raw", len(further_options(place.definition)))
+
+
+def exclusion_of(definition: Definition) -> Exclusion:
+    """Return why a setting does not compete, if it does not."""
+    if definition.bus in (Bus.HOST, Bus.LXC):
+        return Exclusion(definition.bus)
+    if definition.cache == Cache.UNSAFE:
+        return Exclusion.NOT_DURABLE
+    return Exclusion.WARM if definition.is_warm else Exclusion.NO
+
+
+def contests(cases: Mapping[str, Definition], trends: Mapping[str, Trend]) -> tuple[Ranking, ...]:
+    """Return the contests between cases, those of one storage together; some may be empty."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key, one in cases.items():
+        group = (one.node, one.storage, one.workload, one.conditions)
+        groups.setdefault(group, []).append(key)
+    return tuple(
+        _contest(
+            [(key, cases[key], trends[key]) for key in keys if trends.get(key, _NONE).points],
+            cases[keys[0]],
+        )
+        for _, keys in sorted(groups.items())
+    )
+
+
+_NONE: Final = Trend()
+_Entry = tuple[str, Definition, Trend]
+
+
+def _contest(entries: Sequence[_Entry], of: Definition) -> Ranking:
+    newest = max((trend.points[-1] for *_, trend in entries), key=lambda p: p.run, default=None)
+    environment = newest.environment if newest else ""
+    metric = next((trend.metric for *_, trend in entries), "")
+    # Two tools' ways to count would be no comparison.
+    alike = [entry for entry in entries if entry[2].metric == metric]
+    places = [one for entry in alike for one in _entered(*entry, environment)]
+    ranked = sorted((one for one in places if not one.apart), key=lambda one: -one.level)
+    trends = {key: trend for key, _, trend in alike}
+    return Ranking(
+        node=of.node,
+        storage=of.storage,
+        workload=of.workload,
+        metric=metric,
+        places=tuple(_compared(ranked, ranked, trends, environment)),
+        apart=tuple(_compared([one for one in places if one.apart], ranked, trends, environment)),
+    )
+
+
+def _entered(key: str, definition: Definition, trend: Trend, environment: str) -> Iterator[Place]:
+    values = totals(trend, environment)
+    if values:
+        yield Place(
+            key=key,
+            definition=definition,
+            apart=exclusion_of(definition),
+            level=statistics.median(values),
+            runs=len(values),
+        )
+
+
+@remembered
+def totals(trend: Trend, environment: str) -> tuple[float, ...]:
+    """Return the newest runs' values in an environment, all directions together, oldest first."""
+    found: dict[int, float] = {}
+    for point in trend.points:
+        if point.environment == environment:
+            found[point.run] = found.get(point.run, 0.0) + point.value
+    return tuple(found.values())[-NEWEST:]
+
+
+def _compared(
+    places: Iterable[Place], ranked: Sequence[Place], trends: Mapping[str, Trend], environment: str
+) -> Iterator[Place]:
+    """Yield the places with what tells them from the fastest."""
+    for place in places:
+        if not ranked or place is ranked[0]:
+            yield replace(place, against=Against.FASTEST) if ranked else place
+            continue
+        first = ranked[0]
+        ratio = place.level / first.level - 1 if first.level > 0 else 0.0
+        if min(place.runs, first.runs) < LEAST_RUNS:
+            yield replace(place, ratio=ratio)
+            continue
+        # Each that is held against the fastest has its share of the chance to be wrong.
+        chance = CHANCE / max(1, len(ranked) - 1)
+        pair = (trends[first.key], trends[place.key])
+        effect, low, high = _apart(*pair, environment, chance)
+        against = Against.SLOWER if high < 0 else Against.SAME
+        yield replace(place, against=against, ratio=effect, low=low, high=high)
+
+
+def _apart(
+    first: Trend, other: Trend, environment: str, chance: float
+) -> tuple[float, float, float]:
+    """Return ratio, low and high of one setting against another.
+
+    Remembered: of a page of a thousand cases a new run changes a handful.
+    """
+    known = _against(other).setdefault(first, {})
+    if (environment, chance) not in known:
+        found = difference(
+            _logs(totals(first, environment)), _logs(totals(other, environment)), chance=chance
+        )
+        ends = math.expm1(found.effect), math.expm1(found.low), math.expm1(found.high)
+        known[environment, chance] = ends
+    return known[environment, chance]
+
+
+@remembered
+def _against(
+    _: Trend,
+) -> WeakKeyDictionary[Trend, dict[tuple[str, float], tuple[float, float, float]]]:
+    """Return where it stands how a setting compares with others, until those have a new run."""
+    return WeakKeyDictionary()
+
+
+def _logs(values: Sequence[float]) -> Matrix:
+    runs = GoodRuns(GoodRun(float(place), "", value) for place, value in enumerate(values))
+    return runs.logs(_THROUGHPUT)
+
+
+def of_storage(cases: Mapping[str, Definition]) -> dict[str, dict[str, Definition]]:
+    """Return `node/storage` -> key -> case, in the order of the alphabet."""
+    found: dict[str, dict[str, Definition]] = {}
+    for key, one in sorted(cases.items(), key=lambda item: (item[1].node, item[1].storage)):
+        found.setdefault(f"{one.node}/{one.storage}", {})[key] = one
+    return found

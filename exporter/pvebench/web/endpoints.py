@@ -1,0 +1,275 @@
+"""The endpoints for people and for programs. Nothing here waits for a measurement."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from pvebench.model.run import Outcome
+from pvebench.model.status import WorkerStatus
+from pvebench.report.card import THEMES, card_png, make_card
+from pvebench.report.text import iso
+from pvebench.store.current import Results, View
+from pvebench.verdicts import Verdicts
+from pvebench.verdicts.headline import COLUMNS, verdict_row, verdict_sign, verdicts_data
+from pvebench.verdicts.ranking import of_storage
+from pvebench.web import api
+from pvebench.web.api_schema import DEFAULT_LIMIT, MAX_LIMIT, document
+from pvebench.web.responses import KINDS, STATIC, Made, Memo, Refused, only, render
+from pvebench.web.views.details import case_view, run_view
+from pvebench.web.views.overview import chosen_storage, index_view
+from pvebench.web.views.tables import shown_cases
+from pvebench.web.views.workers import case_url
+
+FRESH_SECONDS: Final = 2
+"""How old a page may be: so often at most it is made anew, whoever asks."""
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+"""Of a run; SQLite holds integers of 63 bits."""
+_UNCHANGING: Final = {"cache-control": "public, max-age=31536000, immutable"}
+_NEVER_KEPT: Final = {"cache-control": "no-cache"}
+
+
+class Pages:
+    """Endpoints over the results.
+
+    Args:
+        statuses: what each worker does.
+        now: the clock that the workers' times come from.
+        verdicts: what was said last.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        statuses: Callable[[], list[WorkerStatus]],
+        now: Callable[[], datetime],
+        verdicts: Callable[[], Verdicts] = Verdicts,
+    ) -> None:
+        self._results = results
+        self._statuses = statuses
+        self._now = now
+        self._verdicts = verdicts
+        self._texts: Memo[str] = Memo()
+        self._pictures: Memo[bytes] = Memo()
+
+    def routes(self) -> list[Route]:
+        """Return the routes; each takes GET and HEAD only."""
+        return [
+            Route("/", self.index),
+            Route("/cases/{key:path}", self.case),
+            Route("/runs/{number}", self.run),
+            Route("/card.png", self.card),
+            Route("/static/{name}", self.static),
+            # Browsers ask for it beside pages that cannot name an icon, such as /metrics.
+            Route("/favicon.ico", self.icon),
+            Route("/api/v1/openapi.json", self.openapi),
+            Route("/api/v1/status", self.status_data),
+            Route("/api/v1/results", self.results_data),
+            Route("/api/v1/cases/{key:path}", self.case_data),
+            Route("/api/v1/verdict", self.verdict_data),
+            Route("/api/v1/runs", self.runs_data),
+            Route("/api/v1/runs/{number}", self.run_data),
+        ]
+
+    def _once(
+        self,
+        name: str,
+        make: Callable[[View, list[WorkerStatus], datetime], Made],
+        memo: Memo[Made],
+    ) -> Made:
+        content, statuses, now = self._results.now, self._statuses(), self._now()
+        verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
+        said = verdicts.version, verdicts.failed, verdicts.decisions
+        key = (content.version, said, statuses, fresh)
+        return memo.get(name, key, lambda: make(content, statuses, now))
+
+    def _storage(self, given: Mapping[str, str]) -> str:
+        storage, known = given.get("storage", ""), of_storage(shown_cases(self._results.now))
+        if storage and storage not in known:
+            raise Refused(404, f"there is no storage {storage!r} with cases", "start at /")
+        return storage
+
+    def card(self, request: Request) -> Response:
+        """`/card.png`: what the index says of one storage, as a picture for a forum."""
+        given = only(request, ("storage", "theme", "anonymous"))
+        storage, theme = self._storage(given), given.get("theme", THEMES[0])
+        anonymous = given.get("anonymous", "0")
+        if theme not in THEMES or anonymous not in ("0", "1"):
+            steps = f"give theme as one of {', '.join(THEMES)}, and anonymous as 0 or 1"
+            raise Refused(400, f"theme={theme!r} or anonymous={anonymous!r} is not possible", steps)
+
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
+            verdicts, shown = self._verdicts(), shown_cases(content)
+            cases = of_storage(shown).get(storage or chosen_storage("", verdicts, shown), {})
+            made = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
+            return card_png(made, theme)
+
+        # As many as storages, themes and both ways to name them.
+        picture = self._once(f"{storage}?{theme}{anonymous}", make, self._pictures)
+        return Response(picture, media_type="image/png", headers=_NEVER_KEPT)
+
+    def index(self, request: Request) -> Response:
+        """`/`."""
+        storage = self._storage(only(request, ("storage",)))
+
+        def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
+            page = index_view(content, statuses, now, self._verdicts(), storage)
+            return render("index.html", page=page, simulated=page.simulated, here="/")
+
+        # As many as there are storages: what was asked for beside them is refused.
+        return _html(self._once(f"/?{storage}", make, self._texts))
+
+    def case(self, request: Request) -> Response:
+        """`/cases/<key>`."""
+        key, content = request.path_params["key"], self._results.now
+        page = case_view(self._results.store, content, key, self._now())
+        if page is None:
+            raise _no_case(key)
+        judged = [
+            (verdict_sign(one.state), verdict_row(one)) for one in self._verdicts().of_case(key)
+        ]
+        values = {
+            "url": case_url(key),
+            "simulated": content.simulated,
+            "here": "",
+            "judged": judged,
+            "columns": COLUMNS,
+        }
+        return _html(render("case.html", page=page, **values))
+
+    def run(self, request: Request) -> Response:
+        """`/runs/<number>`."""
+        number = _number(request)
+        page = run_view(self._results.store, number)
+        if page is None:
+            raise _no_run(number)
+        simulated = self._results.now.simulated
+        return _html(render("run.html", page=page, simulated=simulated, here=""))
+
+    def static(self, request: Request) -> Response:
+        """`/static/<name>`: its address changes with its content, so it may be kept for ever."""
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise Refused(404, f"there is no file {name!r}", "start at /")
+        kind = KINDS[name.rpartition(".")[2]]
+        return Response(STATIC[name], media_type=kind, headers=_UNCHANGING)
+
+    def icon(self, _: Request) -> Response:
+        """`/favicon.ico`."""
+        return Response(STATIC["pvebench.svg"], media_type=KINDS["svg"], headers=_NEVER_KEPT)
+
+    def openapi(self, request: Request) -> Response:
+        """`/api/v1/openapi.json`."""
+        only(request, ())
+        return _json(document())
+
+    def status_data(self, request: Request) -> Response:
+        """`/api/v1/status`."""
+        only(request, ())
+        return _json(api.status_data(self._statuses(), self._results.now, self._now()))
+
+    def results_data(self, request: Request) -> Response:
+        """`/api/v1/results`."""
+        only(request, ())
+
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
+            return json.dumps(api.results_data(content, now))
+
+        return _json_text(self._once("results", make, self._texts))
+
+    def case_data(self, request: Request) -> Response:
+        """`/api/v1/cases/<key>`."""
+        only(request, ())
+        key = request.path_params["key"]
+        data = api.case_data(self._results.store, self._results.now, key, self._now())
+        if data is None:
+            raise _no_case(key)
+        return _json(data)
+
+    def verdict_data(self, request: Request) -> Response:
+        """`/api/v1/verdict`."""
+        only(request, ())
+
+        def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
+            head = {"now": iso(now), "simulated": content.simulated}
+            return json.dumps({**head, **verdicts_data(self._verdicts())})
+
+        return _json_text(self._once("verdict", make, self._texts))
+
+    def runs_data(self, request: Request) -> Response:
+        """`/api/v1/runs`, newest first."""
+        given = only(request, ("limit", "outcome", "case"))
+        runs = self._results.store.runs(
+            limit=_limit(given.get("limit")),
+            outcome=_outcome(given.get("outcome")),
+            case_key=given.get("case"),
+        )
+        return _json({"runs": [api.run_data(run) for run in runs]})
+
+    def run_data(self, request: Request) -> Response:
+        """`/api/v1/runs/<number>`."""
+        only(request, ())
+        number = _number(request)
+        data = api.run_details(self._results.store, number)
+        if data is None:
+            raise _no_run(number)
+        return _json(data)
+
+
+def _html(text: str) -> Response:
+    return HTMLResponse(text, headers=_NEVER_KEPT)
+
+
+def _json(data: Mapping[str, object]) -> Response:
+    return _json_text(json.dumps(data))
+
+
+def _json_text(text: str) -> Response:
+    return Response(text, media_type="application/json", headers=_NEVER_KEPT)
+
+
+def _number(request: Request) -> int:
+    text = str(request.path_params["number"])
+    if not _NUMBER.fullmatch(text):
+        raise _no_run(text)
+    return int(text)
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_LIMIT:
+        raise Refused(
+            400, f"limit={text!r} is not possible", f"give a whole number from 1 to {MAX_LIMIT}"
+        )
+    return int(text)
+
+
+def _outcome(text: str | None) -> Outcome | None:
+    if text is None:
+        return None
+    try:
+        return Outcome(text)
+    except ValueError as error:
+        known = ", ".join(Outcome)
+        raise Refused(400, f"there is no outcome {text!r}", f"give one of {known}") from error
+
+
+def _no_case(key: str) -> Refused:
+    step = "find its key at /api/v1/results; it changes when the definition of a case does"
+    return Refused(404, f"there is no case {key!r}", step)
+
+
+def _no_run(number: object) -> Refused:
+    return Refused(
+        404,
+        f"there is no run {number}",
+        "find runs at /api/v1/runs; old ones are removed (keep_runs)",
+    )

@@ -1,0 +1,1 @@
+"""Values for the pages of the web UI."""

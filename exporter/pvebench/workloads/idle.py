@@ -1,0 +1,108 @@
+"""Workloads that move no data: what an idle VM costs, how long the guest takes to boot.
+
+Both have been moved by real upgrades, and nothing in the guest can measure them: the numbers
+are the host's CPU in the window, and the time from power-on to the agent's first answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from pvebench.model.workload import Workload
+from pvebench.workloads.tool import (
+    WORK_DIR,
+    Estimate,
+    Job,
+    Parsed,
+    PlayDisk,
+    Played,
+    Target,
+    Tool,
+    ToolOptions,
+)
+
+BOOT_SECONDS: Final = 10.0
+
+
+class StillOptions(ToolOptions):
+    """What a pack says to a tool that moves nothing: `version` and `title`."""
+
+    tool: ClassVar[str]
+    default_title: ClassVar[str]
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload."""
+        return Workload(
+            slug=self.slug(self.tool),
+            tool=self.tool,
+            title=self.title or self.default_title,
+            parameters={},
+            directions=(),
+            ramp_seconds=ramp_seconds,
+            runtime_seconds=runtime_seconds,
+        )
+
+
+class IdleOptions(StillOptions):
+    """What a pack says to `idle`."""
+
+    tool = "idle"
+    default_title = "Idle VM"
+
+
+class BootOptions(StillOptions):
+    """What a pack says to `boot`. The pack's times do not matter: a boot takes what it takes."""
+
+    tool = "boot"
+    default_title = "Boot of the guest"
+
+    def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
+        """Return the workload, without a window."""
+        return super().workload(ramp_seconds=0.0, runtime_seconds=0.0)
+
+
+class Still(Tool):
+    """What the two rooms share: no output to read."""
+
+    def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
+        """Return the window's time; nothing is written."""
+        seconds = workload.ramp_seconds + workload.runtime_seconds
+        return Estimate(seconds=seconds + BOOT_SECONDS * self.fresh_boot, bytes_written=0)
+
+    def job(self, workload: Workload, target: Target) -> Job:
+        """Return a sleep as long as the window."""
+        # Whole seconds: busybox sleep knows no others. A little longer than the window.
+        seconds = int(workload.ramp_seconds + workload.runtime_seconds) + 1
+        output = f"{WORK_DIR}/nothing"
+        return Job(
+            argv=["/bin/sleep", str(seconds)],
+            files={output: b""},
+            output=output,
+            deadline_seconds=seconds + 60,
+            moves_data=False,
+        )
+
+    def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
+        """Return nothing: what counts is measured outside the guest."""
+        return Parsed(samples=())
+
+    def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
+        """Return how long a sleep lasts; see `Room.play`."""
+        asleep = argv[0] == "/bin/sleep"
+        return Played(seconds=float(argv[1]), moves_data=False) if asleep else None
+
+
+class Idle(Still):
+    """A booted guest that does nothing, its disk plugged in."""
+
+    tool = IdleOptions.tool
+    options = IdleOptions
+
+
+class Boot(Still):
+    """The guest's boot, from power-on to the agent's first answer."""
+
+    tool = BootOptions.tool
+    options = BootOptions
+    fresh_boot = True
