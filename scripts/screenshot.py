@@ -90,7 +90,7 @@ def draw_report(browser: Browser, folder: Path) -> None:
     folder.mkdir()
     simulate(folder, pack=PACK).worker.run()
     file = folder / "report.html"
-    options = ["--state", str(folder), "--pack", str(PACK), "--beside", "published"]
+    options = ["--state", str(folder), "--pack", str(PACK), "--reference", "published"]
     if run_cli(["report", *options, "--output", str(file)]):
         raise SystemExit("the report could not be written")
     page = browser.new_page(viewport={"width": 1280, "height": 1250}, color_scheme="light")

@@ -21,7 +21,7 @@ from pvebench.model.environment import KnownIssue, Version
 
 DEFAULTS: Final[Mapping[str, float]] = {
     "slower": 0.8,
-    "suspicious": 8.0,
+    "implausible": 8.0,
     "stall": 20.0,
     "cost": 1.3,
     "operation": 1.5,
@@ -64,7 +64,7 @@ def effect(issue: KnownIssue, figure: str, labels: Mapping[str, str]) -> float:
     if figure not in issue.moves or not hit:
         return 1.0
     if figure != issue.moves[0]:
-        return 1 / SIDE[figure] if issue.kind == "suspicious" else SIDE[figure]
+        return 1 / SIDE[figure] if issue.kind == "implausible" else SIDE[figure]
     ratio = issue.ratio or DEFAULTS[issue.kind]
     return 1 / ratio if figure == "trimmed_bytes" else ratio
 
@@ -113,5 +113,5 @@ def _right(issue: KnownIssue, told: Change | None) -> bool:
     if told is None:
         return False
     first = told.moves[0]
-    worse = first.effect < 0 or issue.kind == "suspicious"
+    worse = first.effect < 0 or issue.kind == "implausible"
     return told.kind == issue.kind and worse and math.isfinite(first.effect)

@@ -190,7 +190,7 @@ def few_before(rng: np.random.Generator, fleets: int, before: int) -> tuple[floa
             groups = {one.group for one in report.findings}
             named += runs == 1 and (("bus", "virtio"),) in groups
             same += sum(
-                one.state is VerdictState.SAME and hit[int(one.history.case)]
+                one.state is VerdictState.UNCHANGED and hit[int(one.history.case)]
                 for one in report.verdicts
             )
     return named / fleets, same

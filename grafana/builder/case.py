@@ -107,7 +107,7 @@ def _name() -> stat.Panel:
         "Case",
         "What is run, on which disk.",
         tried,
-        "{{words}}  ·  {{setting}}  ·  {{storage}} on {{node}}",
+        "{{description}}  ·  {{configuration}}  ·  {{storage}} on {{node}}",
         missing="never run: the first run is due within an interval of the schedule",
     )
 
@@ -362,7 +362,7 @@ def _workload() -> table.Panel:
     return facts(
         "Workload",
         "What ran against the disk.",
-        f"max by (words, workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
+        f"max by (description, workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
         f"({series(WORKLOAD_INFO, workload='$workload')})",
     )
 

@@ -95,11 +95,11 @@ def _setting(side: str) -> dashboard.QueryVariable:
         a = {"node": "$node_a", "storage": "$storage_a", "scenario": "${storage_a}.${a}"}
         of_a = series(SCENARIO_INFO, **a)
         # A's own setting where node or storage differ; of the same disk, any other one first.
-        equal = f"({here} and on (setting) {of_a})"
-        itself = f"({here} and on (node, storage, setting) {of_a})"
+        equal = f"({here} and on (configuration) {of_a})"
+        itself = f"({here} and on (node, storage, configuration) {of_a})"
         here = f"(0 * ({equal} unless {itself}) or 2 * {itself} or {here})"
     rest = f'label_replace({here}, "rest", "$1", "scenario", ".+?\\\\.({BUSES}\\\\..+)")'
-    named = f'label_join({rest}, "shown", "  ·  ", "setting", "rest")'
+    named = f'label_join({rest}, "shown", "  ·  ", "configuration", "rest")'
     text = f"query_result(sort(max by (rest, shown) ({named})))"
     return (
         query_variable(side, f"{side.upper()}: setting", text)
@@ -208,7 +208,7 @@ def _table() -> table.Panel:
     return rows(
         "Workload by workload",
         "Last good runs at the moments chosen. Plus: B gives more, or needs less.",
-        ("words", "direction", "workload"),
+        ("description", "direction", "workload"),
         (
             Column(title="A IOPS", expression=_of("a", IOPS), unit="iops"),
             Column(title="B IOPS", expression=_of("b", IOPS), unit="iops"),
@@ -245,8 +245,8 @@ def _differences() -> bargauge.Panel:
     return changes_bars(
         "B against A, IOPS",
         "Bars on one scale for both directions; plus: B gives more.",
-        f"({_ratio(IOPS)} * on ({KEYS}) group_left (words) (0 * {_named()} + 1))",
-        "{{words}} ({{direction}})",
+        f"({_ratio(IOPS)} * on ({KEYS}) group_left (description) (0 * {_named()} + 1))",
+        "{{description}} ({{direction}})",
         words=False,
         neutral=True,
         missing="none among the workloads that both have",

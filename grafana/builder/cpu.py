@@ -34,7 +34,7 @@ HERE: Final = {"node": "$node", "storage": "$storage"}
 CASE: Final = {**HERE, "workload": "$workload"}
 PER_CORE: Final = "scenario_workload:pvebench_iops_per_cpu_core:ratio"
 KEYS: Final = "node, storage, scenario, workload"
-LEGEND: Final = "{{setting}} ({{storage}}, {{node}})"
+LEGEND: Final = "{{configuration}} ({{storage}}, {{node}})"
 MICRO: Final = 1e6
 INTRO: Final = (
     "**What does storage cost the host?** CPU is measured outside the guest while the workload "
@@ -83,7 +83,7 @@ def _ranking() -> bargauge.Panel:
         "The twelve settings that take the least CPU for an I/O of this workload.",
         f"sort({in_words(f'bottomk(12, {_cost(CASE)})', workload=False)})",
         unit="µs",
-        legend="{{setting}} ({{storage}}, {{node}})",
+        legend="{{configuration}} ({{storage}}, {{node}})",
     ).decimals(1)
 
 
@@ -107,7 +107,7 @@ def _changes() -> bargauge.Panel:
         "Change of CPU cost",
         "Against the baseline; better is less CPU.",
         judged,
-        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         worse=3,
         better=3,
     )
@@ -131,7 +131,7 @@ def _idle() -> timeseries.Panel:
     return lines(
         "Idle guest, cores",
         "What QEMU uses while the guest does nothing.",
-        [query(in_words(idle, workload=False), legend="{{setting}} ({{storage}}, {{node}})")],
+        [query(in_words(idle, workload=False), legend="{{configuration}} ({{storage}}, {{node}})")],
         unit="none",
         right=False,
         zero=True,
@@ -198,7 +198,7 @@ def _table() -> table.Panel:
         "All cases",
         "Host CPU in cores while each ran, what an I/O took of it, context switches of the host "
         "for each I/O.",
-        ("words", "setting", "storage", "node", "scenario", "workload"),
+        ("description", "configuration", "storage", "node", "scenario", "workload"),
         (
             Column(title="host, cores", expression=named, decimals=2, gauge=True),
             Column(

@@ -127,7 +127,7 @@ def _title() -> stat.Panel:
         "Configuration",
         "Scenario, and the software it was measured with.",
         f"({named}) * on () group_left (environment) topk(1, max by (environment) ({environment}))",
-        "{{setting}} on {{storage}}, {{node}}  ·  {{environment}}",
+        "{{configuration}} on {{storage}}, {{node}}  ·  {{environment}}",
         missing="it comes with the first run",
     )
 

@@ -38,8 +38,8 @@ from pvebench.metrics.catalog import (
 NO_HISTOGRAM: Final = f"{ROOM}no histogram yet"
 HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
 CASE: Final = {**HERE, "workload": "$workload"}
-LEGEND: Final = "{{words}}, {{direction}}: {{setting}} ({{storage}}, {{node}})"
-SHORT: Final = "{{setting}}: {{words}} ({{storage}}, {{node}})"
+LEGEND: Final = "{{description}}, {{direction}}: {{configuration}} ({{storage}}, {{node}})"
+SHORT: Final = "{{configuration}}: {{description}} ({{storage}}, {{node}})"
 CHOSEN: Final = {**CASE, "percentile": "$percentile"}
 INTRO: Final = (
     "**What does a database feel?** Completion latency as the guest sees it. Percentiles are exact "
@@ -94,7 +94,7 @@ def _ranking() -> bargauge.Panel:
         "The setting with the lowest latency of each workload: unlike ones are not ranked.",
         f"sort({in_words(f'bottomk by (workload, direction) (1, {chosen})')})",
         unit="s",
-        legend="{{words}}: {{setting}} ({{storage}}, {{node}})",
+        legend="{{description}}: {{configuration}} ({{storage}}, {{node}})",
     )
 
 
@@ -199,7 +199,7 @@ def _table() -> table.Panel:
     return rows(
         "All cases",
         "Last good runs.",
-        ("words", "setting", "storage", "node", "direction", "scenario", "workload"),
+        ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
             Column(
                 title="IOPS",

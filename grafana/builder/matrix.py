@@ -28,23 +28,23 @@ from pvebench.metrics.catalog import (
     LATENCY_PERCENTILE,
     RUN_SUCCESS,
     RUN_TIMESTAMP,
-    SETTING_GAP,
-    SETTING_GAP_NOISE,
-    SETTING_INFO,
+    SCENARIO_GAP,
+    SCENARIO_GAP_NOISE,
+    SCENARIO_RANK_INFO,
 )
 from pvebench.model.disk import Cache
 
 CASE: Final = {"node": "$node", "storage": "$storage", "workload": "$workload"}
 CORNER: Final = "disk, by cache mode"
 STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
-    "fastest": (1001, "fastest", "semi-dark-blue", {"against": "fastest", "apart": ""}),
-    "same": (1002, "as fast", "blue", {"against": "same", "apart": ""}),
-    "unknown": (1003, "too few runs", SAME, {"against": "unknown", "apart": ""}),
-    "not_durable": (1004, "not durable", SAME, {"apart": "not_durable"}),
-    "warm": (1005, "warm cache", SAME, {"apart": "warm"}),
-    "host": (1006, "no VM", SAME, {"apart": "host"}),
-    "only": (1007, "only one so far", SAME, {"against": "fastest", "apart": ""}),
-    "first": (1008, "most so far", SAME, {"against": "fastest", "apart": ""}),
+    "fastest": (1001, "fastest", "semi-dark-blue", {"rank": "fastest", "excluded": ""}),
+    "same": (1002, "as fast", "blue", {"rank": "equal", "excluded": ""}),
+    "unknown": (1003, "too few runs", SAME, {"rank": "unknown", "excluded": ""}),
+    "not_durable": (1004, "not durable", SAME, {"excluded": "not_durable"}),
+    "warm": (1005, "warm cache", SAME, {"excluded": "warm"}),
+    "host": (1006, "no VM", SAME, {"excluded": "host"}),
+    "only": (1007, "only one so far", SAME, {"rank": "fastest", "excluded": ""}),
+    "first": (1008, "most so far", SAME, {"rank": "fastest", "excluded": ""}),
 }
 """Standing -> (number for it in a cell, word, colour, labels of the metric)."""
 MORE_WORDS: Final = {"same": ", within noise"} | dict.fromkeys(
@@ -86,11 +86,11 @@ def build() -> dashboard.Dashboard:
 
 
 def _standing(name: str) -> str:
-    found = series(SETTING_INFO, **CASE, **STANDINGS[name][3])
+    found = series(SCENARIO_RANK_INFO, **CASE, **STANDINGS[name][3])
     # What nothing was compared with is the fastest of one, which is no praise; nor is it one to
     # be before others that have too few runs.
-    several = f"(count({series(SETTING_INFO, **CASE, apart='')}) > 1)"
-    unknown = series(SETTING_INFO, **CASE, **STANDINGS["unknown"][3])
+    several = f"(count({series(SCENARIO_RANK_INFO, **CASE, excluded='')}) > 1)"
+    unknown = series(SCENARIO_RANK_INFO, **CASE, **STANDINGS["unknown"][3])
     known = {
         "fastest": f"({found} and on () {several} unless on () {unknown})",
         "first": f"({found} and on () {unknown})",
@@ -113,14 +113,22 @@ def _answer() -> stat.Panel:
         )
         .targets(
             [
-                instant(fastest, legend="{{words}} is fastest with {{setting}}"),
+                instant(fastest, legend="{{description}} is fastest with {{configuration}}"),
                 instant(
-                    f"count by (words) ({same})",
+                    f"count by (description) ({same})",
                     legend="settings that cannot be told from it by their noise",
                     ref="B",
                 ),
-                instant(only, legend="{{words}}: only {{setting}} is measured so far", ref="C"),
-                instant(first, legend="{{words}}: {{setting}} shows the most so far", ref="D"),
+                instant(
+                    only,
+                    legend="{{description}}: only {{configuration}} is measured so far",
+                    ref="C",
+                ),
+                instant(
+                    first,
+                    legend="{{description}}: {{configuration}} shows the most so far",
+                    ref="D",
+                ),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
@@ -165,9 +173,9 @@ def _values() -> table.Panel:
 
 def _coded() -> str:
     """Return the standing of each case as a number, and of slower ones the distance in per cent."""
-    slower = series(SETTING_INFO, **CASE, against="slower", apart="")
+    slower = series(SCENARIO_RANK_INFO, **CASE, rank="slower", excluded="")
     parts = [f"{code} * {_standing(name)}" for name, (code, *_) in STANDINGS.items()]
-    parts.append(f"round(100 * {series(SETTING_GAP, **CASE)}) and on ({SAME_CASE}) {slower}")
+    parts.append(f"round(100 * {series(SCENARIO_GAP, **CASE)}) and on ({SAME_CASE}) {slower}")
     return " or ".join(f"max by ({SAME_CASE}, cache) ({part})" for part in parts)
 
 
@@ -213,12 +221,12 @@ def _details() -> table.Panel:
         str(code): (f"{text}{MORE_WORDS.get(name, '')}", colour)
         for name, (code, text, colour, _) in STANDINGS.items()
     } | {"0": ("slower", "orange")}
-    coded = _coded().replace(f"round(100 * {series(SETTING_GAP, **CASE)})", series_zero())
+    coded = _coded().replace(f"round(100 * {series(SCENARIO_GAP, **CASE)})", series_zero())
     return rows(
         "All settings",
         "Last good run of each: whether it differs from the best beyond noise, by how much, the "
         "noise of both, 99th percentile of completion latency, age. A click leads to the case.",
-        ("setting", "storage", "node", "scenario", "workload"),
+        ("configuration", "storage", "node", "scenario", "workload"),
         (
             Column(
                 title="IOPS", expression=in_words(result, workload=False), unit="iops", gauge=True
@@ -226,13 +234,13 @@ def _details() -> table.Panel:
             Column(title="against the best", expression=f"max by ({keys}) ({coded})", wide=190),
             Column(
                 title="distance",
-                expression=f"max by ({keys}) ({series(SETTING_GAP, **CASE)})",
+                expression=f"max by ({keys}) ({series(SCENARIO_GAP, **CASE)})",
                 change=True,
                 neutral=True,
             ),
             Column(
                 title="noise ±",
-                expression=f"max by ({keys}) ({series(SETTING_GAP_NOISE, **CASE)})",
+                expression=f"max by ({keys}) ({series(SCENARIO_GAP_NOISE, **CASE)})",
                 unit="percentunit",
                 decimals=1,
             ),
@@ -254,7 +262,7 @@ def _details() -> table.Panel:
 
 def series_zero() -> str:
     """Return the distances as zeroes: that there is one is what counts."""
-    return f"0 * {series(SETTING_GAP, **CASE)}"
+    return f"0 * {series(SCENARIO_GAP, **CASE)}"
 
 
 def _history() -> timeseries.Panel:
@@ -265,7 +273,7 @@ def _history() -> timeseries.Panel:
         [
             query(
                 in_words(f"({result} and topk(8, {result} @ end()))", workload=False),
-                legend="{{setting}} {{direction}}",
+                legend="{{configuration}} {{direction}}",
             )
         ],
         unit="iops",
@@ -278,7 +286,7 @@ def _not_ok() -> table.Panel:
     return rows(
         "Holes explained",
         "Settings whose last attempt was not good; the exporter's page leads to the evidence.",
-        ("setting", "node", "scenario", "workload"),
+        ("configuration", "node", "scenario", "workload"),
         (Column(title="last attempt", expression=tried),),
         hidden=("storage", "bus", "cache", "format"),
         missing="no setting failed",

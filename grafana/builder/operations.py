@@ -63,7 +63,7 @@ DOING: Final = {
     "reconfiguring": (2, "switches the disk", "blue"),
     "warmup": (3, "warms up", "blue"),
     "running": (4, "measures", "blue"),
-    "cooldown": (5, "cools down", "blue"),
+    "collecting": (5, "cools down", "blue"),
     "paused": (6, "PAUSED: nothing is measured", "orange"),
     "error": (7, "ERROR: tries again later", "dark-orange"),
 }
@@ -117,7 +117,7 @@ def _doing() -> table.Panel:
         for name, (code, _, _) in DOING.items()
     )
     step = f"time() - {series(SCHEDULER_PROGRESS, **NODE)}"
-    busy = series(SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|cooldown")
+    busy = series(SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|collecting")
     stuck = f"({step} > {STUCK_SECONDS}) and on (node) ({busy} == 1)"
     ends = f"max by (node) ({series(CYCLE_EXPECTED_END, **NODE)} > time()) * 1000"
     return (

@@ -50,7 +50,7 @@ from pvebench.metrics.catalog import (
     IOPS,
     RUN_SUCCESS,
     RUN_TIMESTAMP,
-    SETTING_INFO,
+    SCENARIO_RANK_INFO,
     SYNC_LATENCY_PERCENTILE,
 )
 
@@ -199,7 +199,7 @@ def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
 
 def _fair() -> str:
     """Return the settings that keep data safe and read from the disk."""
-    return series(SETTING_INFO, apart="", **HERE)
+    return series(SCENARIO_RANK_INFO, excluded="", **HERE)
 
 
 def _storages() -> table.Panel:
@@ -298,7 +298,7 @@ def _best() -> bargauge.Panel:
         "cent are ties: see the matrix.",
         f"sort_desc({in_words(f'({best})')})",
         unit="iops",
-        legend="{{words}}: {{setting}} ({{storage}}, {{node}})",
+        legend="{{description}}: {{configuration}} ({{storage}}, {{node}})",
     )
 
 

@@ -182,7 +182,7 @@ def said_of_all() -> str:
 
     Of several exporters the worst: two sentences would be written over each other.
     """
-    worse, fine = (series(VERDICT_INFO, state=state) for state in ("worse", "fine"))
+    worse, fine = (series(VERDICT_INFO, state=state) for state in ("regression", "ok"))
     return f"topk(1, 2 * {worse} or 0 * {fine} or {series(VERDICT_INFO)})"
 
 

@@ -199,7 +199,7 @@ def workload_variable(*, multi: bool = False, metric: Metric = IOPS) -> dashboar
     """Return the variable of the workload: words to read, the slug as its value."""
     measured = f'{metric.exposed}{{node=~"$node",storage=~"$storage"}}'
     named = (
-        f'label_join({WORKLOAD_INFO.exposed}, "shown", "  ·  ", "words", "workload") '
+        f'label_join({WORKLOAD_INFO.exposed}, "shown", "  ·  ", "description", "workload") '
         f"and on (job, instance, workload) {measured}"
     )
     text = f"query_result(count by (shown, workload) ({named}))"

@@ -84,7 +84,7 @@ def listed(nodes: str) -> str:
     return f".*({nodes}).*|.* more|"
 
 
-def in_words(expression: str, *, workload: bool = True, scenario: str = "setting") -> str:
+def in_words(expression: str, *, workload: bool = True, scenario: str = "configuration") -> str:
     """Add what people say beside the slugs: `words` of the workload, and of the scenario a label.
 
     Those of the end of the range hold for all of it: in the past they may have been unknown.
@@ -95,7 +95,7 @@ def in_words(expression: str, *, workload: bool = True, scenario: str = "setting
     if workload:
         of_one = "job, instance, workload"
         info = f"topk by ({of_one}) (1, {series(WORKLOAD_INFO)} @ end())"
-        expression = f"{expression} * on ({of_one}) group_left (words) {info}"
+        expression = f"{expression} * on ({of_one}) group_left (description) {info}"
     if scenario:
         of_one = "job, instance, node, scenario"
         info = f"topk by ({of_one}) (1, {series(SCENARIO_INFO)} @ end())"

@@ -29,8 +29,8 @@ from pvebench.metrics.catalog import (
     CHANGE_CASE,
     CHANGE_STATE,
     CHANGE_THRESHOLD,
+    IMPLAUSIBLE_GAIN,
     RUN_TIMESTAMP,
-    SUSPICIOUS_GAIN,
     VERDICT_CASES,
 )
 
@@ -65,7 +65,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_count("Same", "== 0", SAME).grid_pos(place(8, 7, 4, 4)))
         .with_panel(_count("Faster", "== 2", "semi-dark-blue").grid_pos(place(12, 7, 4, 4)))
         .with_panel(_unknown().grid_pos(place(16, 7, 4, 4)))
-        .with_panel(_suspicious().grid_pos(place(20, 7, 4, 4)))
+        .with_panel(_implausible().grid_pos(place(20, 7, 4, 4)))
         .with_panel(_list().grid_pos(place(0, 11, 24, 12)))
         .with_panel(_history().grid_pos(place(0, 23, 24, 11)))
         .with_panel(_worst().grid_pos(place(0, 34, 12, 9)))
@@ -112,17 +112,17 @@ def _unknown() -> stat.Panel:
     return number(
         "Cannot be told",
         f"Too few runs, or they vary too much: {FIRST_VERDICT}, if they are steady.",
-        f"sum({series(VERDICT_CASES, node='$node', storage='$storage', state='cannot_tell')}) "
+        f"sum({series(VERDICT_CASES, node='$node', storage='$storage', state='inconclusive')}) "
         f"or 0 * sum({series(VERDICT_CASES, node='$node', storage='$storage')})",
         missing="nothing judged yet",
     )
 
 
-def _suspicious() -> stat.Panel:
+def _implausible() -> stat.Panel:
     panel = number(
         "Too fast to be true",
         "Gains beyond what the device can give, such as syncs that are ignored.",
-        f"sum({series(SUSPICIOUS_GAIN, **FIGURE)})",
+        f"sum({series(IMPLAUSIBLE_GAIN, **FIGURE)})",
         missing="no baseline yet",
     )
     return verdict(panel, alarm_steps())
@@ -149,7 +149,16 @@ def _list() -> table.Panel:
         "Cases",
         "A row each, with the figure that is clearest. Sorted by change over noise. Plus is "
         "better. A click on the setting leads to the case.",
-        ("words", "setting", "node", "storage", "direction", "metric", "scenario", "workload"),
+        (
+            "description",
+            "configuration",
+            "node",
+            "storage",
+            "direction",
+            "metric",
+            "scenario",
+            "workload",
+        ),
         (
             Column(title="verdict", expression=in_words(f"({info})"), words=True),
             Column(title="change", expression=of(change), change=True),
@@ -171,7 +180,7 @@ def _history() -> statetimeline.Panel:
         "Verdicts over time",
         "The 20 figures with the worst verdict now, of the change that is chosen.",
         in_words(f"({every} and bottomk(20, {_of_change(end=True)}))"),
-        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         points=FEW_POINTS,
     ).axis_width(NAME_PIXELS)
 
@@ -181,7 +190,7 @@ def _gains() -> bargauge.Panel:
         "Largest gains",
         "The five figures that gained most.",
         series(CHANGE, **FIGURE),
-        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         worse=0,
     )
 
@@ -191,6 +200,6 @@ def _worst() -> bargauge.Panel:
         "Largest losses",
         "The five figures that lost most.",
         series(CHANGE, **FIGURE),
-        "{{metric}}: {{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         better=0,
     )

@@ -31,12 +31,12 @@ LETTER_PIXELS: Final = 8
 """The most that a letter of what stands in an empty table is wide."""
 LEAST_PIXELS: Final = 110
 """Of a column that shares what is left: on a narrow screen the table scrolls."""
-WIDE: Final = {"words": 250, "setting": 250, "scenario": 310, "summary": 420}
+WIDE: Final = {"description": 250, "configuration": 250, "scenario": 310, "summary": 420}
 """Label -> the least pixels of its column; without them a narrow screen would leave a syllable."""
 SO_FAR: Final = "nothing"
 """Label of what stands in an empty table: of its own, so that it is no link and is not cut."""
 NAMES: Final = {
-    "words": "workload, in words",
+    "description": "workload, in words",
     "metric": "figure",
     "pve_version": "PVE",
     "kernel_version": "kernel",
@@ -226,12 +226,12 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
         yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
     # What words say, nobody has to read as a slug; but the link needs it.
     hide = [prop("custom.hidden", True)]
-    if "words" in keys and "workload" in keys:
+    if "description" in keys and "workload" in keys:
         yield "workload", hide
-    if linked and {"setting", "scenario"} & {*keys}:
-        name = "setting" if "setting" in keys else "scenario"
+    if linked and {"configuration", "scenario"} & {*keys}:
+        name = "configuration" if "configuration" in keys else "scenario"
         yield name, [prop("links", [case_link("__data.fields")])]
-        if name == "setting":
+        if name == "configuration":
             yield "scenario", hide
 
 

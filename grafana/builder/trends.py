@@ -30,7 +30,7 @@ CASE: Final = {
 }
 RESULT: Final = {**CASE, "direction": "$direction"}
 MOST: Final = 10
-LEGEND: Final = "{{setting}}, {{direction}} ({{storage}}, {{node}})"
+LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
 
 
 def build() -> dashboard.Dashboard:
@@ -136,7 +136,7 @@ def _cpu() -> timeseries.Panel:
         [
             query(
                 _some(series(HOST_CPU, component="qemu", **CASE)),
-                legend="{{setting}} ({{storage}}, {{node}})",
+                legend="{{configuration}} ({{storage}}, {{node}})",
             )
         ],
         unit="none",

@@ -197,7 +197,7 @@ def _worst() -> bargauge.Panel:
         "Largest losses",
         "Throughput, the worst five; all are in the table.",
         _ratio(),
-        "{{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         better=0,
         limit=NOISE,
         missing=NOTHING_TOLD,
@@ -209,7 +209,7 @@ def _best() -> bargauge.Panel:
         "Largest gains",
         "Throughput, the best five. A gain that no device can give is an alarm, not a win.",
         _ratio(),
-        "{{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         worse=0,
         limit=NOISE,
         missing=NOTHING_TOLD,
@@ -229,7 +229,7 @@ def _cases() -> table.Panel:
         "the change is larger; empty where a side has one run. Few runs in a window leave much "
         "to chance: choose a longer one. "
         "A click on the setting leads to the case.",
-        ("words", "setting", "node", "storage", "direction", "scenario", "workload"),
+        ("description", "configuration", "node", "storage", "direction", "scenario", "workload"),
         (
             Column(title="before", expression=before, unit="iops"),
             Column(title="after", expression=after, unit="iops"),
@@ -259,7 +259,7 @@ def _latency() -> bargauge.Panel:
         "Latency (p99), largest changes",
         "Better is less latency.",
         ratio,
-        "{{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         limit=NOISE,
         missing=NOTHING_TOLD,
     )
@@ -273,7 +273,7 @@ def _cpu() -> bargauge.Panel:
         "Host CPU of QEMU, largest changes",
         "Better is less CPU; idle guests are among them.",
         ratio,
-        "{{setting}}, {{words}} ({{storage}}, {{node}})",
+        "{{configuration}}, {{description}} ({{storage}}, {{node}})",
         limit=NOISE,
         missing=NOTHING_TOLD,
     )

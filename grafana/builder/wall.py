@@ -45,8 +45,8 @@ from pvebench.metrics.catalog import (
     IOPS,
     NEXT_RUN,
     RUN_TIMESTAMP,
+    SCENARIO_RANK_INFO,
     SCHEDULE_INTERVAL,
-    SETTING_INFO,
     WALL_SLOT,
     Metric,
 )
@@ -263,7 +263,7 @@ def _delta(slot: str, size: Size) -> stat.Panel:
 
 def _fastest(size: Size) -> bargauge.Panel:
     slot = f"max by (job, instance, node, workload) ({series(WALL_SLOT, slot='1')})"
-    fair = series(SETTING_INFO, apart="")
+    fair = series(SCENARIO_RANK_INFO, excluded="")
     mine = (
         f"{series(IOPS)} * on (job, instance, node, workload) group_left () {slot} "
         f"and on ({SAME_CASE}) {fair}"
@@ -277,7 +277,7 @@ def _fastest(size: Size) -> bargauge.Panel:
         legend="",
         missing="they come with the first run of case 1",
     )
-    return _bars(panel, [_ask(expression, legend="{{setting}}, {{storage}}")], size)
+    return _bars(panel, [_ask(expression, legend="{{configuration}}, {{storage}}")], size)
 
 
 def _cases(size: Size) -> stat.Panel:

@@ -72,7 +72,7 @@ def outcomes(state: Path) -> list[dict[str, Any]]:
 
 
 def must_be_measured(runs: Sequence[dict[str, Any]]) -> None:
-    """Fail where a run did not come about. A loaded machine may well make numbers suspicious."""
+    """Fail where a run did not come about. A loaded machine may well make numbers implausible."""
     bad = [
         (run["scenario"], run["workload"], run["reason"])
         for run in runs
@@ -147,7 +147,7 @@ def killed_while_it_measures(cluster: CephCluster, directory: Path) -> None:
             time.sleep(0.5)
         process.kill()
     assert len(images(cluster)) == 1
-    subprocess.run(pvebench("undo", "--config", config), check=True)
+    subprocess.run(pvebench("cleanup", "--config", config), check=True)
     assert images(cluster) == [], images(cluster)
 
 
@@ -200,7 +200,7 @@ def published_rows(cluster: CephCluster, directory: Path, more: Sequence[str]) -
     runs = outcomes(state)
     must_be_measured(runs)
     assert len(runs) == 10, len(runs)
-    beside = pvebench("results", "--state", str(state), *pack[:2], "--beside", "published")
+    beside = pvebench("results", "--state", str(state), *pack[:2], "--reference", "published")
     subprocess.run(beside, check=True)
 
 

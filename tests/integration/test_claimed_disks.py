@@ -481,7 +481,7 @@ def test_only_a_block_device_is_claimed_and_used(tmp_path: Path) -> None:
     assert "is not a block device" in refusal(image, tmp_path)
 
 
-def test_what_util_linux_cannot_tell_is_not_used(
+def test_what_util_linux_inconclusive_is_not_used(
     claimed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -260,7 +260,7 @@ def test_after_kill_9_all_but_files_and_groups_goes_by_itself_and_undo_takes_tho
     until(lambda: not any(name in one for one in processes()), seconds=20.0)
     until(lambda: owner not in losetup(), seconds=20.0)
     assert left_of(owner), "groups and files are for the journal"
-    undo = [*command, "undo", "--config", str(config)]
+    undo = [*command, "cleanup", "--config", str(config)]
     done = subprocess.run(undo, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"ended container {name}" in done.stdout

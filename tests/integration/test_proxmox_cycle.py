@@ -67,7 +67,7 @@ def test_two_nodes_measure_hot_and_cold_disks_and_leave_nothing(
     monkeypatch.setenv(PASSWORD_VARIABLE, "rootpw")
     assert run_cli(["proxmox", "init", *given, "--apply"]) == 0
     assert run_cli(["check", *given]) == 0
-    assert run_cli(["run", *given]) in (0, 9)  # a loaded machine's numbers may be suspicious
+    assert run_cli(["run", *given]) in (0, 9)  # a loaded machine's numbers may be implausible
     capsys.readouterr()
     run_cli(["results", "--state", str(tmp_path / "state"), "--json"])
     runs = json.loads(capsys.readouterr().out)
@@ -131,6 +131,6 @@ def test_a_volume_that_is_kept_is_filled_once_for_two_starts(
     assert written[0] >= 64 * MIB
     assert written[1] == written[0]
     (vmid,) = api.cluster.vms
-    assert run_cli(["sweep", *given, "--remove", str(vmid)]) == 0
+    assert run_cli(["cleanup", "--orphans", *given, "--remove", str(vmid)]) == 0
     assert api.cluster.vms == {}
     assert api.cluster.volumes.owned(vmid) == []

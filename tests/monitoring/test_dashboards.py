@@ -160,7 +160,7 @@ def test_the_upgrade_dashboard_finds_the_loss_of_the_storys_last_upgrade(
     assert {entry["metric"]["node"] for entry in found} == {"pve1", "pve2"}
     for entry in found:
         assert entry["metric"]["workload"].startswith("randread")
-        assert entry["metric"]["setting"].startswith("iothread 1")
+        assert entry["metric"]["configuration"].startswith("iothread 1")
         assert float(entry["value"][1]) == pytest.approx(40, abs=5)
 
 
@@ -292,7 +292,9 @@ def label_texts() -> list[tuple[str, str]]:
 def test_every_label_that_queries_legends_and_rules_name_is_there() -> None:
     known = {label for metric in CATALOG.values() for label in metric.labels} | FOREIGN_LABELS
     texts = label_texts()
-    assert {"setting", "scenario"} <= {name for _, text in texts for name in named_labels(text)}
+    assert {"configuration", "scenario"} <= {
+        name for _, text in texts for name in named_labels(text)
+    }
     unknown = {
         (where, name)
         for where, text in texts

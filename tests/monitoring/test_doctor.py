@@ -35,9 +35,9 @@ def test_what_is_there_is_seen_all_along_the_way(chain: Chain, look: Look) -> No
     found = look(3, *chain.options())
     assert {found[name][0] for name in ("service", "Prometheus", "Grafana")} == {"ok"}
     sight, text = found["alerts"]
-    assert sight == "look"
+    assert sight == "warning"
     assert "no Alertmanager takes them" in text
-    assert found["notifications"][0] == "look"
+    assert found["notifications"][0] == "warning"
     assert "nobody is told of a change" in found["notifications"][1]
     # The simulation behind it has ended months ago by its own clock.
     assert "nothing has moved on lab" in found["progress"][1]
@@ -48,9 +48,9 @@ def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_told(
 ) -> None:
     with prometheus(tmp_path_factory.mktemp("other"), f"127.0.0.1:{free_port()}") as other:
         found = look(3, *chain.options(prometheus=other.address, grafana=chain.exporter))
-    assert found["Prometheus"][0] == "wrong"
+    assert found["Prometheus"][0] == "critical"
     assert "/targets" in found["Prometheus"][1]
-    assert found["Grafana"][0] == "wrong"
+    assert found["Grafana"][0] == "critical"
     assert found["service"][0] == "ok"
 
 

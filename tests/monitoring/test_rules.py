@@ -188,7 +188,7 @@ def test_every_alert_says_what_it_is_and_leads_to_its_runbook(alert: dict[str, A
     assert texts["description"]
     # By the address of the page: a path in a repository leads nowhere from a mail.
     page, _, name = texts["runbook_url"].partition("/runbooks/")
-    assert "pvebench_page_info" in page
+    assert "pvebench_web_info" in page
     assert sections()[name.lower()].startswith(f"{name}\n\n")
     headings = re.findall(r"^## (\w+)$", RUNBOOKS.read_text("utf-8"), flags=re.MULTILINE)
     assert alert["alert"] in headings

@@ -191,7 +191,7 @@ def test_a_workload_of_one_side_only_is_named_in_the_comparison(
     assert (workloads(server.query(asked["A"])), workloads(server.query(asked["B"]))) == sides
     named = server.query(asked["H"])
     assert workloads(named) == sides[0] | sides[1]
-    assert all(one["metric"]["words"] for one in named)
+    assert all(one["metric"]["description"] for one in named)
 
 
 def workloads(found: list[dict[str, Any]]) -> set[str]:

@@ -36,5 +36,5 @@ def test_a_token_that_others_can_read_comes_first_with_its_command(
     token = granted.parent / "token"
     token.chmod(0o644)
     found = seen(granted, capsys)
-    assert found[0][:2] == ("token", "wrong")
+    assert found[0][:2] == ("token", "critical")
     assert f"chmod 600 {token}" in found[0][2]

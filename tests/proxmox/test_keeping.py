@@ -401,17 +401,17 @@ def test_sweep_shows_what_is_kept_and_removes_it_only_when_asked(
 ) -> None:
     site.node.shutdown()
     leave(site, tmp_path)
-    assert run_cli(["sweep", "--config", str(config)]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config)]) == 0
     assert "VM 9000 on pve1, stopped, kept by choice, with local:" in capsys.readouterr().out
     assert set(site.cluster.vms) == {9000}
-    assert run_cli(["sweep", "--config", str(config), "--remove", "9000"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9000"]) == 0
     assert site.cluster.vms == {}
     assert site.cluster.volumes.owned(9000) == []
     store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
     assert store.journal.pending() == []
     store.close()
     capsys.readouterr()
-    assert run_cli(["sweep", "--config", str(config), "--json"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
 
@@ -422,7 +422,7 @@ def test_abort_keeps_what_is_to_be_kept_and_says_so(
     assert run_cli(["abort", "--config", str(config)]) == 0
     out = capsys.readouterr().out
     assert "is kept, switched off" in out
-    assert "pvebench sweep shows and removes it" in out
+    assert "pvebench cleanup --orphans shows and removes it" in out
     assert not vm_of(site).running
 
 

@@ -681,9 +681,11 @@ def test_check_sweep_and_undo_know_containers_as_an_admin_uses_them(
     assert "local.lxc.raw.none.filesystem-ext4" in said("plan")
     StateDirectory(tmp_path / "state", exclusive=False)
     store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
-    for command in (["undo"], ["sweep", "--remove", "9500"]):
+    for command in (["cleanup"], ["cleanup", "--orphans", "--remove", "9500"]):
         make(asked, store)
-        assert "container 9500 on pve1, stopped, left when a pvebench was killed" in said("sweep")
+        assert "container 9500 on pve1, stopped, left when a pvebench was killed" in said(
+            "cleanup", "--orphans"
+        )
         assert "container 9500 on pve1 is removed with its volumes" in said(*command)
         assert store.journal.pending() == []
         assert not node.configuration(9500).exists()
@@ -698,9 +700,9 @@ def test_a_node_with_an_older_program_keeps_nobody_from_sweeping(
     older.write_text("#!/bin/sh\necho 'pvebench-node: no such question' >&2\nexit 96\n")
     older.chmod(0o755)
     node.server.allow(f'restrict,command="{older}"')
-    run_cli(["sweep", "--config", str(config)])
+    run_cli(["cleanup", "--orphans", "--config", str(config)])
     said = capsys.readouterr()
-    assert "nothing was found" in said.out
+    assert "no orphans" in said.out
     assert "containers are not known" in said.err
 
 

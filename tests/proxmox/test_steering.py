@@ -34,12 +34,12 @@ def test_sweep_lists_before_it_removes_and_removes_only_what_is_named(
     for driver in drivers:
         driver.volume(scenario())
     capsys.readouterr()
-    assert run_cli(["sweep", "--config", str(config), "--json"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(entry["node"], entry["vmid"]) for entry in found] == [("pve1", 9000), ("pve2", 9001)]
     assert all("-pvebench-" in volume for entry in found for volume in entry["volumes"])
     assert set(site.cluster.vms) == {9000, 9001}
-    assert run_cli(["sweep", "--config", str(config), "--remove", "9001"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9001"]) == 0
     assert set(site.cluster.vms) == {9000}
     assert site.cluster.volumes_on["pve2"].owned(9001) == []
 
@@ -49,7 +49,10 @@ def test_sweep_leaves_what_is_not_in_its_list(
 ) -> None:
     site.node.volume(scenario())
     site.cluster.vms[site.node.vmid].config["description"] = "somebody's now"
-    assert run_cli(["sweep", "--config", str(config), "--remove", str(site.node.vmid)]) == 6
+    assert (
+        run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", str(site.node.vmid)])
+        == 6
+    )
     assert "is left alone" in capsys.readouterr().err
     assert site.node.vmid in site.cluster.vms
 
@@ -61,9 +64,9 @@ def test_sweep_shows_what_a_killed_process_left_and_removes_it_when_asked(
     StateDirectory(tmp_path / "state", exclusive=False)
     site.close()
     (tmp_path / "pvebench.db").rename(tmp_path / "state" / "pvebench.db")
-    assert run_cli(["sweep", "--config", str(config)]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config)]) == 0
     assert "VM 9000 on pve1, stopped, left when a pvebench was killed" in capsys.readouterr().out
-    assert run_cli(["sweep", "--config", str(config), "--remove", "9000"]) == 0
+    assert run_cli(["cleanup", "--orphans", "--config", str(config), "--remove", "9000"]) == 0
     assert site.cluster.vms == {}
     store = Store(tmp_path / "state" / "pvebench.db", simulated=False)
     assert store.journal.pending() == []

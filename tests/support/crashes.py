@@ -101,7 +101,7 @@ class CrashTest:
     def _whole_cycle(self, when: str) -> None:
         with self._running() as process:
             code = process.wait(END_SECONDS)
-        if code not in (0, 9):  # 9: measured, but nothing to publish, as when it is suspicious
+        if code not in (0, 9):  # 9: measured, but nothing to publish, as when it is implausible
             self.report.wrong.append(f"{when}: the cycle ended with status {code}")
         self._look_around(when)
 
@@ -120,7 +120,7 @@ class CrashTest:
         return [sys.executable, "-m", "pvebench", name, "--config", str(self._config)]
 
     def _undo(self) -> None:
-        done = subprocess.run(self._command("undo"), capture_output=True, text=True, check=False)
+        done = subprocess.run(self._command("cleanup"), capture_output=True, text=True, check=False)
         if done.returncode:
             self.report.wrong.append(f"undo failed: {done.stderr}")
 

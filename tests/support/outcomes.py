@@ -6,6 +6,6 @@ from typing import Final
 
 from pvebench.model.run import Outcome
 
-MEASURED: Final = frozenset({Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS})
+MEASURED: Final = frozenset({Outcome.OK, Outcome.NOISY, Outcome.IMPLAUSIBLE})
 """Of a run that was carried out: what else the machine does may make it noisy, and emulation or
-a cache on the way suspicious. As in JSON: a member equals its word."""
+a cache on the way implausible. As in JSON: a member equals its word."""

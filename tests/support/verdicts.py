@@ -39,7 +39,7 @@ def _tell(families: Families, newest: Sequence[StoredRun | None]) -> None:
         "since": f"{first.started:%Y-%m-%d}",
         "summary": SENTENCE,
     }
-    families.add(catalog.VERDICT_INFO, {"state": "worse", "summary": SENTENCE}, 1)
+    families.add(catalog.VERDICT_INFO, {"state": "regression", "summary": SENTENCE}, 1)
     for severity in ("critical", "warning", "info"):
         families.add(catalog.CHANGES, {"severity": severity}, severity == "warning")
     families.add(catalog.CHANGE_INFO, labels | about, 1)
@@ -71,7 +71,7 @@ def _figure(families: Families, labels: dict[str, Any], state: int) -> None:
     families.add(catalog.CHANGE_THRESHOLD, labels, NOISE)
     families.add(catalog.CHANGE_STATE, labels, state)
     families.add(catalog.REGRESSION, labels, state == -2)
-    families.add(catalog.SUSPICIOUS_GAIN, labels, 0)
+    families.add(catalog.IMPLAUSIBLE_GAIN, labels, 0)
 
 
 def _baseline(families: Families, result: dict[str, Any], run: StoredRun) -> None:

@@ -95,7 +95,7 @@ def test_one_upgrade_is_one_change_with_the_sentence_of_the_verdict(store: Store
     assert values(samples, "change_since_timestamp_seconds") == [verdicts.changes[0].finding.time]
     (said,) = info(samples, "verdict_info")
     told = f"Since {labels['since']}: {labels['summary']}"
-    assert said == {"state": "worse", "summary": told}
+    assert said == {"state": "regression", "summary": told}
 
 
 def test_the_verdicts_words_are_the_changes_words_but_for_what_moves_with_every_run() -> None:
@@ -127,12 +127,12 @@ def test_what_is_accepted_is_no_change_any_more(store: Store) -> None:
     samples = shown(keeper.judge())
     assert info(samples) == []
     assert set(values(samples, "changes")) == {0.0}
-    assert info(samples, "verdict_info")[0]["state"] != "worse"
+    assert info(samples, "verdict_info")[0]["state"] != "regression"
 
 
 def test_before_anything_is_judged_the_wall_has_its_sentence() -> None:
     (said,) = info(shown(Verdicts()), "verdict_info")
-    assert said == {"state": "cannot_tell", "summary": headline(Verdicts())}
+    assert said == {"state": "inconclusive", "summary": headline(Verdicts())}
     assert values(shown(Verdicts()), "changes") == [0, 0, 0]
 
 

@@ -34,7 +34,7 @@ def test_plan_as_json_is_data(capsys: Captured) -> None:
     plan = json.loads(capsys.readouterr().out)[0]
     assert len(plan["cases"]) == 2
     assert plan["switches"] == 1
-    assert {left["reason"] for left in plan["left_out"]} >= {"not selected"}
+    assert {left["reason"] for left in plan["excluded"]} >= {"not selected"}
 
 
 def test_every_command_stands_in_the_module_of_its_name() -> None:
@@ -220,9 +220,9 @@ def test_simulated_results_are_told_with_the_driver_that_goes_on_with_them(
     state = ["--state", str(tmp_path / "state")]
     pack = write_pack(tmp_path, SMALL)
     assert run_cli(["run", "--driver", "simulated", *state, "--pack", str(pack)]) == 0
-    assert run_cli(["undo", *state]) == 5
+    assert run_cli(["cleanup", *state]) == 5
     assert "--driver simulated" in capsys.readouterr().err
-    assert run_cli(["undo", *state, "--driver", "simulated"]) == 0
+    assert run_cli(["cleanup", *state, "--driver", "simulated"]) == 0
 
 
 def test_a_complaint_about_no_place_names_none(capsys: Captured) -> None:

@@ -77,7 +77,7 @@ def test_without_a_vm_containers_are_left_and_by_ssh_they_are_told_not_to_be(
     kinds = {name: one.holds for name, one in HOST_DRIVER.storages(settings, "nas").items()}
     matrix = expand(pack, node="nas", storages=kinds, rows=Rows.HOST)
     assert [case.scenario.disk.bus for case in matrix.cases] == ["host"]
-    reasons = {left.reason for left in matrix.left_out if ".lxc." in left.slug}
+    reasons = {left.reason for left in matrix.excluded if ".lxc." in left.slug}
     assert reasons == {"containers on a machine reached by ssh: not yet"}
 
 
@@ -104,7 +104,7 @@ def test_on_a_node_containers_are_made_by_ssh_where_proxmox_gives_them_a_device_
         ({**SSH, "storages": {"local": {"type": "zfs"}}}, "keeps no containers"),
     ):
         matrix = expand(pack, node="pve1", storages=proxmox_kinds(**changes), rows=Rows.VM)
-        (left,) = {one.reason for one in matrix.left_out if ".lxc." in one.slug}
+        (left,) = {one.reason for one in matrix.excluded if ".lxc." in one.slug}
         assert reason in left
 
 
@@ -115,7 +115,7 @@ def test_what_pct_does_not_make_on_a_mount_point_is_left_out(tmp_path: Path, axi
     text = WITH_BOTH.replace("axes:", f"axes:\n  {axis}")
     pack = load_pack(write_pack(tmp_path, text.replace("size: 64M", "size: 1G")))
     matrix = expand(pack, node="pve1", storages=proxmox_kinds(**SSH), rows=Rows.VM)
-    reasons = {one.reason for one in matrix.left_out if ".lxc." in one.slug}
+    reasons = {one.reason for one in matrix.excluded if ".lxc." in one.slug}
     assert reasons == {"Proxmox makes and mounts a container's file system: ext4, without options"}
 
 

@@ -64,7 +64,7 @@ def test_damage_is_told_with_the_next_step_at_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smear(filled(tmp_path))
-    assert run_cli(["undo", "--state", str(tmp_path)]) == StoreLost.exit_code
+    assert run_cli(["cleanup", "--state", str(tmp_path)]) == StoreLost.exit_code
     said = capsys.readouterr().err
     assert "is damaged" in said
     assert "pvebench restore" in said

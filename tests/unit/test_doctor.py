@@ -62,11 +62,11 @@ def contents(directory: Path) -> dict[str, bytes]:
 def test_what_cannot_be_looked_at_is_said_and_is_no_fault(config: Path, capsys: Captured) -> None:
     found = seen(config, capsys)
     assert found["Prometheus"] == (
-        "cannot tell",
+        "unknown",
         "no address was given: --prometheus http://127.0.0.1:9690",
     )
-    assert {found[name][0] for name in ("clock", "alerts", "Grafana")} == {"cannot tell"}
-    assert found["service"][0] == "look"
+    assert {found[name][0] for name in ("clock", "alerts", "Grafana")} == {"unknown"}
+    assert found["service"][0] == "warning"
     assert not (config.parent / "state").exists()
 
 
@@ -90,7 +90,7 @@ def test_what_a_killed_process_left_comes_first_with_its_command(
     assert run_cli(["doctor", "--config", str(config)]) == 3
     said = capsys.readouterr()
     assert said.out.startswith("wrong        leftovers: a process that was killed left 1 things")
-    assert "pvebench undo" in said.out
+    assert "pvebench cleanup" in said.out
     assert "leftovers" in said.err
     assert contents(config.parent) == before
 
@@ -115,7 +115,7 @@ def test_a_page_in_the_middle_that_is_gone_is_seen(config: Path, capsys: Capture
     # Not the first pages, without which SQLite could not even begin.
     content[len(content) // 2 : len(content) // 2 + 8192] = b"\xff" * 8192
     path.write_bytes(content)
-    assert seen(config, capsys, code=3)["database"][0] == "wrong"
+    assert seen(config, capsys, code=3)["database"][0] == "critical"
 
 
 def put_blocks(path: Path, *, count: int, damaged: tuple[int, ...] = ()) -> None:
@@ -144,7 +144,7 @@ def test_every_damaged_derived_block_is_reported_and_none_is_changed(
         store.close()
     before = contents(config.parent)
     sight, text = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
-    assert sight == "wrong"
+    assert sight == "critical"
     assert text.startswith("damaged: 7, 29; no result is lost")
     assert "serve replaces them" in text
     assert contents(config.parent) == before
@@ -172,19 +172,19 @@ def test_the_derived_blocks_of_another_layout_are_not_checked(
             "DROP TABLE number_blocks; UPDATE alembic_version SET version_num = '0007'"
         )
     found = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
-    assert found == ("cannot tell", "not checked: the database has the layout of another version")
+    assert found == ("unknown", "not checked: the database has the layout of another version")
 
 
 def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys: Captured) -> None:
     (config.parent / "pack.yaml").write_text("pack: [")
     found = seen(config, capsys, code=3)
-    assert found["configuration"][0] == "wrong"
+    assert found["configuration"][0] == "critical"
     assert "pack.yaml:1" in found["configuration"][1]
     assert found["leftovers"][0] == "ok"
 
 
 @pytest.mark.parametrize(
-    ("ahead", "sight"), [(0, Severity.FINE), (3600, Severity.WRONG), (-3600, Severity.WRONG)]
+    ("ahead", "sight"), [(0, Severity.OK), (3600, Severity.CRITICAL), (-3600, Severity.CRITICAL)]
 )
 def test_a_clock_that_differs_is_told(
     config: Path, monkeypatch: pytest.MonkeyPatch, ahead: float, sight: Severity
@@ -216,7 +216,7 @@ def test_what_does_not_answer_in_time_is_said(
     assert [one.found for one in found if one.about == "clock"] == [
         "no answer within 3 s; --timeout waits longer"
     ]
-    assert {one.sight for one in found if one.about == "leftovers"} == {Severity.FINE}
+    assert {one.sight for one in found if one.about == "leftovers"} == {Severity.OK}
 
 
 def test_an_engine_without_clocks_has_none() -> None:
@@ -250,7 +250,7 @@ def test_without_notify_it_cannot_be_told_whether_anybody_is(
     config: Path, capsys: Captured
 ) -> None:
     sight, text = seen(config, capsys)["notifications"]
-    assert sight == "cannot tell"
+    assert sight == "unknown"
     assert "no notify in the settings" in text
 
 
@@ -267,7 +267,7 @@ def test_an_address_that_others_can_read_is_told(
 ) -> None:
     told.chmod(0o644)
     sight, text = seen(config, capsys, code=3)["notify phone"]
-    assert sight == "wrong"
+    assert sight == "critical"
     assert f"chmod 600 {told}" in text
 
 
@@ -277,14 +277,14 @@ def test_an_address_of_somebody_else_that_everybody_can_read_is_told(
     told.chmod(0o644)
     monkeypatch.setattr("os.geteuid", lambda: told.stat().st_uid + 1)
     sight, text = seen(config, capsys, code=3)["notify phone"]
-    assert sight == "wrong"
+    assert sight == "critical"
     assert f"chmod o= {told}" in text
 
 
 def test_an_address_that_is_not_there_is_told(config: Path, told: Path, capsys: Captured) -> None:
     told.unlink()
     sight, text = seen(config, capsys, code=3)["notify phone"]
-    assert (sight, text) == ("wrong", f"{told} cannot be read: No such file or directory")
+    assert (sight, text) == ("critical", f"{told} cannot be read: No such file or directory")
 
 
 def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
@@ -292,7 +292,7 @@ def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
 ) -> None:
     told.write_text("jsno://user:secret-word@127.0.0.1/")
     assert seen(config, capsys, code=3)["notify phone"] == (
-        "wrong",
+        "critical",
         "its address is none that apprise knows",
     )
 
@@ -302,7 +302,7 @@ def test_the_environment_of_the_service_is_not_this_one(
 ) -> None:
     config.write_text(config.read_text().replace("url_file: phone", "url_env: PVEBENCH_PHONE"))
     sight, text = seen(config, capsys)["notify phone"]
-    assert sight == "cannot tell"
+    assert sight == "unknown"
     assert "PVEBENCH_PHONE is not in the environment" in text
 
 
@@ -328,7 +328,7 @@ def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
     store.close()
     before = contents(config.parent)
     assert seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"] == (
-        "wrong",
+        "critical",
         "1 message for it, the oldest of 2026-11-22 12:00 UTC, after 1 attempt: "
         "the server answered 500; to try it: pvebench notify --test",
     )
@@ -344,7 +344,7 @@ def test_a_message_that_was_given_up_is_told_until_another_arrives(
     store.outbox.drop(queued.number, NOON, "the server answered 404")
     look = ("--exporter", "http://127.0.0.1:1")
     sight, text = seen(config, capsys, *look, code=3)["notify phone"]
-    assert (sight, "was given up, 2026-11-22 12:00 UTC" in text) == ("wrong", True)
+    assert (sight, "was given up, 2026-11-22 12:00 UTC" in text) == ("critical", True)
     other = Message(about="other", kind="changed", title="title", body="text")
     store.outbox.put([other], ["phone"], now=NOON)
     (queued,) = store.outbox.queued()
@@ -362,4 +362,4 @@ def test_what_waits_in_a_database_of_another_layout_is_not_read(
     with closing(sqlite3.connect(path)) as database:
         database.executescript("DROP TABLE messages; UPDATE alembic_version SET version_num = '1'")
     found = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)
-    assert found["notifications"][0] == "cannot tell"
+    assert found["notifications"][0] == "unknown"

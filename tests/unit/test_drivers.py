@@ -44,8 +44,8 @@ def test_a_driver_is_one_folder_and_one_line(
     assert run_cli(["check", *config, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [entry["check"] for entry in found] == ["settings", "pack quick", "state"]
-    assert run_cli(["undo", *config]) == 0
-    assert run_cli(["sweep", *config]) != 0
+    assert run_cli(["cleanup", *config]) == 0
+    assert run_cli(["cleanup", "--orphans", *config]) != 0
 
 
 def test_a_driver_that_nobody_registered_is_refused_with_those_there_are(

@@ -19,7 +19,7 @@ from pvebench.model.definition import Definition, setting_words, workload_words
 from pvebench.model.disk import Cache
 from pvebench.store import Point
 from pvebench.store.current import Trend
-from pvebench.verdicts.ranking import LEAST_RUNS, Against, Exclusion, Place, Ranking, contests
+from pvebench.verdicts.ranking import LEAST_RUNS, Exclusion, Place, Rank, Ranking, contests
 from pvebench.verdicts.summary import (
     LEAST_JUDGED,
     after_cycles,
@@ -85,7 +85,7 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
     assert order(contest.places) == ["virtio.raw.none", "scsi.raw.none"]
     usual = contest.usual
     assert usual is not None
-    assert usual.against is Against.SLOWER
+    assert usual.rank is Rank.SLOWER
     assert usual.low < -0.2 < usual.high < -0.1
     text = contest_text(contest, after_cycles)
     assert text.startswith("virtio, raw, cache none is the fastest that keeps data safe: 9,9")
@@ -95,7 +95,7 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
 
 def test_what_is_within_noise_is_not_called_slower() -> None:
     contest = contest_of({"scsi.raw.none": 10000, "virtio.raw.none": 10010}, runs=8)
-    assert contest.places[1].against is Against.SAME
+    assert contest.places[1].against is Rank.EQUAL
     text = contest_text(contest, after_cycles)
     assert "is among the fastest that keep data safe (1 other is as fast within noise)" in text
     assert "% at most." in text
@@ -106,7 +106,7 @@ def test_what_is_within_noise_is_not_called_slower() -> None:
 def test_with_too_few_runs_it_says_that_it_cannot_be_known_and_when_it_will(runs: int) -> None:
     contest = contest_of({"scsi.raw.none": 5000, "virtio.raw.none": 10000}, runs=runs)
     text = contest_text(contest, after_cycles)
-    assert contest.places[1].against is Against.UNKNOWN
+    assert contest.places[1].against is Rank.UNKNOWN
     assert "shows the most of those that keep data safe" in text
     assert "is the fastest" not in text
     assert "it cannot be known whether that is more than noise, with 3 it can: after" in text
@@ -121,7 +121,7 @@ def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
             for place, slug in enumerate(slugs)
         }
         (found,) = contests(disks(*slugs), trends)
-        wrong += any(one.against is Against.SLOWER for one in found.places)
+        wrong += any(one.rank is Rank.SLOWER for one in found.places)
     # The fastest of twenty is the luckiest: the share that is asked of each pair pays for that.
     assert wrong <= 2
 
@@ -129,7 +129,7 @@ def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
 def test_what_loses_data_is_never_the_fastest_and_is_told_why() -> None:
     contest = contest_of({"scsi.raw.none": 8000, "scsi.raw.unsafe": 30000}, runs=4)
     assert order(contest.places) == ["scsi.raw.none"]
-    assert [one.apart for one in contest.apart] == [Exclusion.NOT_DURABLE]
+    assert [one.exclusion for one in contest.excluded] == [Exclusion.NOT_DURABLE]
     text = contest_text(contest, after_cycles)
     assert text.startswith("scsi, raw, cache none is the only one with a result")
     assert "scsi, raw, cache unsafe shows 3" in text
@@ -143,7 +143,7 @@ def test_warm_caches_and_the_host_itself_stand_apart() -> None:
     trends = {slug: trend(9000 + 9 * place, runs=3) for place, slug in enumerate(cases)}
     (contest,) = contests(cases, trends)
     assert order(contest.places) == ["scsi.raw.none"]
-    assert {one.apart for one in contest.apart} == {Exclusion.WARM, Exclusion.HOST}
+    assert {one.exclusion for one in contest.excluded} == {Exclusion.WARM, Exclusion.HOST}
     assert "may read from the host's memory" in contest_text(contest, after_cycles)
 
 

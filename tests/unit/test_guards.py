@@ -260,7 +260,7 @@ def test_budgets_and_space_are_on_the_page() -> None:
         "pvebench_write_budget_used_ratio": 0.9,
         "pvebench_month_written_bytes": 5.0,
         "pvebench_write_budget_bytes": 10.0,
-        "pvebench_storage_free_floor_bytes": 3.0,
+        "pvebench_storage_min_free_bytes": 3.0,
     }
 
 

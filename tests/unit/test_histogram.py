@@ -136,7 +136,7 @@ def exposed(results: Results, of: Case) -> dict[str, float]:
 
 def test_good_runs_are_added_up_and_others_are_not(store: Store) -> None:
     results = Results(store)
-    outcomes = (Outcome.OK, Outcome.SUSPICIOUS, Outcome.NOISY, Outcome.FAILED)
+    outcomes = (Outcome.OK, Outcome.IMPLAUSIBLE, Outcome.NOISY, Outcome.FAILED)
     for number, outcome in enumerate(outcomes):
         results.keep(run(number, of=case(), outcome=outcome))
     page = exposed(results, case())

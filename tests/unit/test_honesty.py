@@ -1,4 +1,4 @@
-"""Numbers that cannot be true make a run suspicious, each with its reason."""
+"""Numbers that cannot be true make a run implausible, each with its reason."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def moved(
 
 
 def doubts(judgement: Judgement) -> list[PlausibilityCheck]:
-    return [one.doubt for one in judgement.suspicions]
+    return [one.doubt for one in judgement.implausibilities]
 
 
 def value(judgement: Judgement, metric: str) -> float | None:
@@ -132,12 +132,12 @@ def test_reads_from_the_device_have_a_share_of_one() -> None:
     assert doubts(found) == []
 
 
-def test_direct_reads_that_never_reach_the_device_are_suspicious() -> None:
+def test_direct_reads_that_never_reach_the_device_are_implausible() -> None:
     found = judge(a_case(), moved(READ, host=4096e2), Circumstances())
     assert value(found, "device_share") == pytest.approx(0.1)
     assert doubts(found) == [PlausibilityCheck.DEVICE_SHARE]
     assert "only 10% of the bytes reached the device" in found.reason
-    assert Sample("suspicion", None, 1.0, Unit.RATIO, "device_share") in found.samples
+    assert Sample("implausibility", None, 1.0, Unit.RATIO, "device_share") in found.samples
 
 
 def test_a_cache_may_answer_where_a_cache_mode_asks_for_one() -> None:
@@ -217,7 +217,7 @@ def synced(**flushes: float) -> list[Sample]:
     ]
 
 
-def test_flushes_that_qemu_never_saw_are_suspicious() -> None:
+def test_flushes_that_qemu_never_saw_are_implausible() -> None:
     case = a_case("randwrite", fsync=1)
     found = judge(case, synced(issued=10_000, seen=1050), Circumstances())
     assert value(found, "flush_share") == pytest.approx(0.1)
@@ -242,7 +242,7 @@ def test_a_guest_that_sees_no_write_cache_has_nothing_to_flush() -> None:
     assert (value(found, "flush_share"), doubts(found)) == (None, [])
 
 
-def test_a_synced_write_faster_than_the_hosts_own_is_suspicious() -> None:
+def test_a_synced_write_faster_than_the_hosts_own_is_implausible() -> None:
     around = Circumstances(host={WRITE: 500.0})
     found = judge(a_case("randwrite", fsync=1), moved(WRITE, host=4096e3), around)
     assert doubts(found) == [PlausibilityCheck.BEATS_HOST]
@@ -281,17 +281,17 @@ def test_the_hosts_own_row_is_not_compared_with_itself() -> None:
     assert value(found, "device_share") == pytest.approx(1.0)
 
 
-def test_a_guest_that_gets_no_cpu_is_suspicious() -> None:
+def test_a_guest_that_gets_no_cpu_is_implausible() -> None:
     waiting = [*moved(READ, host=4096e3), Sample("guest_cpu_wait", None, 0.9, Unit.CORES)]
     assert doubts(judge(a_case(), waiting, Circumstances())) == [PlausibilityCheck.STARVED]
 
 
-def test_a_host_busier_than_it_has_cpus_is_suspicious() -> None:
+def test_a_host_busier_than_it_has_cpus_is_implausible() -> None:
     busy = [*moved(READ, host=4096e3), Sample("host_cpu", None, 2.5, Unit.CORES, "total")]
     assert doubts(judge(a_case(), busy, Circumstances(host_cpus=2))) == [PlausibilityCheck.CPU]
 
 
-def test_reads_of_what_was_never_written_are_suspicious() -> None:
+def test_reads_of_what_was_never_written_are_implausible() -> None:
     around = Circumstances(filled=False)
     assert doubts(judge(a_case(), moved(READ, host=4096e3), around)) == [
         PlausibilityCheck.NOT_FILLED

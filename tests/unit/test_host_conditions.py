@@ -175,7 +175,7 @@ READ, WRITE = Direction.READ, Direction.WRITE
 
 
 @pytest.mark.parametrize(
-    ("treated", "directions", "local", "left_out"),
+    ("treated", "directions", "local", "excluded"),
     [
         (HostCache.WARM, (READ, WRITE), True, set()),
         # Nobody's reads go through it where it is emptied before.
@@ -187,12 +187,12 @@ READ, WRITE = Direction.READ, Direction.WRITE
     ],
 )
 def test_only_what_can_concern_a_case_is_kept_with_its_runs(
-    treated: HostCache, directions: tuple[Direction, ...], local: bool, left_out: set[str]
+    treated: HostCache, directions: tuple[Direction, ...], local: bool, excluded: set[str]
 ) -> None:
     scenario = replace(CASES[0].scenario, host_cache=treated)
     workload = replace(CASES[0].workload, directions=directions)
     found = condition_samples(Case(scenario=scenario, workload=workload), ALL, local=local)
-    assert {one.metric for one in found} == ALL.keys() - left_out
+    assert {one.metric for one in found} == ALL.keys() - excluded
     units = {one.metric: one.unit for one in found}
     assert units["disk_margin"] is Unit.CELSIUS
     assert units.get("zfs_cache", Unit.BYTES) is Unit.BYTES

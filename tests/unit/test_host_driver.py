@@ -181,7 +181,7 @@ def test_without_a_vm_only_the_hosts_rows_are_left(tmp_path: Path) -> None:
     pack = load_pack(write_pack(tmp_path))
     matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
     assert [case.scenario.slug for case in matrix.cases] == ["local.host.raw.none"]
-    assert {left.reason for left in matrix.left_out} == {
+    assert {left.reason for left in matrix.excluded} == {
         "this instance has no VMs, only the host and containers (driver: host)"
     }
     assert Settings(driver="host").driver == "host"
@@ -211,7 +211,7 @@ def test_a_workload_measures_on_the_host_for_real(tmp_path: Path, host: HostDisk
     runner = Runner(real_site(host, tmp_path), Recorder())
     run = runner.run(matrix.cases[0], cycle="", conduct=pack.conduct)
     runner.close()
-    assert run.outcome in (Outcome.OK, Outcome.NOISY, Outcome.SUSPICIOUS), run.reason
+    assert run.outcome in (Outcome.OK, Outcome.NOISY, Outcome.IMPLAUSIBLE), run.reason
     found = {sample.metric for sample in run.samples}
     assert {"iops", "device_share", "host_cpu"} <= found
     assert not any(metric.startswith("qemu_") for metric in found)

@@ -84,7 +84,7 @@ def test_a_thread_judges_after_a_nudge_and_ends(store: Store) -> None:
     keeper = VerdictService(Feed(Results(store)), (), told=lambda _: done.set())
     with keeper:
         assert done.wait(20)
-    assert keeper.current.counts().keys() == {VerdictState.CANNOT_TELL}
+    assert keeper.current.counts().keys() == {VerdictState.INCONCLUSIVE}
     assert headline(keeper.current).startswith("Cannot tell yet whether ")
 
 
@@ -383,7 +383,7 @@ def test_verdicts_stand_on_the_metrics_page(store: Store) -> None:
     assert all(9_900 < value < 10_100 for value in baselines)
     wanted = {metric.exposed for metric in CATALOG.values() if is_of_verdicts(metric.exposed)}
     # No latency was measured here, and nothing creeps.
-    missing = {"pvebench_baseline_latency_percentile_seconds", "pvebench_change_slow_ratio"}
+    missing = {"pvebench_baseline_latency_percentile_seconds", "pvebench_change_gradual_ratio"}
     assert wanted - {one.name for one in samples} == missing
 
 
@@ -398,13 +398,13 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
     said = "Everything on virtio is slowly getting slower: 15 % over 160 runs since 2026-05-01"
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
-        "slowly_slower",
+        "gradually_slower",
         "same",
     }
     assert [one["slow"] for one in verdicts_data(verdicts)["changes"]] == [True]
     text = page.render()[0].decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
-    crept = [one for one in samples if one.name == "pvebench_change_slow_ratio"]
+    crept = [one for one in samples if one.name == "pvebench_change_gradual_ratio"]
     assert {one.labels["bus"] for one in crept} == {"virtio"}
     assert all(one.value == pytest.approx(-0.16, abs=0.02) for one in crept)
     worse = [one for one in samples if one.name == "pvebench_regression" and one.value == 1]
@@ -412,7 +412,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
 
 
 def is_of_verdicts(name: str) -> bool:
-    words = ("change", "regression", "suspicious_gain", "baseline", "verdict", "performance")
+    words = ("change", "regression", "implausible_gain", "baseline", "verdict", "performance")
     return name.removeprefix("pvebench_").startswith(words)
 
 

@@ -115,7 +115,7 @@ def test_cases_without_the_option_that_an_issue_needs_do_not_match() -> None:
     assert matches == [["R4"], [], ["R4"]]
 
 
-def test_a_suspicious_gain_matches_only_where_it_got_faster() -> None:
+def test_a_implausible_gain_matches_only_where_it_got_faster() -> None:
     before, after = {"kernel": "6.8.12-4-pve"}, {"kernel": "6.11.11-1-pve"}
     sync = [{"durable": "yes"}]
     gain = known_issues(load_known_issues(), before, after, {"throughput": 2.0}, sync)

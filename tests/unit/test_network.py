@@ -105,9 +105,9 @@ def test_a_run_keeps_the_round_trip_and_its_share_of_the_link(tmp_path: Path, se
 
 
 @pytest.mark.parametrize("load", ["read", "write"])
-def test_more_than_the_link_carries_is_suspicious(tmp_path: Path, load: str) -> None:
+def test_more_than_the_link_carries_is_implausible(tmp_path: Path, load: str) -> None:
     run = measured(tmp_path, ServerLink(link_bits_per_second=1_000_000), load)
-    assert run.outcome is Outcome.SUSPICIOUS
+    assert run.outcome is Outcome.IMPLAUSIBLE
     assert "of what the network's link carries, although no cache is in the way" in run.reason
     assert "network_round_trip" not in values(run)
 
@@ -195,7 +195,7 @@ def test_rows_are_shown_relative_to_the_scenario_that_the_pack_names(
 
 def test_a_row_that_is_not_good_is_no_measure_for_others(hosted: Simulation) -> None:
     runs = [
-        replace(run, outcome=Outcome.SUSPICIOUS) if ".host." in run.scenario else run
+        replace(run, outcome=Outcome.IMPLAUSIBLE) if ".host." in run.scenario else run
         for run in hosted.store.runs(limit=100, pack="small")
     ]
     rows = result_rows(runs, relative_to="local.host.raw.none")

@@ -65,9 +65,9 @@ def test_a_german_table_is_read_with_its_commas_and_semicolons() -> None:
 
 def test_rows_that_contradict_themselves_are_found_within_what_was_printed() -> None:
     good, rounded, lost = read(GERMAN)
-    assert good.suspicions() == []
-    assert rounded.suspicions() == []
-    (found,) = lost.suspicions()  # 1553 where it was ten times that
+    assert good.implausibilities() == []
+    assert rounded.implausibilities() == []
+    (found,) = lost.implausibilities()  # 1553 where it was ten times that
     assert "1553 IOPS x 4096 bytes" in found.text
 
 

@@ -30,7 +30,7 @@ from support.site import app_of, served
 
 
 def _is_verdict(name: str) -> bool:
-    words = ("change", "regression", "suspicious", "baseline", "verdict", "performance")
+    words = ("change", "regression", "implausible", "baseline", "verdict", "performance")
     return name.removeprefix("pvebench_").startswith(words)
 
 
@@ -113,11 +113,11 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_config_last_reload_success_timestamp_seconds",
         # Nobody has judged yet.
         *(metric.exposed for metric in CATALOG.values() if _is_verdict(metric.exposed)),
-        "pvebench_setting_info",
-        "pvebench_setting_gap_ratio",
-        "pvebench_setting_gap_noise_ratio",
+        "pvebench_scenario_rank_info",
+        "pvebench_scenario_gap_ratio",
+        "pvebench_scenario_gap_noise_ratio",
         # Nobody is told anything, and no settings say where the page is.
-        "pvebench_page_info",
+        "pvebench_web_info",
         "pvebench_notifications_queued",
         "pvebench_notifications_sent_total",
         "pvebench_notifications_dropped_total",
@@ -130,7 +130,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_month_written_bytes",
         "pvebench_write_budget_bytes",
         "pvebench_storage_free_bytes",
-        "pvebench_storage_free_floor_bytes",
+        "pvebench_storage_min_free_bytes",
         "pvebench_write_budget_used_ratio",
         "pvebench_storage_info",
         "pvebench_pve_api_requests_total",
@@ -147,7 +147,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_flush_share_ratio",
         "pvebench_guest_to_host_ratio",
         "pvebench_guest_cpu_wait_cores",
-        "pvebench_run_suspicion",
+        "pvebench_run_implausible",
         # The pack keeps no distribution, runs each case once a cycle, on no server's storage.
         "pvebench_latency_seconds_bucket",
         "pvebench_pass_to_first_ratio",
@@ -169,34 +169,34 @@ def test_pieces_say_what_the_library_says_of_the_whole(opened: bool) -> None:
     assert together == render(families.families()).choose(opened=opened)
 
 
-def test_a_suspicious_run_names_its_reason_and_does_not_replace_the_last_good_one(
+def test_a_implausible_run_names_its_reason_and_does_not_replace_the_last_good_one(
     tmp_path: Path,
 ) -> None:
     simulation = simulate(tmp_path)
     simulation.worker.run()
     good = simulation.recorder.runs[-1]
-    doubt = Sample("suspicion", None, 1.0, Unit.RATIO, "beats_host")
+    doubt = Sample("implausibility", None, 1.0, Unit.RATIO, "beats_host")
     wild = [replace(one, value=1e9) for one in good.samples if one.metric == "iops"]
     later = good.finished + timedelta(seconds=30)
     simulation.results.keep(
         replace(
             good,
             uid="doubtful",
-            outcome=Outcome.SUSPICIOUS,
+            outcome=Outcome.IMPLAUSIBLE,
             reason="too good",
             finished=later,
             samples=(*wild, doubt),
         )
     )
     shown = page_of(simulation, now=later).render()[0].decode()
-    suspicions = [
+    implausibilities = [
         sample
         for family in parse_plain(shown)
         for sample in family.samples
-        if sample.name == "pvebench_run_suspicion"
+        if sample.name == "pvebench_run_implausible"
     ]
-    assert [one.labels["reason"] for one in suspicions] == ["beats_host"]
-    assert suspicions[0].labels["scenario"] == good.case.scenario.slug
+    assert [one.labels["reason"] for one in implausibilities] == ["beats_host"]
+    assert implausibilities[0].labels["scenario"] == good.case.scenario.slug
     assert " 1e+09\n" not in shown
 
 

@@ -26,7 +26,7 @@ def full() -> Matrix:
 def test_the_quick_pack_is_six_scenarios_with_two_workloads() -> None:
     matrix = quick()[1]
     assert len(matrix.cases) == 12
-    assert [(left.slug, left.reason) for left in matrix.left_out] == [
+    assert [(left.slug, left.reason) for left in matrix.excluded] == [
         ("local.virtio.qcow2.writeback", "excluded by the pack (format=qcow2, cache=writeback)"),
         ("local.scsi.qcow2.writeback", "excluded by the pack (format=qcow2, cache=writeback)"),
     ]
@@ -41,7 +41,7 @@ def test_the_cache_matrix_is_twenty_configurations_with_eight_workloads() -> Non
 def test_what_cannot_be_is_left_out_with_its_reason(tmp_path: Path) -> None:
     text = SMALL.replace("cache: [none]", "cache: [none, writeback]\n  aio: [native, threads]")
     matrix = expand(load_pack(write_pack(tmp_path, text)), node="lab", storages=STORAGES)
-    assert {left.slug: left.reason for left in matrix.left_out} == {
+    assert {left.slug: left.reason for left in matrix.excluded} == {
         "local.virtio.raw.writeback.aio-native": (
             "aio=native needs O_DIRECT, which this cache mode does not use"
         ),
@@ -104,7 +104,7 @@ def test_selection_keeps_what_matches_and_tells_what_it_left_out() -> None:
         "local.scsi.raw.writeback/randwrite-4k-qd32",
         "local.scsi.qcow2.none/randwrite-4k-qd32",
     }
-    reasons = Counter(left.reason for left in matrix.left_out)
+    reasons = Counter(left.reason for left in matrix.excluded)
     assert (reasons["not selected"], reasons["skipped by selection"]) == (6, 3)
 
 
@@ -190,5 +190,5 @@ def test_everything_that_a_scenario_means_is_a_label_of_its_info() -> None:
     # Of the volume's content, which is the same for all scenarios of a pack.
     unlabelled = {"file_name", "file_bytes", "fill_passes", "fill_compress"}
     # The same once more, in words for screens.
-    worded = {"setting", "disk"}
+    worded = {"configuration", "disk"}
     assert set(SCENARIO_INFO.labels) - worded == set(told) - unlabelled

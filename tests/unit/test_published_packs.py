@@ -52,7 +52,7 @@ def test_each_plans_time_and_bytes_where_its_storages_are(name: str) -> None:
 def test_rows_on_storages_that_are_not_here_are_left_out_with_that_reason() -> None:
     matrix = expand(load("lvmcache-2019"), node="lab", storages={"lvm-off": STORAGE_KINDS["dir"]})
     assert {case.scenario.storage for case in matrix.cases} == {"lvm-off"}
-    assert {left.reason for left in matrix.left_out} == {
+    assert {left.reason for left in matrix.excluded} == {
         "boot needs a VM",
         "storage lvm-writeback is not configured on lab",
         "storage lvm-writethrough is not configured on lab",

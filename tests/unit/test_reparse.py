@@ -163,7 +163,7 @@ def test_a_number_that_only_the_mistaken_parser_gave_goes(
     assert everything(state) == before
 
 
-def test_a_run_whose_doubts_are_gone_stays_suspicious_and_that_is_said(
+def test_a_run_whose_doubts_are_gone_stays_implausible_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = measured(tmp_path / "right")
@@ -171,10 +171,10 @@ def test_a_run_whose_doubts_are_gone_stays_suspicious_and_that_is_said(
         mistaken(patch, {"iops": 2.0})
         wrong = measured(tmp_path / "wrong")
     before = everything(wrong)
-    assert {run[10] for run in before["runs"]} == {"suspicious"}
+    assert {run[10] for run in before["runs"]} == {"implausible"}
     assert reparse(wrong, "--apply") == 0
-    assert "3 stay suspicious though nothing doubtful is left" in capsys.readouterr().out
-    # A suspicious run of the host is compared with nothing.
+    assert "3 stay implausible though nothing doubtful is left" in capsys.readouterr().out
+    # A implausible run of the host is compared with nothing.
     expected = {key: v for key, v in numbers(right).items() if key[1] != "guest_to_host"}
     assert numbers(wrong) == pytest.approx(expected, rel=1e-9)
     assert everything(wrong)["runs"] == before["runs"]
@@ -220,17 +220,17 @@ def test_doubts_that_do_not_come_from_the_parser_stay(
         ("host_bytes", "", "process_read", 1e6, "bytes"),
         ("device_share", "read", "", 0.9, "ratio"),
         ("host_cpu", "", "total", 1e6, "cores"),
-        ("suspicion", "", "cpu", 1.0, "ratio"),
-        ("suspicion", "", "not_filled", 1.0, "ratio"),
+        ("implausibility", "", "cpu", 1.0, "ratio"),
+        ("implausibility", "", "not_filled", 1.0, "ratio"),
     ]
     with closing(sqlite3.connect(state / "pvebench.db")) as connection, connection:
         statement = "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)"
         connection.executemany(statement, [(number, *row) for row in rows])
-        connection.execute("UPDATE runs SET outcome = 'suspicious' WHERE id = ?", [number])
+        connection.execute("UPDATE runs SET outcome = 'implausible' WHERE id = ?", [number])
     mistaken(monkeypatch, {"bytes": 2.0})
     assert reparse(state, "--apply") == 0
     after = {key[1:]: value for key, value in numbers(state).items() if key[0] == number}
-    assert {part for metric, _, part in after if metric == "suspicion"} == {
+    assert {part for metric, _, part in after if metric == "implausibility"} == {
         "cpu",
         "not_filled",
         "size",
@@ -240,18 +240,18 @@ def test_doubts_that_do_not_come_from_the_parser_stay(
     assert after["device_share", "read", ""] == pytest.approx(share)
 
 
-def test_a_run_whose_right_numbers_do_not_hold_together_becomes_suspicious(
+def test_a_run_whose_right_numbers_do_not_hold_together_becomes_implausible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = measured(tmp_path / "state")
     mistaken(monkeypatch, {"iops": 2.0})
     assert reparse(state, "--apply") == 0
-    assert "3 of them from ok to suspicious" in capsys.readouterr().out
+    assert "3 of them from ok to implausible" in capsys.readouterr().out
     with closing(Store(state / "pvebench.db")) as store:
         for run in store.runs():
-            assert str(run.outcome) == "suspicious"
+            assert str(run.outcome) == "implausible"
             assert "IOPS x 4096 bytes are" in run.reason
-            assert ("suspicion", "rate") in {(one.metric, one.part) for one in run.samples}
+            assert ("implausibility", "rate") in {(one.metric, one.part) for one in run.samples}
         for case in store.cases().values():
             assert (case.good, case.failures_in_row) == (None, 1)
 

@@ -144,12 +144,12 @@ def test_a_doubtful_run_is_shown_with_its_reason_and_not_counted(simulation: Sim
     runs = simulation.store.runs(limit=1000)
     doubted = replace(
         runs[0],
-        outcome=Outcome.SUSPICIOUS,
+        outcome=Outcome.IMPLAUSIBLE,
         reason="too good to be true",
         finished=runs[0].finished + timedelta(seconds=9),
     )
     rows = result_rows([doubted, *runs])
-    row = next(row for row in rows if row["outcome"] == "suspicious")
+    row = next(row for row in rows if row["outcome"] == "implausible")
     assert row["good_runs"] == 3
     subject = Subject(
         title="t", source="", node="lab", now=runs[0].finished, simulated=True, environments=()
@@ -194,7 +194,7 @@ def test_own_and_published_values_are_printed_side_by_side(
 ) -> None:
     options = published_state(tmp_path)
     capsys.readouterr()  # the log of the simulation
-    assert run_cli(["results", *options, "--beside", "published", "--json"]) == 0
+    assert run_cli(["results", *options, "--reference", "published", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     found = {
         row["scenario"]: row["published"] for row in rows if row["workload"] == "randwrite-4k-qd256"
@@ -204,7 +204,7 @@ def test_own_and_published_values_are_printed_side_by_side(
         "local.virtio.raw.none.filesystem-ext4": 25264.0,
         "local.virtio.raw.writeback.filesystem-ext4": 40666.0,
     }
-    assert run_cli(["results", *options, "--beside", "published"]) == 0
+    assert run_cli(["results", *options, "--reference", "published"]) == 0
     assert "25,264 IOPS" in capsys.readouterr().out
 
 
@@ -217,7 +217,7 @@ def test_values_beside_an_imported_series_stand_under_its_name(
     mapped = ["--column", "rw=Pattern", "--column", "iops=IOPS"]
     assert run_cli(["import", str(table), *state, *mapped]) == 0
     capsys.readouterr()
-    assert run_cli(["results", *state, "--beside", "mine"]) == 0
+    assert run_cli(["results", *state, "--reference", "mine"]) == 0
     out = capsys.readouterr().out
     assert "1,234 IOPS" in out
     assert "own ÷ mine" in out
@@ -239,8 +239,8 @@ def test_beside_published_wants_a_pack_that_reproduces_something(
     tmp_path: Path, capsys: Captured
 ) -> None:
     simulate(tmp_path).worker.run()
-    assert run_cli(["results", "--state", str(tmp_path), "--beside", "published"]) == 2
-    assert "--beside published needs --pack" in capsys.readouterr().err
+    assert run_cli(["results", "--state", str(tmp_path), "--reference", "published"]) == 2
+    assert "--reference published needs --pack" in capsys.readouterr().err
 
 
 def test_bars_are_named_by_what_tells_them_apart() -> None:

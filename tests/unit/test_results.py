@@ -376,9 +376,9 @@ def states_after(store: Store, outcomes: list[Outcome]) -> set[VerdictState]:
 def test_runs_that_are_good_only_with_a_reason_are_never_a_baseline_alone(
     store: Store, outcome: Outcome
 ) -> None:
-    assert states_after(store, [*[outcome] * 40, *[Outcome.OK] * 3]) == {VerdictState.CANNOT_TELL}
+    assert states_after(store, [*[outcome] * 40, *[Outcome.OK] * 3]) == {VerdictState.INCONCLUSIVE}
 
 
 def test_beside_enough_ok_runs_a_noisy_one_counts(store: Store) -> None:
     states = states_after(store, [*[Outcome.OK] * 20, *[Outcome.NOISY] * 10, *[Outcome.OK] * 10])
-    assert VerdictState.CANNOT_TELL not in states
+    assert VerdictState.INCONCLUSIVE not in states

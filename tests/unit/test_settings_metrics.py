@@ -42,32 +42,32 @@ def four_cycles(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 def test_what_ignores_flushes_is_never_the_fastest(four_cycles: Snapshot) -> None:
-    found = of(four_cycles, "pvebench_setting_info")
-    assert found["unsafe"][0]["apart"] == "not_durable"
-    standings = {found[mode][0]["against"] for mode in ("none", "writethrough")}
+    found = of(four_cycles, "pvebench_scenario_rank_info")
+    assert found["unsafe"][0]["excluded"] == "not_durable"
+    standings = {found[mode][0]["rank"] for mode in ("none", "writethrough")}
     assert "fastest" in standings
-    assert {found[mode][0]["apart"] for mode in ("none", "writethrough")} == {""}
+    assert {found[mode][0]["excluded"] for mode in ("none", "writethrough")} == {""}
 
 
 def test_the_fastest_is_at_no_distance_and_the_others_below(four_cycles: Snapshot) -> None:
     info, gap = (of(four_cycles, f"pvebench_setting_{name}") for name in ("info", "gap_ratio"))
-    noise = of(four_cycles, "pvebench_setting_gap_noise_ratio")
-    fastest = next(mode for mode, (labels, _) in info.items() if labels["against"] == "fastest")
+    noise = of(four_cycles, "pvebench_scenario_gap_noise_ratio")
+    fastest = next(mode for mode, (labels, _) in info.items() if labels["rank"] == "fastest")
     (other,) = {"none", "writethrough"} - {fastest}
     assert gap[fastest][1] == 0
     assert gap[other][1] <= 0
     assert noise[other][1] > 0
-    assert (gap[other][1] < -noise[other][1]) is (info[other][0]["against"] == "slower")
+    assert (gap[other][1] < -noise[other][1]) is (info[other][0]["rank"] == "slower")
 
 
 def test_after_one_run_it_is_not_known_which_differ(tmp_path: Path) -> None:
-    found = of(after(tmp_path, 1), "pvebench_setting_info")
-    assert sorted(labels["against"] for labels, _ in found.values()) == [
+    found = of(after(tmp_path, 1), "pvebench_scenario_rank_info")
+    assert sorted(labels["rank"] for labels, _ in found.values()) == [
         "fastest",
         "unknown",
         "unknown",
     ]
-    assert of(after(tmp_path / "again", 1), "pvebench_setting_gap_noise_ratio") == {}
+    assert of(after(tmp_path / "again", 1), "pvebench_scenario_gap_noise_ratio") == {}
 
 
 def test_an_empty_store_has_no_settings() -> None:
@@ -81,9 +81,11 @@ def test_what_is_not_usual_stands_first_in_a_settings_name(tmp_path: Path) -> No
     families = Families()
     collect_info(after(tmp_path, 1, pack), families)
     samples = [sample for family in families.families() for sample in family.samples]
-    names = {sample.labels["setting"] for sample in samples if "setting" in sample.labels}
+    names = {
+        sample.labels["configuration"] for sample in samples if "configuration" in sample.labels
+    }
     assert names == {"iothread 1, virtio, raw, none", "iothread 1, scsi, raw, none"}
     disks = {sample.labels["disk"] for sample in samples if "disk" in sample.labels}
     assert disks == {"iothread 1, virtio, raw", "iothread 1, scsi, raw"}
-    words = {sample.labels["words"] for sample in samples if "words" in sample.labels}
+    words = {sample.labels["description"] for sample in samples if "description" in sample.labels}
     assert words == {"4k random read, depth 8"}

@@ -258,14 +258,14 @@ def test_a_mended_outcome_moves_the_newest_good_run_of_its_case(store: Store) ->
     (gone, *_) = run("b").samples
     new = Sample("clat_max", Direction.READ, 0.5, Unit.SECONDS)
     mended = ReplacedRun(
-        number=worse, gone=(gone,), put=(new,), outcome=Outcome.SUSPICIOUS, reason="why"
+        number=worse, gone=(gone,), put=(new,), outcome=Outcome.IMPLAUSIBLE, reason="why"
     )
     for _ in range(2):  # again changes nothing
         store.mending.apply([mended])
         (case,) = store.cases().values()
         assert case.good is not None
         assert (case.good.number, case.failures_in_row) == (good, 1)
-        assert case.last.outcome is Outcome.SUSPICIOUS
+        assert case.last.outcome is Outcome.IMPLAUSIBLE
         found = store.run(worse)
         assert found is not None
         assert set(found.samples) == {*run("b").samples, new} - {gone}

@@ -66,7 +66,7 @@ def fails(error: Exception) -> Callable[[], bytes]:
 @pytest.mark.parametrize(
     "error", [GuestTimeout("nobody answers"), OSError("broken"), KeyError("x")]
 )
-def test_a_guest_that_cannot_tell_does_not_hide_that_the_tool_did_not_end(
+def test_a_guest_that_inconclusive_does_not_hide_that_the_tool_did_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     saying(fails(error), monkeypatch)

@@ -44,7 +44,7 @@ def test_an_upgrade_that_changes_nothing_is_met_with_silence() -> None:
     for seed in range(1, 6):
         report = judge(histories(runs=46, seed=seed))
         assert (report.findings, len(report.events)) == ((), 1)
-        assert states(report).keys() <= {"same", "maybe_slower", "maybe_faster"}
+        assert states(report).keys() <= {"same", "possibly_slower", "possibly_faster"}
 
 
 def test_what_the_affected_cases_have_in_common_is_named() -> None:
@@ -84,7 +84,7 @@ def test_one_case_alone_needs_three_runs() -> None:
 
 def test_one_run_may_only_raise_a_doubt() -> None:
     report = judge(histories(after_change(0.8), labels=[ONE], runs=41))
-    assert states(report) == {"maybe_slower": 1}
+    assert states(report) == {"possibly_slower": 1}
     assert report.findings == ()
 
 
@@ -93,7 +93,7 @@ def test_a_gain_of_durable_writes_is_an_alarm_and_no_win() -> None:
     report = judge(
         histories(after_change(8.0), labels=[sync]), after={**BEFORE, "kernel": "6.11.11-1-pve"}
     )
-    assert states(report) == {"suspicious": 1}
+    assert states(report) == {"implausible": 1}
     (finding,) = report.findings
     assert finding.regression
     assert "known issue R1" in sentence(finding)
@@ -116,7 +116,7 @@ def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> N
 
 def test_a_history_of_a_few_runs_is_not_called_the_same() -> None:
     report = judge(histories(runs=4, changed_at=1000))
-    assert states(report) == {"cannot_tell": 24}
+    assert states(report) == {"inconclusive": 24}
     assert report.verdicts[0].reason == (
         "4 runs; after 3 more runs, about Thursday something can be said"
     )
@@ -133,7 +133,7 @@ def test_the_same_says_which_change_it_excludes() -> None:
 def test_too_few_runs_say_what_could_hide_and_when_it_is_known(runs: int) -> None:
     found = histories(labels=[ONE], runs=runs, changed_at=9, noise=0.06)
     (verdict,) = judge(found).verdicts
-    assert verdict.state == "cannot_tell"
+    assert verdict.state == "inconclusive"
     assert re.fullmatch(
         "[0-9]+ runs?( after [0-9]+)?: up to [0-9]+ % could hide; 10 % after [0-9]+ more runs?, "
         "about [A-Z0-9].*",
@@ -168,7 +168,7 @@ def test_a_case_that_lost_a_fifth_is_never_the_same_however_few_runs_came_before
         )
         report = judge(found)
         hit = {v.state for v in report.verdicts if v.history.labels["bus"] == "virtio"}
-        assert VerdictState.SAME not in hit
+        assert VerdictState.UNCHANGED not in hit
 
 
 def test_what_an_event_has_confirmed_stays_while_the_level_does() -> None:
@@ -181,13 +181,13 @@ def test_what_an_event_has_confirmed_stays_while_the_level_does() -> None:
 
 def test_another_cpu_ends_the_comparison_and_says_so() -> None:
     report = judge(histories(unchanged), after={**BEFORE, "cpu_model": "Another CPU"})
-    assert states(report) == {"cannot_tell": 24}
+    assert states(report) == {"inconclusive": 24}
     assert "another machine: A CPU -> Another CPU" in report.verdicts[0].reason
 
 
 def test_a_case_that_varies_too_much_is_not_called_the_same() -> None:
     report = judge(histories(labels=[ONE], noise=0.5, runs=43))
-    assert states(report) == {"cannot_tell": 1}
+    assert states(report) == {"inconclusive": 1}
 
 
 def test_the_table_and_the_sentence_say_the_same_number() -> None:
@@ -265,7 +265,7 @@ def test_a_ratio_is_of_the_value_itself_with_plus_for_better(figure: str, ratio:
 
 
 def test_codes_are_those_of_the_metric() -> None:
-    states = ("slower", "maybe_slower", "same", "maybe_faster", "faster", "suspicious")
+    states = ("slower", "possibly_slower", "same", "possibly_faster", "faster", "implausible")
     assert [VerdictState(state).code for state in states] == [-2, -1, 0, 1, 2, 2]
 
 
@@ -290,7 +290,7 @@ def creeping(loss: float, begin: int = 0, **wanted: str) -> Effect:
 def test_a_level_that_creeps_is_told_with_how_far_and_since_when() -> None:
     found = histories(creeping(0.001, bus="virtio"), runs=240, changed_at=1000)
     report = judge(found)
-    assert states(report) == {"slowly_slower": 8, "same": 16}
+    assert states(report) == {"gradually_slower": 8, "same": 16}
     assert told(report) == [
         "Everything on virtio is slowly getting slower: 21 % over 240 runs since 1970-01-02 "
         "(95 % interval 20-22 %; all 8 cases)"
@@ -304,7 +304,7 @@ def test_the_step_that_the_scan_sees_where_a_creep_began_is_part_of_it() -> None
     assert [finding.slow for finding in early.findings] == [False]
     report = judge(found)
     assert [finding.slow for finding in report.findings] == [True]
-    assert states(report) == {"slowly_slower": 1}
+    assert states(report) == {"gradually_slower": 1}
 
 
 def test_a_step_is_no_creep_however_large() -> None:
@@ -333,7 +333,7 @@ def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
         runs=480,
         changed_at=1000,
     )
-    for made, state in ((found, "slowly_slower"), (stopped, "same")):
+    for made, state in ((found, "gradually_slower"), (stopped, "same")):
         accepted = {one.of: half for one in made}
         report = Judge().judge(material(made, accepted_until=accepted))
         assert states(report) == {state: 1}

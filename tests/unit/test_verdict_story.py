@@ -25,7 +25,7 @@ def chosen() -> list[Assignment]:
     found = []
     for one in assignments():
         cases = tuple(case for case in one.matrix.cases if case.workload.slug in WANTED)
-        found.append(Assignment(one.pack, Matrix(cases=cases, left_out=())))
+        found.append(Assignment(one.pack, Matrix(cases=cases, excluded=())))
     return found
 
 

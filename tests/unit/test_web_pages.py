@@ -183,7 +183,7 @@ def test_the_link_of_an_alert_leads_to_what_to_do_about_it(measured: Simulation)
         none = asking.get(f"{where}/runbooks/PVEBenchNothing%0d%0aX: y")
     assert found.headers["content-type"].startswith("text/plain")
     assert found.text.startswith("PVEBenchChange\n\nSomething has changed for the worse")
-    assert "PVEBenchSuspiciousGain\n" not in found.text
+    assert "PVEBenchImplausibleGain\n" not in found.text
     assert none.status_code == 404
 
 

@@ -244,7 +244,7 @@ class CaseHistory:
         labels: what related cases share: bus, cache, format, storage, aio.
         points: since the baseline's start; runs that are not comparable (another scenario
             fingerprint) belong to another history.
-        ceiling: value that the device cannot beat, or None; a gain beyond it is suspicious.
+        ceiling: value that the device cannot beat, or None; a gain beyond it is implausible.
         levelled: (time, effect) of steps that are known already: earlier runs count as if they
             had been made after them.
     """

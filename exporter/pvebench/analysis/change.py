@@ -123,7 +123,7 @@ def derived(name: str, moved: Mapping[str, float]) -> bool:
 
 def _same_shape(issue: KnownIssue, moved: Mapping[str, float], *, begins: bool) -> bool:
     """Tell whether a figure that the issue moves has moved that way, of its own."""
-    worse = begins != (issue.kind == "suspicious")
+    worse = begins != (issue.kind == "implausible")
     return any(
         name in moved and (moved[name] < 0) == worse and not derived(name, moved)
         for name in issue.moves
@@ -195,7 +195,7 @@ def candidates(
     return tuple(near)
 
 
-ChangeKind = Literal["slower", "faster", "suspicious", "stall", "cost", "operation", "accounting"]
+ChangeKind = Literal["slower", "faster", "implausible", "stall", "cost", "operation", "accounting"]
 AND: Final = " and "
 ALIKE: Final = 1.5
 """Times by which the effects on two nodes may differ and still be told as one."""
@@ -241,7 +241,7 @@ class Change:
         candidates: what happened near a change at an unknown time.
         issues: known ones that fit.
         meanwhile: what else changed with it, and may have brought it.
-        reason: why a gain is suspicious.
+        reason: why a gain is implausible.
         accepted: somebody has accepted it.
         over: later changes have taken back the better half of it.
         until: since when they have; 0 where it is not over.
@@ -278,7 +278,7 @@ class Change:
     @property
     def regression(self) -> bool:
         """Whether somebody should look at it."""
-        return not self.accepted and (self.kind == "suspicious" or self.moves[0].effect < 0)
+        return not self.accepted and (self.kind == "implausible" or self.moves[0].effect < 0)
 
 
 def merge_nodes(findings: Sequence[Change]) -> tuple[Change, ...]:

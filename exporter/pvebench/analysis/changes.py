@@ -212,7 +212,7 @@ def _finding(
     moves = moves_of(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
     courses = [step_course(*one) for one in members if one[0].history.figure is moves[0].figure]
-    suspicious = [one.reason for one in courses if one.reason]
+    implausible = [one.reason for one in courses if one.reason]
     matches: tuple[Match, ...] = ()
     if came is not None:
         matches = known_issues(
@@ -228,7 +228,7 @@ def _finding(
         node="",
         known=came is not None,
         slow=occasion.slow,
-        kind=_kind(moves, suspicious=bool(suspicious)),
+        kind=_kind(moves, implausible=bool(implausible)),
         group=group,
         all_but=_all_but(at, group, shifts),
         cases=tuple(histories),
@@ -239,7 +239,7 @@ def _finding(
         events_apart=came.runs if came is not None else 0,
         candidates=() if came is not None or occasion.slow else _near(members[0], shifts),
         issues=matches,
-        reason=suspicious[0] if suspicious else "",
+        reason=implausible[0] if implausible else "",
         over=most([one.over for one in courses]),
         until=max((one.until for one in courses), default=0.0),
         back=most([one.back for one in courses]),
@@ -261,9 +261,9 @@ def _came_with(
     return came_with(moved, event, environment_changes)
 
 
-def _kind(moves: Sequence[Move], *, suspicious: bool) -> ChangeKind:
-    if suspicious:
-        return "suspicious"
+def _kind(moves: Sequence[Move], *, implausible: bool) -> ChangeKind:
+    if implausible:
+        return "implausible"
     first = moves[0]
     if first.figure.kind == "speed":
         return "slower" if first.effect < 0 else "faster"

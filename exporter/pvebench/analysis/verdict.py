@@ -119,20 +119,20 @@ FARTHEST: Final = math.log(2)
 class VerdictState(StrEnum):
     """What is said of a case."""
 
-    CANNOT_TELL = "cannot_tell"
-    SAME = "same"
-    MAYBE_SLOWER = "maybe_slower"
+    INCONCLUSIVE = "inconclusive"
+    UNCHANGED = "unchanged"
+    POSSIBLY_SLOWER = "possibly_slower"
     SLOWER = "slower"
-    MAYBE_FASTER = "maybe_faster"
+    POSSIBLY_FASTER = "possibly_faster"
     FASTER = "faster"
-    SUSPICIOUS = "suspicious"
-    SLOWLY_SLOWER = "slowly_slower"
-    SLOWLY_FASTER = "slowly_faster"
+    IMPLAUSIBLE = "implausible"
+    GRADUALLY_SLOWER = "gradually_slower"
+    GRADUALLY_FASTER = "gradually_faster"
 
     @property
     def judged(self) -> bool:
         """Whether there is a verdict at all."""
-        return self is not VerdictState.CANNOT_TELL
+        return self is not VerdictState.INCONCLUSIVE
 
     @property
     def confirmed(self) -> bool:
@@ -147,12 +147,12 @@ class VerdictState(StrEnum):
 
 _CODES: Final = {
     VerdictState.SLOWER: -2,
-    VerdictState.SLOWLY_SLOWER: -2,
-    VerdictState.MAYBE_SLOWER: -1,
-    VerdictState.MAYBE_FASTER: 1,
-    VerdictState.SLOWLY_FASTER: 2,
+    VerdictState.GRADUALLY_SLOWER: -2,
+    VerdictState.POSSIBLY_SLOWER: -1,
+    VerdictState.POSSIBLY_FASTER: 1,
+    VerdictState.GRADUALLY_FASTER: 2,
     VerdictState.FASTER: 2,
-    VerdictState.SUSPICIOUS: 2,
+    VerdictState.IMPLAUSIBLE: 2,
 }
 
 
@@ -170,7 +170,7 @@ class Verdict:
         baseline: level compared with, in base units; None if there is none.
         baseline_runs, baseline_start: its size and the time of its first run.
         reason: what "the same" excludes; what is missing where it cannot be told, and when it
-            will be known; why a gain is suspicious.
+            will be known; why a gain is implausible.
         more_runs: that it takes until it can be told; 0: none, or no number of them would do.
     """
 
@@ -256,17 +256,19 @@ def conclude(
     state, reason = _state(history, open_steps, shift, apart)
     p_value = open_steps[-1].p_value if open_steps else shift.p_value if shift else None
     if creep is not None and not open_steps:
-        state = VerdictState.SLOWLY_SLOWER if creep.effect < 0 else VerdictState.SLOWLY_FASTER
+        state = VerdictState.GRADUALLY_SLOWER if creep.effect < 0 else VerdictState.GRADUALLY_FASTER
         reason, numbers, p_value = "", _numbers_of(creep), creep.p_value
     elif doubtful is not None and doubtful.mode:
-        state, reason = VerdictState.CANNOT_TELL, two_levels(history, doubtful)
+        state, reason = VerdictState.INCONCLUSIVE, two_levels(history, doubtful)
     elif not open_steps and doubtful is not None and doubtful.time > accepted_until:
-        state = VerdictState.MAYBE_SLOWER if doubtful.effect < 0 else VerdictState.MAYBE_FASTER
+        state = (
+            VerdictState.POSSIBLY_SLOWER if doubtful.effect < 0 else VerdictState.POSSIBLY_FASTER
+        )
         reason, numbers = "", _numbers_of(doubtful)
     elif not open_steps and state.code == 0:
         reason = "; ".join([reason, *_habits(history, accepted)])
     base = _baseline(history, accepted, open_steps, creep)
-    more = apart.more_runs(claim_of(history)) if state is VerdictState.CANNOT_TELL else 0
+    more = apart.more_runs(claim_of(history)) if state is VerdictState.INCONCLUSIVE else 0
     return Verdict(
         history=history,
         state=state,
@@ -307,14 +309,14 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
     if missing <= 0 and not cut_reason:
         reason = "none of the newest runs was made at an hour at which there are runs before"
         return Verdict(
-            history=history, state=VerdictState.CANNOT_TELL, reason=reason, baseline_runs=runs
+            history=history, state=VerdictState.INCONCLUSIVE, reason=reason, baseline_runs=runs
         )
     missing = max(1, missing)
     wanted = f"{count_text(runs, 'run')}{' since then' if cut_reason else ''}"
     reason = f"{wanted}; {when_text(history, missing)} something can be said"
     return Verdict(
         history=history,
-        state=VerdictState.CANNOT_TELL,
+        state=VerdictState.INCONCLUSIVE,
         reason=f"{cut_reason}; {reason}" if cut_reason else reason,
         baseline_runs=runs,
         more_runs=missing,
@@ -397,10 +399,10 @@ def _state(
         return _after_steps(history, steps, apart)
     if last is not None and last.maybe and not last.confirmed:
         worse = last.effect < 0
-        return (VerdictState.MAYBE_SLOWER if worse else VerdictState.MAYBE_FASTER), ""
+        return (VerdictState.POSSIBLY_SLOWER if worse else VerdictState.POSSIBLY_FASTER), ""
     if apart.excluded > claim_of(history):
-        return VerdictState.CANNOT_TELL, missing_text(history, apart)
-    return VerdictState.SAME, f"no change above {size_text(apart.excluded)}"
+        return VerdictState.INCONCLUSIVE, missing_text(history, apart)
+    return VerdictState.UNCHANGED, f"no change above {size_text(apart.excluded)}"
 
 
 def _after_steps(
@@ -410,12 +412,12 @@ def _after_steps(
     if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
         if apart.excluded <= max(claim_of(history), left):
             reason = f"back at the baseline, no change above {size_text(apart.excluded)}"
-            return VerdictState.SAME, reason
-        return VerdictState.CANNOT_TELL, f"back near the baseline; {missing_text(history, apart)}"
+            return VerdictState.UNCHANGED, reason
+        return VerdictState.INCONCLUSIVE, f"back near the baseline; {missing_text(history, apart)}"
     if apart.effect < 0:
         return VerdictState.SLOWER, ""
     reason = too_good(history, apart.effect)
-    return (VerdictState.SUSPICIOUS, reason) if reason else (VerdictState.FASTER, "")
+    return (VerdictState.IMPLAUSIBLE, reason) if reason else (VerdictState.FASTER, "")
 
 
 def left_after(last: float, effect: float) -> float:

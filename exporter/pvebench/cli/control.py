@@ -1,4 +1,4 @@
-"""`pvebench sweep`: what some pvebench left on the cluster and nobody looks after."""
+"""Commands that act on a running instance, or on what a killed one left: abort, pause, cleanup."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, Final
 import click
 
 from pvebench.cli.options import json_option, read_settings, settings_options
+from pvebench.config.settings import Settings
 from pvebench.drivers import engine_of
 from pvebench.errors import AlreadyRunning, MachineError
 from pvebench.service.selection import opened_store
-from pvebench.store import StateDirectory
+from pvebench.store import StateDirectory, StoredJournal
 
 # --- `pvebench abort`: stop at once, and clean up.
 
@@ -47,7 +48,7 @@ def _wait_for_end(state: StateDirectory, who: int) -> None:
             raise AlreadyRunning(
                 f"process {who} did not end within {_ABORT_SECONDS:.0f} s",
                 cause="the cluster does not answer while the VM is being removed",
-                next_step=f"kill -9 {who}, then pvebench undo; nothing is lost",
+                next_step=f"kill -9 {who}, then pvebench cleanup; nothing is lost",
             )
         time.sleep(0.2)
 
@@ -82,52 +83,56 @@ def resume(**options: Any) -> None:
     click.echo("it goes on" if state.resume() else "there was no pause")
 
 
-# --- `pvebench undo`: clean up after a process that was killed.
+# --- `pvebench cleanup`: remove leftovers of a killed process; orphans of a lost state directory.
 
 
 @click.command()
-@settings_options
-def undo(**options: Any) -> None:
-    """Undo what a process left that was killed; nothing else. Every start does so by itself."""
-    settings = read_settings(**options)
-    with opened_store(settings) as (_, store):
-        lines = engine_of(settings.driver).undo(settings, store.journal)
-    for line in lines or ["nothing was left to undo"]:
-        click.echo(line)
-
-
-@click.command()
+@click.option("--orphans", is_flag=True, help="List VMs and containers without a journal instead.")
 @click.option(
-    "--remove", "vmids", type=int, multiple=True, help="VM or container to remove; may be repeated."
+    "--remove",
+    "vmids",
+    type=int,
+    multiple=True,
+    help="Orphaned VM or container to remove; may be repeated.",
 )
 @json_option
 @settings_options
-def sweep(vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
-    """List VMs and containers that some pvebench made and nobody looks after; remove those named.
+def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
+    """Remove leftovers of a crash; with --orphans, list VMs and containers of a lost state.
 
-    What a crash leaves is removed by the next start with the same state directory. This is for
-    what is left when that directory is lost.
+    Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
+    if that directory is lost; --orphans changes nothing unless --remove names one.
     """
     settings = read_settings(**options)
+    with opened_store(settings) as (_, store):
+        if orphans or vmids:
+            _clean_orphans(settings, store.journal, vmids, as_json=as_json)
+            return
+        lines = engine_of(settings.driver).undo(settings, store.journal)
+    for line in lines or ["no leftovers"]:
+        click.echo(line)
+
+
+def _clean_orphans(
+    settings: Settings, journal: StoredJournal, vmids: tuple[int, ...], *, as_json: bool
+) -> None:
     sweeper = engine_of(settings.driver).sweeper(settings)
     if sweeper is None:
         raise MachineError(
-            f"sweep looks at a cluster, and driver {settings.driver} has none",
-            next_step="name the cluster's settings (--config); what a crash left here, pvebench "
-            "undo removes",
+            f"--orphans requires driver proxmox, the settings have {settings.driver}",
+            next_step="name the settings of the cluster with --config",
         )
-    with opened_store(settings) as (_, store):
-        found = sweeper.find(store.journal)
-        if as_json:
-            click.echo(json.dumps([entry.as_data() for entry in found], indent=2))
-        for entry in [] if as_json else found:
-            click.echo(entry.text)
-        if not found and not as_json:
-            click.echo("nothing was found that a pvebench left")
-        for vmid in vmids:
-            click.echo(sweeper.remove(store.journal, vmid), err=as_json)
+    found = sweeper.find(journal)
+    if as_json:
+        click.echo(json.dumps([entry.as_data() for entry in found], indent=2))
+    for entry in [] if as_json else found:
+        click.echo(entry.text)
+    if not found and not as_json:
+        click.echo("no orphans")
+    for vmid in vmids:
+        click.echo(sweeper.remove(journal, vmid), err=as_json)
     if found and not vmids and not as_json:
         click.echo(
-            "to remove one: pvebench sweep --remove NUMBER (another instance's VM looks "
-            "the same: be sure that none uses it)"
+            "to remove one: pvebench cleanup --orphans --remove NUMBER (make sure that no other "
+            "instance uses it; its VMs look the same)"
         )

@@ -200,7 +200,7 @@ def _lines(tally: Tally, *, written: bool) -> Iterator[str]:
         yield f"{count} of them from {old} to {new}"
     if tally.clear:
         yield (
-            f"{tally.clear} stay suspicious though nothing doubtful is left: "
+            f"{tally.clear} stay implausible though nothing doubtful is left: "
             f"what else they would be is not kept with them"
         )
     if tally.bare:

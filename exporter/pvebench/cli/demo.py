@@ -261,7 +261,7 @@ def demo_assignments(pack: Pack) -> list[Assignment]:
             # One storage at a time: variants go over the first value of each axis only.
             local = replace(pack, axes={**pack.axes, "storage": (storage,)})
             cases += expand(local, node=node, storages=kinds).cases
-        found.append(Assignment(pack, Matrix(cases=tuple(cases), left_out=())))
+        found.append(Assignment(pack, Matrix(cases=tuple(cases), excluded=())))
     return found
 
 

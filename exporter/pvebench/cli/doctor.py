@@ -178,7 +178,7 @@ def doctor(
     else:
         for one in found:
             click.echo(f"{one.sight:11}  {one.about}: {_indented(one)}")
-    wrong = [one.about for one in found if one.sight is Severity.WRONG]
+    wrong = [one.about for one in found if one.sight is Severity.CRITICAL]
     if wrong:
         raise MachineError(
             f"{len(wrong)} of {len(found)} things are wrong: {', '.join(wrong)}",

@@ -14,11 +14,11 @@ import click
 
 from pvebench.cli.options import PATH, read_settings, scale_option, settings_options
 from pvebench.cli.selection import (
+    reference_series_of,
     relative_option,
     results_of,
     runs_of,
     selection_settings,
-    series_beside,
 )
 from pvebench.config import Settings
 from pvebench.config.known_issues import load_known_issues
@@ -84,15 +84,15 @@ def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -
     help="The file to write.",
 )
 @click.option(
-    "--beside",
+    "--reference",
     metavar="SERIES",
     help="Show a reference series beside: 'published', or the name of an imported one.",
 )
 @relative_option
-def report(output: Path, beside: str | None, relative_to: str | None, **options: Any) -> None:
+def report(output: Path, reference: str | None, relative_to: str | None, **options: Any) -> None:
     """Write all results, or those of one --pack, as one self-contained HTML file."""
     settings, pack = selection_settings(**options)
-    series = series_beside(settings, pack, beside)
+    series = reference_series_of(settings, pack, reference)
     with results_of(settings) as store:
         runs = runs_of(store, pack)
         subject = Subject(

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "baseline": "baseline",
     "card": "export",
     "check": "doctor",
+    "cleanup": "control",
     "demo": "demo",
     "doctor": "doctor",
     "export": "export",
@@ -45,8 +46,6 @@ COMMANDS: Final = {
     "serve": "run",
     "setup": "setup",
     "storage": "storage",
-    "sweep": "control",
-    "undo": "control",
     "verdict": "verdict",
 }
 """Command -> the module below `pvebench.cli` with the function of its name."""

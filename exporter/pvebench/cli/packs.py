@@ -171,7 +171,7 @@ def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
         "pack": entry.pack.name,
         "node": entry.node,
         "cases": [case.slug for case in made.cases],
-        "left_out": [{"slug": left.slug, "reason": left.reason} for left in made.left_out],
+        "excluded": [{"slug": left.slug, "reason": left.reason} for left in made.excluded],
         "restarts": made.restarts,
         "switches": made.switches,
         "fills": made.fills,
@@ -197,10 +197,10 @@ def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
     for number, case in enumerate(made.cases, start=1):
         table.add_row(str(number), case.scenario.slug, case.workload.slug)
     console.print(table)
-    if made.left_out:
+    if made.excluded:
         console.print("left out:")
         reasons = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for slug, reason in _grouped(made.left_out):
+        for slug, reason in _grouped(made.excluded):
             reasons.add_row(slug, reason)
         console.print(reasons)
 
@@ -214,10 +214,10 @@ def _interval_text(every_seconds: float) -> str:
     return f"{text}, up to {show_seconds(later)} later or earlier: it comes to all hours of the day"
 
 
-def _grouped(left_out: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]]:
+def _grouped(excluded: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]]:
     """Yield (slug, reason); of many with one reason the first few and how many more there are."""
     by_reason: dict[str, list[str]] = {}
-    for left in left_out:
+    for left in excluded:
         by_reason.setdefault(left.reason, []).append(left.slug)
     for reason, slugs in by_reason.items():
         for slug in slugs[:SHOWN_OF_A_REASON]:

@@ -15,11 +15,11 @@ from pvebench.cli.options import PATH, json_option, settings_options
 from pvebench.cli.run import numbers
 from pvebench.cli.selection import (
     make_console,
+    reference_series_of,
     relative_option,
     results_of,
     runs_of,
     selection_settings,
-    series_beside,
 )
 from pvebench.errors import NotWritable, StoreError
 from pvebench.model.run import Outcome
@@ -40,7 +40,7 @@ from pvebench.web.api import run_data
 @click.option("--csv", "as_csv", type=PATH, help="Write a table of all cases; - for stdout.")
 @click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
 @click.option(
-    "--beside",
+    "--reference",
     metavar="SERIES",
     help="Show a reference series beside: 'published', or the name of an imported one.",
 )
@@ -55,7 +55,7 @@ def results(number: int | None, as_json: bool, **options: Any) -> None:
             _show_run(store, number)
             return
         if view.as_table:
-            series = series_beside(settings, pack, view.beside)
+            series = reference_series_of(settings, pack, view.reference)
             runs = view.chosen(runs_of(store, pack))
             rows = result_rows(runs, series, view.relative_to or pack.relative_to)
             _show_table(rows, view, as_json=as_json)
@@ -80,13 +80,13 @@ class _View:
     not_ok: bool
     as_csv: Path | None
     xlsx: Path | None
-    beside: str | None
+    reference: str | None
     pass_number: int | None
     relative_to: str | None
 
     @property
     def as_table(self) -> bool:
-        return bool(self.as_csv or self.xlsx or self.beside or self.relative_to)
+        return bool(self.as_csv or self.xlsx or self.reference or self.relative_to)
 
     def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
         """Return the runs of the pass that is asked for; of every pass if none is."""
@@ -106,7 +106,7 @@ def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([dict(row.cells) for row in rows], indent=2))
     else:
-        _print_beside([row for row in rows if row.current], view.beside or "")
+        _print_reference([row for row in rows if row.current], view.reference or "")
 
 
 def _write_csv(rows: list[ResultRow], path: Path) -> None:
@@ -134,7 +134,7 @@ def _print_results(found: list[StoredRun]) -> None:
     make_console().print(table)
 
 
-def _print_beside(rows: list[ResultRow], series: str) -> None:
+def _print_reference(rows: list[ResultRow], series: str) -> None:
     """Print own values, and those that they are to be seen beside or over; a dash: there is none.
 
     A column of which no row has anything is left out.
@@ -187,7 +187,7 @@ _FURTHER: Final = (
     ("÷ link", "network_share_ratio", _ratio("network_share_ratio")),
     ("round trip", "network_round_trip_seconds", _trip),
 )
-"""Title with the name after --beside, column that must have something, what is printed of a row."""
+"""Title with the name after --reference, required column, what is printed of a row."""
 
 
 def _show(value: str | float | None, metric: str) -> str:

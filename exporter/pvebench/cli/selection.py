@@ -80,8 +80,10 @@ def _chosen_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
     return Selection(name, published=name if name in PUBLISHED else "")
 
 
-def series_beside(settings: Settings, pack: Selection, name: str | None) -> ReferenceSeries | None:
-    """Return the series named by `--beside`; `published`: the one that the pack reproduces.
+def reference_series_of(
+    settings: Settings, pack: Selection, name: str | None
+) -> ReferenceSeries | None:
+    """Return the series named by `--reference`; `published`: the one that the pack reproduces.
 
     Raises:
         ConfigError: the pack reproduces none.
@@ -92,7 +94,7 @@ def series_beside(settings: Settings, pack: Selection, name: str | None) -> Refe
     if name == PUBLISHED_WORD:
         name = pack.published
         if not name:
-            message = "--beside published needs --pack with a pack that reproduces a table"
+            message = "--reference published needs --pack with a pack that reproduces a table"
             raise ConfigError([Problem("command line", 0, 0, message)])
     return ReferenceLibrary(settings.state / "references").get(name)
 

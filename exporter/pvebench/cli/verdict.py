@@ -186,7 +186,7 @@ HEAD: Final = ("case", *COLUMNS)
 SIGNS: Final = {True: "×", False: "+"}
 REDEFINED: Final = 5
 """Cases with another definition that are named."""
-CANNOT_TELL: Final = 10
+INCONCLUSIVE: Final = 10
 """Exit status with `--strict`; those below are of errors."""
 FORMATS: Final = ("text", "markdown", "json")
 
@@ -213,7 +213,7 @@ def show_verdicts(
 ) -> None:
     """Print verdicts in the form asked for; end with 1 if anything got slower.
 
-    Where nothing did: with `CANNOT_TELL` if that is asked for and not known of everything.
+    Where nothing did: with `INCONCLUSIVE` if that is asked for and not known of everything.
     """
     if form == "json":
         click.echo(json.dumps(verdicts_data(verdicts), indent=2))
@@ -221,8 +221,8 @@ def show_verdicts(
         _print_markdown(verdicts, only_significant=only_significant)
     else:
         _print_text(verdicts, only_significant=only_significant)
-    unknown = not verdicts.verdicts or VerdictState.CANNOT_TELL in verdicts.counts()
-    context.exit(1 if verdicts.regressions else CANNOT_TELL if strict and unknown else 0)
+    unknown = not verdicts.verdicts or VerdictState.INCONCLUSIVE in verdicts.counts()
+    context.exit(1 if verdicts.regressions else INCONCLUSIVE if strict and unknown else 0)
 
 
 def _print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
@@ -344,7 +344,7 @@ def verdict(
 ) -> None:
     """Tell whether anything got slower, and what it comes from.
 
-    Ends with 1 if something is confirmed slower or suspiciously faster and nobody has
+    Ends with 1 if something is confirmed slower or implausiblely faster and nobody has
     accepted it; with --strict with 10 where nothing did, but of some it cannot be told.
     """
     settings = read_settings(**options)

@@ -133,7 +133,7 @@ _RELOADABLE: Final = (
     "keep_evidence",
     "keep_runs",
     "keep_backups",
-    "backup_room",
+    "backup_max_size",
     "wall",
     "notify",
     "external_url",
@@ -168,7 +168,7 @@ class Settings(_KeysOfDrivers):
         max_age: results older than this (seconds) leave /metrics.
         keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
             (seconds) are removed; each case keeps its newest.
-        keep_backups, backup_room: how many daily copies of the database stay, and what they may
+        keep_backups, backup_max_size: how many daily copies of the database stay, and what they may
             take together (bytes); 0 copies: none is made.
         quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
         time_zone: zone of the quiet hours, such as `Europe/Vienna`.
@@ -187,7 +187,7 @@ class Settings(_KeysOfDrivers):
     keep_evidence: Duration = 90 * 86400.0
     keep_runs: Duration = 3 * 365 * 86400.0
     keep_backups: Annotated[StrictInt, Field(ge=0, le=1000)] = 7
-    backup_room: Size = 8 * GIB
+    backup_max_size: Size = 8 * GIB
     wall: tuple[WallSettings, ...] = Field(default=(), max_length=4)
     quiet_hours: tuple[TimeWindow, ...] = ()
     time_zone: Zone = "UTC"

@@ -50,10 +50,10 @@ from pvebench.verdicts import NUMBERS
 class Severity(StrEnum):
     """What was seen, the most urgent first."""
 
-    WRONG = "wrong"
-    LOOK = "look"
-    UNKNOWN = "cannot tell"
-    FINE = "ok"
+    CRITICAL = "critical"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+    OK = "ok"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +105,16 @@ def _address_seen(target: NotifyTarget, seconds: float) -> tuple[Severity, str] 
         address = address_of(target)
     except ConfigError as error:
         # The environment is this command's own, not the service's.
-        sight = Severity.UNKNOWN if target.url_env else Severity.WRONG
+        sight = Severity.UNKNOWN if target.url_env else Severity.CRITICAL
         return sight, str(error)
     except OSError as error:
-        return Severity.WRONG, f"{target.url_file} cannot be read: {error.strerror}"
+        return Severity.CRITICAL, f"{target.url_file} cannot be read: {error.strerror}"
     sent = look_at_address(address, seconds=seconds)
     if sent.reason:
-        return Severity.WRONG if sent.hopeless else Severity.UNKNOWN, sent.reason
+        return Severity.CRITICAL if sent.hopeless else Severity.UNKNOWN, sent.reason
     if target.url_file is not None and is_open(target.url_file):
         text = f"everybody can read its address: chmod o= {target.url_file}"
-        return Severity.WRONG, text
+        return Severity.CRITICAL, text
     return None
 
 
@@ -122,19 +122,19 @@ def _waiting_seen(waiting: Sequence[QueuedMessage]) -> tuple[Severity, str]:
     oldest = waiting[0]
     text = f"{count_text(len(waiting), 'message')} for it, the oldest of {show_time(oldest.made)}, "
     if not oldest.attempts:
-        return Severity.LOOK, f"{text}not tried yet: a running pvebench serve does"
+        return Severity.WARNING, f"{text}not tried yet: a running pvebench serve does"
     why = oldest.reason or "the last attempt was cut off"
     tries = count_text(oldest.attempts, "attempt")
-    return Severity.WRONG, f"{text}after {tries}: {why}; {_TRY}"
+    return Severity.CRITICAL, f"{text}after {tries}: {why}; {_TRY}"
 
 
 def _counts_seen(counts: TargetCounts) -> tuple[Severity, str]:
     if counts.given_up is not None and counts.given_up > (counts.last or 0.0):
         text = f"the newest message was given up, {show_time(counts.given_up)}; {_TRY}"
-        return Severity.WRONG, text
+        return Severity.CRITICAL, text
     if counts.last is None:
-        return Severity.FINE, f"nothing was to be told yet; {_TRY}"
-    return Severity.FINE, f"{counts.sent} sent, the last one {show_time(counts.last)}"
+        return Severity.OK, f"nothing was to be told yet; {_TRY}"
+    return Severity.OK, f"{counts.sent} sent, the last one {show_time(counts.last)}"
 
 
 PAGE_SECONDS: Final = 120.0
@@ -145,7 +145,7 @@ CLOCK_SECONDS: Final = 30.0
 """More than clocks that are kept in step ever differ."""
 LOOKED_SECONDS: Final = 20.0
 """For the address of one target; a busy machine is slow to start the process that knows them."""
-_SIGHTS: Final = {True: Severity.FINE, False: Severity.WRONG, None: Severity.UNKNOWN}
+_SIGHTS: Final = {True: Severity.OK, False: Severity.CRITICAL, None: Severity.UNKNOWN}
 WATCHDOG: Final = "PVEBenchWatchdog"
 
 
@@ -203,7 +203,7 @@ class _CheckThread(threading.Thread):
             for one in self._look():
                 self._found.append(one)
         except PvebenchError as error:
-            self._found.append(Observation(self._about, Severity.WRONG, str(error)))
+            self._found.append(Observation(self._about, Severity.CRITICAL, str(error)))
         except OSError as error:
             self._found.append(Observation(self._about, Severity.UNKNOWN, str(error)))
         except Exception as error:  # noqa: BLE001 # a fault of ours must not look like all is well
@@ -227,18 +227,18 @@ def _database(settings: Settings) -> Iterator[Observation]:
     path = settings.state / "pvebench.db"
     seen = summarize_store(path, most_bytes=CHECKED_BYTES)
     if seen is None:
-        yield Observation("database", Severity.FINE, f"{path} will be made by the first start")
+        yield Observation("database", Severity.OK, f"{path} will be made by the first start")
         return
     size = show_bytes(seen.size_bytes)
     if seen.sound is False:
         restore = "end pvebench and put a copy in its place: pvebench restore"
-        yield Observation("database", Severity.WRONG, f"{path} ({size}) is damaged; {restore}")
+        yield Observation("database", Severity.CRITICAL, f"{path} ({size}) is damaged; {restore}")
     elif seen.sound is None:
         text = f"{path} ({size}) is not looked through here; a running serve does so daily"
         yield Observation("database", Severity.UNKNOWN, text)
     else:
         layout = "" if seen.current else "; of another version: the next start brings it up to date"
-        yield Observation("database", Severity.FINE, f"{path} ({size}) is sound{layout}")
+        yield Observation("database", Severity.OK, f"{path} ({size}) is sound{layout}")
     yield _copies(settings)
 
 
@@ -255,38 +255,40 @@ def _blocks(settings: Settings) -> Iterator[Observation]:
             f"damaged: {', '.join(map(str, damaged))}; no result is lost, pvebench reads their "
             "runs from the rows; serve replaces them at its start and daily; check the disk"
         )
-        yield Observation("derived blocks", Severity.WRONG, text)
+        yield Observation("derived blocks", Severity.CRITICAL, text)
     else:
-        yield Observation("derived blocks", Severity.FINE, "none is damaged")
+        yield Observation("derived blocks", Severity.OK, "none is damaged")
 
 
 def _copies(settings: Settings) -> Observation:
     copies = backups_of(settings.state / "pvebench.db")
     if not settings.keep_backups:
         text = "none is made: set keep_backups to more than 0 to be able to go back"
-        return Observation("copies", Severity.LOOK, text)
+        return Observation("copies", Severity.WARNING, text)
     if not copies:
         return Observation(
-            "copies", Severity.LOOK, "there is none yet; a running serve makes one daily"
+            "copies", Severity.WARNING, "there is none yet; a running serve makes one daily"
         )
     age = (datetime.now(UTC) - copies[0].made).total_seconds()
     text = f"{len(copies)}, the newest of {copies[0].made:%Y-%m-%d %H:%M} UTC"
     if not 0 <= age < 2 * EVERY_SECONDS:
-        return Observation("copies", Severity.LOOK, f"{text}; a running serve makes one daily")
-    return Observation("copies", Severity.FINE, text)
+        return Observation("copies", Severity.WARNING, f"{text}; a running serve makes one daily")
+    return Observation("copies", Severity.OK, text)
 
 
 def _leftovers(settings: Settings) -> Iterator[Observation]:
     seen = summarize_store(settings.state / "pvebench.db", most_bytes=0)
     holder = holder_of(settings.state)
     if seen is None or not seen.pending:
-        yield Observation("leftovers", Severity.FINE, "the journal has nothing to be undone")
+        yield Observation("leftovers", Severity.OK, "the journal has nothing to be undone")
     elif holder:
         text = f"{seen.pending} things are in use by process {holder}"
-        yield Observation("leftovers", Severity.FINE, text)
+        yield Observation("leftovers", Severity.OK, text)
     else:
-        text = f"a process that was killed left {seen.pending} things: pvebench undo, or start it"
-        yield Observation("leftovers", Severity.WRONG, text)
+        text = (
+            f"a process that was killed left {seen.pending} things: pvebench cleanup, or start it"
+        )
+        yield Observation("leftovers", Severity.CRITICAL, text)
 
 
 def _clocks(settings: Settings) -> Iterator[Observation]:
@@ -301,9 +303,9 @@ def _clocks(settings: Settings) -> Iterator[Observation]:
         text = f"{name} is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
         if abs(ahead) > CLOCK_SECONDS:
             mend = f"{text}; let NTP keep both in step (timedatectl, chronyc tracking)"
-            yield Observation("clock", Severity.WRONG, mend)
+            yield Observation("clock", Severity.CRITICAL, mend)
         else:
-            yield Observation("clock", Severity.FINE, text)
+            yield Observation("clock", Severity.OK, text)
     if none:
         text = f"driver {settings.driver} has no other machine's clock to compare with"
         yield Observation("clock", Severity.UNKNOWN, text)
@@ -313,15 +315,15 @@ def _service(settings: Settings, places: Places) -> Iterator[Observation]:
     holder = holder_of(settings.state)
     if not holder and not places.exporter:
         text = f"nobody uses {settings.state}: start it with pvebench serve"
-        yield Observation("service", Severity.LOOK, text)
+        yield Observation("service", Severity.WARNING, text)
         return
     made, page = exported(places.exporter or exporter_address(settings), places.exporter_login)
     age = time.time() - made
     if abs(age) > PAGE_SECONDS:
         text = f"its page is {age:.0f} s old: its clock is another, or a proxy keeps old pages"
-        yield Observation("service", Severity.WRONG, text)
+        yield Observation("service", Severity.CRITICAL, text)
     else:
-        yield Observation("service", Severity.FINE, f"process {holder or 'elsewhere'} makes pages")
+        yield Observation("service", Severity.OK, f"process {holder or 'elsewhere'} makes pages")
     yield from _told_by(page)
 
 
@@ -336,18 +338,18 @@ def _told_by(page: str) -> Iterator[Observation]:
     """Yield what an instance's own page says of it."""
     if re.search(rf"^{catalog.CONFIG_RELOAD_SUCCESS.exposed} 0", page, re.MULTILINE):
         text = "the changed settings are not used: its log says why; pvebench check finds the place"
-        yield Observation("reload", Severity.WRONG, text)
+        yield Observation("reload", Severity.CRITICAL, text)
     success = rf'^{catalog.COLLECTOR_SUCCESS.exposed}\{{collector="(\w+)"\}} 0'
     for name in re.findall(success, page, re.MULTILINE):
         yield Observation(
-            "page", Severity.WRONG, f"its part {name} is missing or old: its log says why"
+            "page", Severity.CRITICAL, f"its part {name} is missing or old: its log says why"
         )
     progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} (\d[\d.e+]*)$'
     for node, moment in re.findall(progress, page, re.MULTILINE):
         age = time.time() - float(moment)
         if age > PROGRESS_SECONDS:
             text = f"nothing has moved on {node} for {age / 3600:.0f} h: look at its page and log"
-            yield Observation("progress", Severity.WRONG, text)
+            yield Observation("progress", Severity.CRITICAL, text)
 
 
 def _prometheus(places: Places) -> Iterator[Observation]:
@@ -361,12 +363,10 @@ def _prometheus(places: Places) -> Iterator[Observation]:
             f"{places.prometheus} has no page of the last {PAGE_SECONDS:.0f} s: look at "
             f"{places.prometheus}/targets; the job is pvebench"
         )
-        yield Observation("Prometheus", Severity.WRONG, text)
+        yield Observation("Prometheus", Severity.CRITICAL, text)
         return
     age = time.time() - moment
-    yield Observation(
-        "Prometheus", Severity.FINE, f"it has a page that is {max(0.0, age):.0f} s old"
-    )
+    yield Observation("Prometheus", Severity.OK, f"it has a page that is {max(0.0, age):.0f} s old")
 
 
 def _alerts(places: Places) -> Iterator[Observation]:
@@ -378,17 +378,17 @@ def _alerts(places: Places) -> Iterator[Observation]:
     mine = {name: state for name, state in rules.items() if name.startswith("PVEBench")}
     if not mine:
         text = "Prometheus has no alert of pvebench: load prometheus/rules/*.yml (rule_files)"
-        yield Observation("alerts", Severity.WRONG, text)
+        yield Observation("alerts", Severity.CRITICAL, text)
         return
     if mine.get(WATCHDOG) != "firing":
         text = f"{WATCHDOG} does not fire: Prometheus has just begun, or its rules do not run"
-        yield Observation("alerts", Severity.LOOK, text)
+        yield Observation("alerts", Severity.WARNING, text)
     takers = _alertmanagers(places)
     if not takers:
         text = f"{len(mine)} alerts, but no Alertmanager takes them: alerting.alertmanagers"
-        yield Observation("alerts", Severity.LOOK, text)
+        yield Observation("alerts", Severity.WARNING, text)
         return
-    yield Observation("alerts", Severity.FINE, f"{len(mine)} alerts go to {takers} Alertmanager")
+    yield Observation("alerts", Severity.OK, f"{len(mine)} alerts go to {takers} Alertmanager")
     text = "who gets them is Alertmanager's own: amtool config routes test alertname=" + WATCHDOG
     yield Observation("receivers", Severity.UNKNOWN, text)
 
@@ -408,13 +408,13 @@ def _notifications(settings: Settings, places: Places) -> Iterator[Observation]:
         yield Observation("notifications", Severity.UNKNOWN, text)
     elif _alertmanagers(places):
         text = "no notify in the settings, but an Alertmanager is told"
-        yield Observation("notifications", Severity.FINE, text)
+        yield Observation("notifications", Severity.OK, text)
     else:
         text = (
             "nobody is told of a change: there is no notify in the settings and no Alertmanager; "
             "docs/notifications.md has both"
         )
-        yield Observation("notifications", Severity.LOOK, text)
+        yield Observation("notifications", Severity.WARNING, text)
 
 
 def _rules(data: Any) -> dict[str, str]:
@@ -435,6 +435,6 @@ def _grafana(places: Places) -> Iterator[Observation]:
     moment = in_grafana(places.grafana, time.time() - PAGE_SECONDS, places.grafana_login)
     if moment is None:
         text = "its data source leads to a Prometheus that has no new page: provision it anew"
-        yield Observation("Grafana", Severity.WRONG, text)
+        yield Observation("Grafana", Severity.CRITICAL, text)
         return
-    yield Observation("Grafana", Severity.FINE, "its data source has a new page")
+    yield Observation("Grafana", Severity.OK, "its data source has a new page")

@@ -20,7 +20,7 @@ from pvebench.metrics import catalog
 from pvebench.model.units import MIB
 from pvebench.provision.dashboards import DATASOURCE
 
-POINT: Final = catalog.PAGE_TIMESTAMP.exposed
+POINT: Final = catalog.EXPOSITION_TIMESTAMP.exposed
 """The time at which a page was made, in it."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _ANSWER_SECONDS: Final = 10.0

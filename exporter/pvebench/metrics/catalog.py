@@ -70,12 +70,13 @@ SCENARIO_INFO = _gauge(
         "memory_bytes",
         "volume_bytes",
         "host_cache",
-        "setting",
+        "configuration",
         "disk",
     ),
-    "Settings of a scenario, always 1; an option that older results did not know is empty. "
-    "host_cache: warm means that reads may come from what earlier runs left there. setting: in "
-    "words, what is not usual first, without the storage; disk: likewise without the cache mode.",
+    "Options of a scenario, always 1; an option that older results did not know is empty. "
+    "host_cache: warm means that reads may come from the page cache of earlier runs. "
+    "configuration: description with unusual options first, without the storage; disk: the same "
+    "without the cache mode.",
 )
 WORKLOAD_INFO = _gauge(
     "workload_info",
@@ -89,10 +90,10 @@ WORKLOAD_INFO = _gauge(
         "io_depth",
         "jobs",
         "caveats",
-        "words",
+        "description",
     ),
-    "Definition of a workload, always 1; caveats: what its numbers say beside the disk's speed; "
-    "words: what it does, such as 4k random read, depth 32.",
+    "Definition of a workload, always 1; caveats: what its numbers measure besides the disk; "
+    "description: such as 4k random read, depth 32.",
 )
 NODE_INFO = _gauge(
     "node_info",
@@ -285,20 +286,20 @@ GUEST_CPU_WAIT = _gauge(
     "How many of the guest's CPUs, on average, were ready to run but waited for one of the host.",
 )
 # --- settings against each other ---
-SETTING_INFO = _gauge(
-    "setting_info",
-    (*CASE, "against", "apart"),
-    "How a setting compares with the fastest one of its workload and storage, always 1. against: "
-    "fastest, same (within the noise of both), slower, or unknown while either has too few runs; "
-    "apart: why it does not compete (not_durable, warm, host, lxc), or empty.",
+SCENARIO_RANK_INFO = _gauge(
+    "scenario_rank_info",
+    (*CASE, "rank", "excluded"),
+    "Rank of a configuration for its workload and storage, always 1. rank: fastest, equal (within "
+    "the noise of both), slower, or unknown while either has too few runs; excluded: why it is not "
+    "ranked (not_durable, warm, host, lxc), or empty.",
 )
-SETTING_GAP = _gauge(
-    "setting_gap_ratio",
+SCENARIO_GAP = _gauge(
+    "scenario_gap_ratio",
     CASE,
     "How far a setting's level is from that of the fastest one that competes: -0.18 is 18 % less.",
 )
-SETTING_GAP_NOISE = _gauge(
-    "setting_gap_noise_ratio",
+SCENARIO_GAP_NOISE = _gauge(
+    "scenario_gap_noise_ratio",
     CASE,
     "Half width of the interval of that distance; absent while it is unknown.",
 )
@@ -313,10 +314,10 @@ RUN_DURATION = _gauge(
     "run_duration_seconds", CASE, "Wall time of the last attempt, switching and settling included."
 )
 RUN_SUCCESS = _gauge("run_success", CASE, "Whether the last attempt gave a good run.")
-RUN_SUSPICION = _gauge(
-    "run_suspicion",
+RUN_IMPLAUSIBLE = _gauge(
+    "run_implausible",
     (*CASE, "reason"),
-    "1 for each reason why the last attempt is suspicious: rate, size, cpu, device_share, "
+    "1 for each reason why the last attempt is implausible: rate, size, cpu, device_share, "
     "flush_share, beats_host, beats_network, guest_starved, not_filled.",
 )
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
@@ -350,8 +351,8 @@ CHANGE_STATE = _gauge(
     "Verdict against the baseline: -2 worse (confirmed), -1 maybe worse, 0 same, 1 maybe better, "
     "2 better (confirmed); absent where there is none, see pvebench_verdict_cases.",
 )
-CHANGE_SLOW = _gauge(
-    "change_slow_ratio",
+CHANGE_GRADUAL = _gauge(
+    "change_gradual_ratio",
     JUDGED,
     "How far the level has crept over many runs, with no step to be seen: -0.1 is slowly a tenth "
     "slower; absent where it does not creep.",
@@ -359,8 +360,8 @@ CHANGE_SLOW = _gauge(
 REGRESSION = _gauge(
     "regression", JUDGED, "Whether the case is confirmed worse and nobody has acknowledged it."
 )
-SUSPICIOUS_GAIN = _gauge(
-    "suspicious_gain",
+IMPLAUSIBLE_GAIN = _gauge(
+    "implausible_gain",
     JUDGED,
     "Whether a confirmed gain is too good to be true: an alarm, not a win, until acknowledged.",
 )
@@ -389,7 +390,7 @@ CHANGE_INFO = _gauge(
     ("change", "node", "storage", "kind", "severity", "since", "summary"),
     "A change that lasts and that nobody has accepted, always 1: at most 50, the weightiest "
     "first. summary is the sentence of the verdict without what is another with every run, since "
-    "a date; kind: slower, stall, cost, operation, accounting, suspicious or faster; severity: "
+    "a date; kind: slower, stall, cost, operation, accounting, implausible or faster; severity: "
     "critical, warning, or info where it is for the better. Its id stays while it is open.",
 )
 CHANGE_CASES = _gauge("change_cases", ("change",), "Cases that a change has moved.")
@@ -428,15 +429,15 @@ CHANGES = _gauge(
 VERDICT_INFO = _gauge(
     "verdict_info",
     ("state", "summary"),
-    "The verdict on everything in one sentence, always 1; state: worse, fine, partly_known where "
-    "some cannot be told, or cannot_tell.",
+    "The verdict on everything in one sentence, always 1; state: regression, ok, partial where "
+    "some cannot be told, or inconclusive.",
 )
 VERDICT_CASES = _gauge(
     "verdict_cases",
     ("node", "storage", "state"),
-    "Judged figures of cases by state: same, maybe_slower, slower, slowly_slower, maybe_faster, "
-    "faster, slowly_faster, suspicious, and cannot_tell where the runs are too few or vary too "
-    "much to exclude a change.",
+    "Judged metrics of cases by state: unchanged, possibly_slower, slower, gradually_slower, "
+    "possibly_faster, faster, gradually_faster, implausible, and inconclusive if the runs are too "
+    "few or vary too much to rule out a change.",
 )
 VERDICT_TIMESTAMP = _gauge(
     "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."
@@ -457,7 +458,7 @@ BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pve
 SCHEDULER_STATE = _gauge(
     "scheduler_state",
     ("node", "state"),
-    "What the scheduler does: 1 for one of idle, reconfiguring, warmup, running, cooldown, "
+    "What the scheduler does: 1 for one of idle, reconfiguring, warmup, running, collecting, "
     "paused, error.",
 )
 SCHEDULER_PROGRESS = _gauge(
@@ -521,7 +522,7 @@ STORAGE_FREE = _gauge(
     "storage_free_bytes", ("node", "storage"), "Free bytes when the storage was last looked at."
 )
 STORAGE_FLOOR = _gauge(
-    "storage_free_floor_bytes", ("node", "storage"), "Bytes that must stay free on the storage."
+    "storage_min_free_bytes", ("node", "storage"), "Bytes that must stay free on the storage."
 )
 CONFIG_INFO = _gauge(
     "config_info",
@@ -537,28 +538,28 @@ CONFIG_RELOAD_TIMESTAMP = _gauge(
     "config_last_reload_success_timestamp_seconds", (), "When the settings in force were loaded."
 )
 NOTIFICATIONS_QUEUED = _gauge(
-    "notifications_queued", ("target",), "Messages that wait for a target of `notify`."
+    "notifications_queued", ("receiver",), "Messages that wait for a target of `notify`."
 )
-NOTIFICATIONS_SENT = _counter("notifications_sent", ("target",), "Messages that a target took.")
+NOTIFICATIONS_SENT = _counter("notifications_sent", ("receiver",), "Messages that a target took.")
 NOTIFICATIONS_DROPPED = _counter(
     "notifications_dropped",
-    ("target",),
+    ("receiver",),
     "Messages that were given up: refused again and again, or more than 100 waited.",
 )
 NOTIFICATION_FAILURES = _counter(
-    "notification_failures", ("target",), "Attempts in vain to send a message, since the start."
+    "notification_failures", ("receiver",), "Attempts in vain to send a message, since the start."
 )
 NOTIFICATION_SUCCESS = _gauge(
-    "notification_success_timestamp_seconds", ("target",), "When a target last took a message."
+    "notification_success_timestamp_seconds", ("receiver",), "When a target last took a message."
 )
-PAGE_INFO = _gauge(
-    "page_info",
+WEB_INFO = _gauge(
+    "web_info",
     ("url",),
     "Address under which people reach the page (`external_url`, else where it listens), always 1: "
     "alerts lead there.",
 )
-PAGE_TIMESTAMP = _gauge(
-    "page_timestamp_seconds",
+EXPOSITION_TIMESTAMP = _gauge(
+    "exposition_timestamp_seconds",
     (),
     "When this page was made; `pvebench selftest` follows it to Prometheus and Grafana.",
 )

@@ -317,7 +317,7 @@ def _gather(
 
 def _health_families(health: Mapping[str, tuple[bool, float]]) -> list[Family]:
     families = Families()
-    families.add(catalog.PAGE_TIMESTAMP, {}, time.time())
+    families.add(catalog.EXPOSITION_TIMESTAMP, {}, time.time())
     for name, (success, seconds) in health.items():
         families.add(catalog.COLLECTOR_SUCCESS, {"collector": name}, success)
         families.add(catalog.COLLECTOR_DURATION, {"collector": name}, seconds)

@@ -50,7 +50,7 @@ def collect_build(families: Families) -> None:
 
 def collect_address(url: str, families: Families) -> None:
     """Where people reach the page."""
-    families.add(catalog.PAGE_INFO, {"url": url}, 1)
+    families.add(catalog.WEB_INFO, {"url": url}, 1)
 
 
 def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
@@ -161,7 +161,7 @@ class TargetState:
 def collect_notified(states: Sequence[TargetState], families: Families) -> None:
     """Messages queued, sent and given up, and when one last arrived."""
     for state in states:
-        labels, counts = {"target": state.target}, state.counts or TargetCounts()
+        labels, counts = {"receiver": state.target}, state.counts or TargetCounts()
         families.add(catalog.NOTIFICATIONS_QUEUED, labels, counts.queued)
         families.add(catalog.NOTIFICATIONS_SENT, labels, counts.sent)
         families.add(catalog.NOTIFICATIONS_DROPPED, labels, counts.dropped)

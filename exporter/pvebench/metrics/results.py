@@ -96,14 +96,14 @@ def collect_settings(snapshot: Snapshot, families: Families) -> None:
 
 
 def _add(contest: Ranking, families: Families) -> None:
-    for place in (*contest.places, *contest.apart):
+    for place in (*contest.places, *contest.excluded):
         labels = place.definition.labels
-        standing = {"against": str(place.against), "apart": str(place.apart)}
-        families.add(catalog.SETTING_INFO, {**labels, **standing}, 1)
+        standing = {"rank": str(place.rank), "excluded": str(place.exclusion)}
+        families.add(catalog.SCENARIO_RANK_INFO, {**labels, **standing}, 1)
         if contest.fastest is not None:
-            families.add(catalog.SETTING_GAP, labels, place.ratio)
+            families.add(catalog.SCENARIO_GAP, labels, place.ratio)
         if not math.isnan(place.low):
-            families.add(catalog.SETTING_GAP_NOISE, labels, (place.high - place.low) / 2)
+            families.add(catalog.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
 
 
 PER_DIRECTION: Final[dict[str, Metric]] = {
@@ -220,8 +220,8 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
             count = record.outcomes.get(outcome, 0)
             families.add(catalog.RUNS, {**labels, "outcome": str(outcome)}, count)
         for sample in last.samples:
-            if sample.metric == "suspicion":
-                families.add(catalog.RUN_SUSPICION, {**labels, "reason": sample.part}, 1)
+            if sample.metric == "implausibility":
+                families.add(catalog.RUN_IMPLAUSIBLE, {**labels, "reason": sample.part}, 1)
         interval = snapshot.intervals.get(last.case_key)
         if interval is not None:
             families.add(catalog.SCHEDULE_INTERVAL, labels, interval)
@@ -234,7 +234,7 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
     for record in shown(snapshot):
         definition = record.last.definition
         unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
-        words = {"setting": _setting(definition), "disk": _setting(definition, cache=False)}
+        words = {"configuration": _setting(definition), "disk": _setting(definition, cache=False)}
         labels = {**unknown, **definition.options, **definition.labels, **words}
         scenarios[definition.node, definition.scenario] = labels
         for direction in map(str, definition.directions or ("",)):
@@ -268,7 +268,7 @@ def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
         "io_depth": str(parameters.get("iodepth", "")),
         "jobs": str(parameters.get("numjobs", "")),
         "caveats": ", ".join(definition.caveats),
-        "words": workload_words(definition),
+        "description": workload_words(definition),
     }
 
 

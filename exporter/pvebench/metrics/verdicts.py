@@ -97,14 +97,14 @@ def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
 def _add_open_change(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
     history = verdict.history
     where = {**labels, "direction": history.direction, "metric": history.figure.name}
-    worse = verdict.state in {VerdictState.SLOWER, VerdictState.SLOWLY_SLOWER}
+    worse = verdict.state in {VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
     families.add(catalog.CHANGE, where, verdict.ratio)
     families.add(catalog.CHANGE_THRESHOLD, where, verdict.threshold)
     families.add(catalog.CHANGE_STATE, where, verdict.state.code)
     if verdict.creep is not None:
-        families.add(catalog.CHANGE_SLOW, where, as_ratio(verdict.creep.effect, history.figure))
+        families.add(catalog.CHANGE_GRADUAL, where, as_ratio(verdict.creep.effect, history.figure))
     families.add(catalog.REGRESSION, where, worse)
-    families.add(catalog.SUSPICIOUS_GAIN, where, verdict.state is VerdictState.SUSPICIOUS)
+    families.add(catalog.IMPLAUSIBLE_GAIN, where, verdict.state is VerdictState.IMPLAUSIBLE)
 
 
 def _add_baseline(

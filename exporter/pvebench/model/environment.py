@@ -160,7 +160,7 @@ def _compare(mine: Parts, theirs: Parts) -> int:
 
 _INSTEAD = {"qemu_package": "qemu"}
 """Fact -> what says nearly the same where it is not known."""
-IssueKind = Literal["slower", "suspicious", "stall", "cost", "operation", "accounting"]
+IssueKind = Literal["slower", "implausible", "stall", "cost", "operation", "accounting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

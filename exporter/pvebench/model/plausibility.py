@@ -23,7 +23,7 @@ CPU_TICKS_SECONDS: Final = 0.05
 
 
 class PlausibilityCheck(StrEnum):
-    """Why a run is suspicious; a closed set, for labels."""
+    """Why a run is implausible; a closed set, for labels."""
 
     RATE = "rate"
     SIZE = "size"

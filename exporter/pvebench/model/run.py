@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     OK = "ok"
     NOISY = "noisy"
     NOT_STEADY = "not_steady"
-    SUSPICIOUS = "suspicious"
+    IMPLAUSIBLE = "implausible"
     INVALID = "invalid"
     FAILED = "failed"
     SKIPPED = "skipped"

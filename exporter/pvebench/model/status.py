@@ -30,7 +30,7 @@ class State(StrEnum):
     RECONFIGURING = "reconfiguring"
     WARMUP = "warmup"
     RUNNING = "running"
-    COOLDOWN = "cooldown"
+    COLLECTING = "collecting"
     PAUSED = "paused"
     ERROR = "error"
 
@@ -42,7 +42,7 @@ STATE_OF_PHASE = {
     Phase.SETTLE: State.WARMUP,
     Phase.RAMP: State.WARMUP,
     Phase.MEASURE: State.RUNNING,
-    Phase.COLLECT: State.COOLDOWN,
+    Phase.COLLECT: State.COLLECTING,
 }
 
 

@@ -37,22 +37,24 @@ class ReferenceRow:
     cpu: Mapping[str, float] = field(default_factory=dict)
     cpus: float = 1.0
 
-    def suspicions(self) -> list[Implausibility]:
+    def implausibilities(self) -> list[Implausibility]:
         """Return where the row contradicts itself."""
         found = [one for figures in self.figures for one in contradictions(figures)]
         return found + cpu_out_of_range(self.cpu, cpus=self.cpus)
 
     def contradiction(self) -> dict[str, Any] | None:
         """Return the row as plain data with its reasons; None if it holds together."""
-        suspicions = self.suspicions()
-        if not suspicions:
+        implausibilities = self.implausibilities()
+        if not implausibilities:
             return None
         known = ("table", "host_disk", "storage", "bus", "format", "cache", "rw", "system")
         return {
             **{key: self.place[key] for key in known if key in self.place},
             "line": self.line,
-            "reasons": [suspicion.text for suspicion in suspicions],
-            "rules": list(dict.fromkeys(str(suspicion.doubt) for suspicion in suspicions)),
+            "reasons": [implausibility.text for implausibility in implausibilities],
+            "rules": list(
+                dict.fromkeys(str(implausibility.doubt) for implausibility in implausibilities)
+            ),
         }
 
 

@@ -23,7 +23,7 @@ from pvebench.model.units import KIB, MIB
 from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
 from pvebench.verdicts.headline import calm, standing
-from pvebench.verdicts.ranking import Against, Place, Ranking
+from pvebench.verdicts.ranking import Place, Rank, Ranking
 from pvebench.verdicts.summary import (
     level_text,
     milestone_text,
@@ -156,9 +156,9 @@ def _gap(usual: Place, first: Place) -> str:
     if usual is first:
         return "is the usual disk"
     percent = f"{100 * usual.ratio:+.0f} %"
-    if usual.against is Against.SAME:
+    if usual.rank is Rank.EQUAL:
         return f"{percent}, within noise"
-    return percent if usual.against is Against.SLOWER else f"{percent}, noise not known"
+    return percent if usual.rank is Rank.SLOWER else f"{percent}, noise not known"
 
 
 def _verdict(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool) -> str:
@@ -169,7 +169,7 @@ def _verdict(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool) 
         shown = replace(finding, node="") if anonymous else finding
         more = len(verdicts.regressions) - 1
         return sentence(shown, evidence=False) + (f" (and {more} more)" if more else "")
-    if standing(verdicts) == "cannot_tell":
+    if standing(verdicts) == "inconclusive":
         soon = milestones(view, first_end=None, now=now)
         ahead = [milestone_text(one, now) for one in soon if not one.reached]
         return f"No verdict yet. {ahead[-1]}." if ahead else "No verdict yet."

@@ -217,7 +217,7 @@ def _beside(
     row = series.beside(known)
     if row is None:
         return {}
-    doubts = "; ".join(suspicion.text for suspicion in row.suspicions())
+    doubts = "; ".join(implausibility.text for implausibility in row.implausibilities())
     own = {"iops": cells["iops"], "bandwidth": cells["bandwidth_bytes_per_second"]}
     for metric, value in own.items():
         theirs = row.values.get((metric, direction))

@@ -22,7 +22,7 @@ STATES: Final[dict[State, str]] = {
     State.RECONFIGURING: "preparing",
     State.WARMUP: "warming up",
     State.RUNNING: "measuring",
-    State.COOLDOWN: "collecting",
+    State.COLLECTING: "collecting",
     State.PAUSED: "paused",
     State.ERROR: "in trouble",
 }

@@ -59,16 +59,16 @@ class Judgement:
     """Further samples of a run, and what is doubtful about it."""
 
     samples: tuple[Sample, ...]
-    suspicions: tuple[Implausibility, ...]
+    implausibilities: tuple[Implausibility, ...]
 
     @property
     def reason(self) -> str:
         """All doubts in one line."""
-        return "; ".join(suspicion.text for suspicion in self.suspicions)
+        return "; ".join(implausibility.text for implausibility in self.implausibilities)
 
 
 def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judgement:
-    """Return the honesty figures of a run and everything that makes it suspicious."""
+    """Return the honesty figures of a run and everything that makes it implausible."""
     values = {(one.metric, one.direction, one.part): one.value for one in samples}
     if not case.workload.directions:
         return Judgement((), ())
@@ -87,8 +87,8 @@ def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judge
     reads = Direction.READ in case.workload.directions
     doubts += _doubt_not_filled(reads=reads, filled=around.filled)
     marks = [
-        Sample("suspicion", None, 1.0, Unit.RATIO, str(doubt))
-        for doubt in dict.fromkeys(suspicion.doubt for suspicion in doubts)
+        Sample("implausibility", None, 1.0, Unit.RATIO, str(doubt))
+        for doubt in dict.fromkeys(implausibility.doubt for implausibility in doubts)
     ]
     return Judgement((*figures, *marks), tuple(doubts))
 

@@ -53,7 +53,7 @@ MEASURED: Final = frozenset(
 )
 """Metrics that were measured beside the tool: its output says nothing of them."""
 WORKED_OUT: Final = frozenset(
-    {"device_share", "flush_share", "guest_to_host", "network_share", "suspicion"}
+    {"device_share", "flush_share", "guest_to_host", "network_share", "implausibility"}
 )
 """Metrics that follow from the tool's and the measured ones. All others are the tool's."""
 _SAME: Final = 1e-9
@@ -81,7 +81,7 @@ class Reread:
 
     Attributes:
         changes: empty: all is as it was.
-        clear: it is suspicious for reasons that are gone. It stays so: how noisy its pack lets a
+        clear: it is implausible for reasons that are gone. It stays so: how noisy its pack lets a
             run be is not kept with it.
     """
 
@@ -128,14 +128,14 @@ class Rereader:
         worked_out = [one for one in run.samples if one.metric in WORKED_OUT]
         changes += _differences(worked_out, judgement.samples)
         outcome, reason = run.outcome, run.reason
-        if judgement.suspicions:
-            outcome, reason = Outcome.SUSPICIOUS, judgement.reason
+        if judgement.implausibilities:
+            outcome, reason = Outcome.IMPLAUSIBLE, judgement.reason
         return Reread(
             run=run,
             changes=tuple(changes),
             outcome=outcome,
             reason=reason,
-            clear=outcome is Outcome.SUSPICIOUS and not judgement.suspicions,
+            clear=outcome is Outcome.IMPLAUSIBLE and not judgement.implausibilities,
         )
 
     def _host_rates(self, case: Case, run: StoredRun) -> Mapping[Direction, float]:
@@ -160,7 +160,7 @@ def _around(
     run: StoredRun, evidence: Mapping[str, str], host: Mapping[Direction, float]
 ) -> Circumstances:
     """Return what the run was judged by, as far as the run itself still tells."""
-    doubts = {one.part for one in run.samples if one.metric == "suspicion"}
+    doubts = {one.part for one in run.samples if one.metric == "implausibility"}
     return Circumstances(
         host_cpus=_host_cpus(evidence),
         local=any(one.metric == "device_share" for one in run.samples),

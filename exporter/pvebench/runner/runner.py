@@ -342,8 +342,8 @@ class Runner:
         )
         judgement = judge(case, result.samples, around)
         result.samples += judgement.samples
-        if judgement.suspicions:
-            result.demote(Outcome.SUSPICIOUS, judgement.reason)
+        if judgement.implausibilities:
+            result.demote(Outcome.IMPLAUSIBLE, judgement.reason)
 
     def _known_environment(self) -> Environment:
         return self._setup.environment or self._site.hypervisor.host_environment()

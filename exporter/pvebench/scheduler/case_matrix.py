@@ -44,7 +44,7 @@ class Matrix:
     """All that a pack asks for: what can be run, and what cannot."""
 
     cases: tuple[Case, ...]
-    left_out: tuple[ExcludedCase, ...]
+    excluded: tuple[ExcludedCase, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +92,25 @@ def expand(
         remedy += str(missing[0])
         raise ConfigError([Problem(str(pack.path), 0, 0, message)], next_step=remedy)
     cases: list[Case] = []
-    left_out: list[ExcludedCase] = []
+    excluded: list[ExcludedCase] = []
     for plain in _scenarios(pack, node, host=pack.host or rows is Rows.HOST):
         identity = (identities or {}).get(plain.storage, "")
         scenario = _on(plain, storages.get(plain.storage), identity)
         reason = _excluded(pack, scenario) or _impossible(scenario, storages, rows)
         if reason:
-            left_out.append(ExcludedCase(scenario.slug, reason))
+            excluded.append(ExcludedCase(scenario.slug, reason))
             continue
         for workload in pack.workloads:
             case = Case(scenario=scenario, workload=workload, scale=pack.scale)
             if reason := why_not_run(scenario, workload, storages[scenario.storage]):
-                left_out.append(ExcludedCase(case.slug, reason))
+                excluded.append(ExcludedCase(case.slug, reason))
             else:
                 cases.append(case)
     if not cases and any(name in storages for name in wanted):
-        reasons = "; ".join(sorted({entry.reason for entry in left_out}))
+        reasons = "; ".join(sorted({entry.reason for entry in excluded}))
         message = f"empty matrix: every combination is left out ({reasons})"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
-    return Matrix(cases=tuple(cases), left_out=tuple(left_out))
+    return Matrix(cases=tuple(cases), excluded=tuple(excluded))
 
 
 def _on(scenario: Scenario, storage: StorageKind | None, identity: str) -> Scenario:
@@ -195,15 +195,15 @@ def _excluded(pack: Pack, scenario: Scenario) -> str | None:
 def select(matrix: Matrix, *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Matrix:
     """Keep the cases of which a slug matches a glob of `only`, if given, and none of `skip`."""
     cases: list[Case] = []
-    left_out = list(matrix.left_out)
+    excluded = list(matrix.excluded)
     for case in matrix.cases:
         if only and not _matches(case, only):
-            left_out.append(ExcludedCase(case.slug, "not selected"))
+            excluded.append(ExcludedCase(case.slug, "not selected"))
         elif _matches(case, skip):
-            left_out.append(ExcludedCase(case.slug, "skipped by selection"))
+            excluded.append(ExcludedCase(case.slug, "skipped by selection"))
         else:
             cases.append(case)
-    return replace(matrix, cases=tuple(cases), left_out=tuple(left_out))
+    return replace(matrix, cases=tuple(cases), excluded=tuple(excluded))
 
 
 def _matches(case: Case, globs: Sequence[str]) -> bool:

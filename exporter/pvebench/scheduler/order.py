@@ -29,14 +29,14 @@ class Plan:
 
     Attributes:
         cases: in the order they will run.
-        left_out: what will not run, and why.
+        excluded: what will not run, and why.
         restarts, switches, fills: how often the VM boots, the disk is swapped, a volume is filled.
         seconds: estimated wall time.
         bytes_written: estimated bytes written to the storages, fills included.
     """
 
     cases: tuple[Case, ...]
-    left_out: tuple[ExcludedCase, ...]
+    excluded: tuple[ExcludedCase, ...]
     restarts: int
     switches: int
     fills: int
@@ -76,7 +76,7 @@ def make_plan(
     overhead = (conduct.settle_seconds + OVERHEAD_SECONDS) * len(cases)
     return Plan(
         cases=tuple(cases),
-        left_out=matrix.left_out,
+        excluded=matrix.excluded,
         restarts=restarts,
         switches=switches,
         fills=len(filled),

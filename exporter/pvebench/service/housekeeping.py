@@ -166,7 +166,7 @@ class Tidier:
         fresh = newest is not None and 0 <= (now - newest).total_seconds() < EVERY_SECONDS
         if settings.keep_backups and not fresh:
             made = self._results.store.back_up(
-                now, keep=settings.keep_backups, room_bytes=settings.backup_room
+                now, keep=settings.keep_backups, room_bytes=settings.backup_max_size
             )
             log.info("the database was copied", to=str(made.path), bytes=made.size_bytes)
 

@@ -17,19 +17,19 @@ from pvebench.verdicts.verdicts import Verdicts
 # --- The verdict in one line, for a page's top and for the first line of a command.
 
 WORDS: Final = {
-    VerdictState.SUSPICIOUS: "suspiciously faster",
+    VerdictState.IMPLAUSIBLE: "implausiblely faster",
     VerdictState.SLOWER: "slower",
-    VerdictState.SLOWLY_SLOWER: "slowly getting slower",
-    VerdictState.MAYBE_SLOWER: "maybe slower",
+    VerdictState.GRADUALLY_SLOWER: "slowly getting slower",
+    VerdictState.POSSIBLY_SLOWER: "maybe slower",
     VerdictState.FASTER: "faster",
-    VerdictState.SLOWLY_FASTER: "slowly getting faster",
-    VerdictState.MAYBE_FASTER: "maybe faster",
-    VerdictState.SAME: "the same",
-    VerdictState.CANNOT_TELL: "cannot tell",
+    VerdictState.GRADUALLY_FASTER: "slowly getting faster",
+    VerdictState.POSSIBLY_FASTER: "maybe faster",
+    VerdictState.UNCHANGED: "the same",
+    VerdictState.INCONCLUSIVE: "cannot tell",
 }
 """State -> how it is said."""
-Standing = Literal["worse", "fine", "partly_known", "cannot_tell"]
-WORSE: Final = {VerdictState.SUSPICIOUS, VerdictState.SLOWER, VerdictState.SLOWLY_SLOWER}
+Standing = Literal["regression", "ok", "partial", "inconclusive"]
+WORSE: Final = {VerdictState.IMPLAUSIBLE, VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
 
 
 def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
@@ -52,13 +52,13 @@ def _dated(finding: Change, *, evidence: bool) -> str:
 def standing(verdicts: Verdicts) -> Standing:
     """Return in one word what the headline says."""
     if verdicts.regressions:
-        return "worse"
+        return "regression"
     if verdicts.failed:
-        return "cannot_tell"
-    unknown = verdicts.counts().get(VerdictState.CANNOT_TELL, 0)
+        return "inconclusive"
+    unknown = verdicts.counts().get(VerdictState.INCONCLUSIVE, 0)
     if unknown == len(verdicts.verdicts):
-        return "cannot_tell"
-    return "partly_known" if unknown else "fine"
+        return "inconclusive"
+    return "partial" if unknown else "ok"
 
 
 def calm(verdicts: Verdicts) -> str:
@@ -72,7 +72,7 @@ def calm(verdicts: Verdicts) -> str:
     further = " further" if WORSE & counts.keys() else ""
     if not counts:
         return f"Nothing has been judged yet: a verdict takes {LEAST_JUDGED} runs of a case."
-    unknown = [one for one in verdicts.verdicts if one.state is VerdictState.CANNOT_TELL]
+    unknown = [one for one in verdicts.verdicts if one.state is VerdictState.INCONCLUSIVE]
     if not unknown:
         widest = max((one.excluded for one in verdicts.verdicts if one.state.code == 0), default=0)
         claim = f", and no change above {size_text(widest)}" if widest and not further else ""
@@ -119,7 +119,7 @@ def verdict_row(verdict: Verdict) -> tuple[str, ...]:
 
 def verdict_sign(state: VerdictState) -> str:
     """Return what stands before a verdict; a gain too good to be true is none."""
-    if state is VerdictState.SUSPICIOUS:
+    if state is VerdictState.IMPLAUSIBLE:
         return "!"
     return "" if state.code == 0 else "▲" if state.code > 0 else "▼"
 

@@ -45,11 +45,11 @@ class Exclusion(StrEnum):
     """Reads may come from what earlier runs left in the host's memory."""
 
 
-class Against(StrEnum):
+class Rank(StrEnum):
     """How a setting compares with the fastest."""
 
     FASTEST = "fastest"
-    SAME = "same"
+    EQUAL = "equal"
     """Within noise."""
     SLOWER = "slower"
     """Beyond noise."""
@@ -70,10 +70,10 @@ class Place:
 
     key: str
     definition: Definition
-    apart: Exclusion
+    exclusion: Exclusion
     level: float
     runs: int
-    against: Against = Against.UNKNOWN
+    rank: Rank = Rank.UNKNOWN
     ratio: float = 0.0
     low: float = math.nan
     high: float = math.nan
@@ -86,7 +86,7 @@ class Ranking:
     Attributes:
         metric: `iops` or `bandwidth`.
         places: those that compete, the fastest first.
-        apart: the others.
+        excluded: the others, with the reason.
     """
 
     node: str
@@ -94,7 +94,7 @@ class Ranking:
     workload: str
     metric: str
     places: tuple[Place, ...] = ()
-    apart: tuple[Place, ...] = ()
+    excluded: tuple[Place, ...] = ()
 
     @property
     def fastest(self) -> Place | None:
@@ -109,7 +109,7 @@ class Ranking:
 
     def place(self, key: str) -> Place | None:
         """Return the place of a case; None if it has no result."""
-        return next((one for one in (*self.places, *self.apart) if one.key == key), None)
+        return next((one for one in (*self.places, *self.excluded) if one.key == key), None)
 
 
 def is_usual(definition: Definition) -> bool:
@@ -157,7 +157,7 @@ def _contest(entries: Sequence[_Entry], of: Definition) -> Ranking:
     # Two tools' ways to count would be no comparison.
     alike = [entry for entry in entries if entry[2].metric == metric]
     places = [one for entry in alike for one in _entered(*entry, environment)]
-    ranked = sorted((one for one in places if not one.apart), key=lambda one: -one.level)
+    ranked = sorted((one for one in places if not one.exclusion), key=lambda one: -one.level)
     trends = {key: trend for key, _, trend in alike}
     return Ranking(
         node=of.node,
@@ -165,7 +165,9 @@ def _contest(entries: Sequence[_Entry], of: Definition) -> Ranking:
         workload=of.workload,
         metric=metric,
         places=tuple(_compared(ranked, ranked, trends, environment)),
-        apart=tuple(_compared([one for one in places if one.apart], ranked, trends, environment)),
+        excluded=tuple(
+            _compared([one for one in places if one.exclusion], ranked, trends, environment)
+        ),
     )
 
 
@@ -175,7 +177,7 @@ def _entered(key: str, definition: Definition, trend: Trend, environment: str) -
         yield Place(
             key=key,
             definition=definition,
-            apart=exclusion_of(definition),
+            exclusion=exclusion_of(definition),
             level=statistics.median(values),
             runs=len(values),
         )
@@ -197,7 +199,7 @@ def _compared(
     """Yield the places with what tells them from the fastest."""
     for place in places:
         if not ranked or place is ranked[0]:
-            yield replace(place, against=Against.FASTEST) if ranked else place
+            yield replace(place, rank=Rank.FASTEST) if ranked else place
             continue
         first = ranked[0]
         ratio = place.level / first.level - 1 if first.level > 0 else 0.0
@@ -208,8 +210,8 @@ def _compared(
         chance = CHANCE / max(1, len(ranked) - 1)
         pair = (trends[first.key], trends[place.key])
         effect, low, high = _apart(*pair, environment, chance)
-        against = Against.SLOWER if high < 0 else Against.SAME
-        yield replace(place, against=against, ratio=effect, low=low, high=high)
+        rank = Rank.SLOWER if high < 0 else Rank.EQUAL
+        yield replace(place, rank=rank, ratio=effect, low=low, high=high)
 
 
 def _apart(

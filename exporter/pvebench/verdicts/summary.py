@@ -20,15 +20,7 @@ from pvebench.model.run import Outcome
 from pvebench.model.units import show_rate
 from pvebench.model.workload import Direction
 from pvebench.store.current import View
-from pvebench.verdicts.ranking import (
-    LEAST_RUNS,
-    NEWEST,
-    Against,
-    Exclusion,
-    Place,
-    Ranking,
-    contests,
-)
+from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST, Exclusion, Place, Rank, Ranking, contests
 
 LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
 """Runs of a case from which on a verdict is possible."""
@@ -91,7 +83,7 @@ def summaries(
     """
     known = _known(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
-    made = (one for one in contests(known, view.trends) if one.places or one.apart)
+    made = (one for one in contests(known, view.trends) if one.places or one.excluded)
     return tuple(
         Summary(
             contest=contest,
@@ -110,7 +102,7 @@ def _known(view: View) -> dict[str, Definition]:
 
 def contest_title(contest: Ranking, *, name_node: bool = False) -> str:
     """Return `4k random read, depth 32 on local`."""
-    (first, *_) = (*contest.places, *contest.apart)
+    (first, *_) = (*contest.places, *contest.excluded)
     where = f"{contest.node}, {contest.storage}" if name_node else contest.storage
     return f"{workload_words(first.definition)} on {where}"
 
@@ -130,9 +122,9 @@ def _rank(contest: Ranking) -> str:
     others = contest.places[1:]
     if not others:
         return "is the only one with a result"
-    if any(one.against is Against.UNKNOWN for one in others):
+    if any(one.rank is Rank.UNKNOWN for one in others):
         return "shows the most of those that keep data safe"
-    alike = sum(one.against is Against.SAME for one in others)
+    alike = sum(one.rank is Rank.EQUAL for one in others)
     if not alike:
         return "is the fastest that keeps data safe"
     verb = "is" if alike == 1 else "are"
@@ -167,11 +159,11 @@ def _beside(contest: Ranking, first: Place, when: When) -> Iterator[str]:
 
 def compared_text(subject: str, place: Place, when: When) -> str:
     """Return how a setting compares with the fastest, as a sentence about `subject`."""
-    if place.against is Against.SLOWER:
+    if place.rank is Rank.SLOWER:
         low, high = sorted((-100 * place.low, -100 * place.high))
         runs = f"95 % interval {low:.0f}-{high:.0f} %, {count_text(place.runs, 'run')}"
         return f"{subject} is {_percent(place.ratio)} slower, beyond noise ({runs})."
-    if place.against is Against.SAME:
+    if place.rank is Rank.EQUAL:
         return f"{subject} is as fast within noise: it loses {_percent(place.low)} at most."
     more = max(1, LEAST_RUNS - place.runs)
     runs = "one run" if place.runs == 1 else f"{place.runs} runs"
@@ -189,8 +181,12 @@ def _percent(ratio: float) -> str:
 
 def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
     """Yield the setting that shows the most of each kind that does not count, if it is more."""
-    for apart, reason in NOT_COUNTED.items():
-        more = [one for one in contest.apart if one.apart is apart and one.level > first.level]
+    for exclusion, reason in NOT_COUNTED.items():
+        more = [
+            one
+            for one in contest.excluded
+            if one.exclusion is exclusion and one.level > first.level
+        ]
         if more and reason:
             best = max(more, key=lambda one: one.level)
             level = level_text(contest.metric, best.level)

@@ -58,15 +58,15 @@ def listed(names: tuple[str, ...]) -> str:
 
 
 ORDER: Final = (
-    VerdictState.SUSPICIOUS,
+    VerdictState.IMPLAUSIBLE,
     VerdictState.SLOWER,
-    VerdictState.SLOWLY_SLOWER,
-    VerdictState.MAYBE_SLOWER,
+    VerdictState.GRADUALLY_SLOWER,
+    VerdictState.POSSIBLY_SLOWER,
     VerdictState.FASTER,
-    VerdictState.SLOWLY_FASTER,
-    VerdictState.MAYBE_FASTER,
-    VerdictState.CANNOT_TELL,
-    VerdictState.SAME,
+    VerdictState.GRADUALLY_FASTER,
+    VerdictState.POSSIBLY_FASTER,
+    VerdictState.INCONCLUSIVE,
+    VerdictState.UNCHANGED,
 )
 """In which verdicts are listed: what wants a look first."""
 
@@ -102,7 +102,7 @@ class Verdicts:
 
     @property
     def regressions(self) -> tuple[Change, ...]:
-        """The changes that somebody should look at: open, and worse or suspicious."""
+        """The changes that somebody should look at: open, and worse or implausible."""
         return tuple(one for one in self.open_findings if one.regression)
 
     @property

@@ -223,12 +223,12 @@ class FioOptions(ToolOptions):
         search = dict.fromkeys(_SEARCH, self.latency_target)
         without = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
         without |= search
-        left_out = {"title", "histogram", *(key for key, wanted in without.items() if not wanted)}
+        excluded = {"title", "histogram", *(key for key, wanted in without.items() if not wanted)}
         return Workload(
             slug=slug,
             tool=Fio.tool,
             title=self.heading(slug),
-            parameters=self.model_dump(exclude=left_out),
+            parameters=self.model_dump(exclude=excluded),
             directions=DIRECTIONS[self.rw],
             # How long a search takes is its own business, and what is measured is its last window.
             ramp_seconds=0.0 if self.latency_target else ramp_seconds,

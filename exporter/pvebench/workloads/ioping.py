@@ -248,7 +248,7 @@ def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
     figures = Figures(
         direction="requests", size=size, bandwidth=bandwidth, bandwidth_step=1, seconds=seconds
     )
-    yield from (suspicion.text for suspicion in contradictions(figures))
+    yield from (implausibility.text for implausibility in contradictions(figures))
     low, high = stat.get("min", 0.0), stat.get("max", math.inf)
     yield from impossible(
         Spread(

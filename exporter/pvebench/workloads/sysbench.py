@@ -276,7 +276,7 @@ def _faults(workload: Workload, values: dict[str, float], seconds: float) -> Ite
             iops_step=STEP,
             bandwidth_step=STEP * MIB,
         )
-        yield from (suspicion.text for suspicion in contradictions(figures))
+        yield from (implausibility.text for implausibility in contradictions(figures))
     yield from impossible(
         Spread(
             what="latency in ms",

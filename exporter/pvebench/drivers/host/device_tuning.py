@@ -98,7 +98,7 @@ def undo_setting(details: Mapping[str, str]) -> str:
         raise DriverError(
             f"{what} is {found} and does not go back to {before}",
             cause="the kernel or the device refuses the value now",
-            next_step="set it by hand, then `pvebench undo`: it looks again and forgets it",
+            next_step="set it by hand, then `pvebench cleanup`: it looks again and forgets it",
         )
     return f"set {what} back to {before}"
 

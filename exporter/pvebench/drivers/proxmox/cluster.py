@@ -106,7 +106,7 @@ class ClusterEngine(Engine):
         """Return a line about each VM that was set aside with its volumes."""
         return [
             f"VM {details['vmid']} on {details['node']} is kept by choice, with its filled "
-            "volumes; pvebench sweep shows and removes it"
+            "volumes; pvebench cleanup --orphans shows and removes it"
             for _, kind, details in journal.pending()
             if kind == KEPT
         ]
@@ -239,7 +239,7 @@ def _guard(
         node,
         storages=storages_of(given, node),
         shared=frozenset(name for name, entry in given.storages.items() if entry.is_shared),
-        floors={name: entry.free_floor or 0 for name, entry in given.storages.items()},
+        floors={name: entry.min_free or 0 for name, entry in given.storages.items()},
         claims=Claims(api, node, lambda: hypervisor.vm, clock),
     )
 
@@ -317,7 +317,7 @@ def _image(settings: ClusterSettings, node: str, api: Connection, storage: str) 
 def _made_here(api: Connection, pool: str, node: str) -> str:
     """Return what some pvebench made on the node; from here nobody can tell which one."""
     found = [one.text for one in find_orphans(api, pool=pool, known={}) if one.node == node]
-    advice = "; if no pvebench uses it now: pvebench sweep" if found else ""
+    advice = "; if no pvebench uses it now: pvebench cleanup --orphans" if found else ""
     return f"{'; '.join(found) or 'none'}{advice}"
 
 

@@ -93,7 +93,7 @@ class ClusterStorageSettings(Strict):
         shared: several nodes write to the same disks: measured from one node at a time. By
             default so for the types that are a server's.
         write_budget: bytes that may be written to it in a calendar month.
-        free_floor: bytes that must stay free on it.
+        min_free: bytes that must stay free on it.
         link_bits_per_second: what the network between node and server carries; 0: not declared.
         cold: in modes that use the node's page cache, empty it before each run; where volumes are
             files that means to write them anew. False: results are marked as warm.
@@ -104,7 +104,7 @@ class ClusterStorageSettings(Strict):
     nodes: tuple[Slug, ...] = ()
     shared: StrictBool | None = None
     write_budget: Size | None = None
-    free_floor: Size | None = None
+    min_free: Size | None = None
     link_bits_per_second: StrictInt = Field(default=0, ge=1)
     cold: StrictBool = True
 
@@ -247,7 +247,7 @@ def cluster_storages(settings: ClusterSettings, node: str | None) -> dict[str, M
             holds=entry.kind(given.version, ssh=given.ssh is not None),
             shared=entry.is_shared,
             budget_bytes=entry.write_budget,
-            floor_bytes=entry.free_floor,
+            floor_bytes=entry.min_free,
         )
         for name, entry in given.storages.items()
         if node is None or entry.is_on(node)

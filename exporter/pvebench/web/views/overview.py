@@ -281,8 +281,8 @@ def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
     said = standing(verdicts)
     if (
         not content.cases
-        or said == "worse"
-        or (young and said == "cannot_tell" and not verdicts.failed)
+        or said == "regression"
+        or (young and said == "inconclusive" and not verdicts.failed)
     ):
         return ""
     return calm(verdicts)

@@ -19,7 +19,7 @@ from pvebench.report.text import iso, outcome_text, show_age, show_spread, show_
 from pvebench.store import CaseRecord, Point, StoredRun
 from pvebench.store.current import MAIN_METRICS, PlannedCase, Trend, View, remembered
 from pvebench.verdicts.headline import verdict_sign
-from pvebench.verdicts.ranking import Against, Exclusion, Place, Ranking, exclusion_of
+from pvebench.verdicts.ranking import Exclusion, Place, Rank, Ranking, exclusion_of
 from pvebench.verdicts.summary import Summary
 from pvebench.verdicts.text import change_text
 from pvebench.web.views.workers import case_url
@@ -268,16 +268,16 @@ def _placed(key: str, found: Sequence[Summary]) -> tuple[Place | None, Ranking |
 
 def _against(place: Place | None, contest: Ranking | None) -> tuple[str, bool]:
     """Return how a case compares with the fastest, and whether it is among the best."""
-    if place is None or contest is None or place.apart:
+    if place is None or contest is None or place.exclusion:
         return "", False
-    if place.against is Against.FASTEST:
+    if place.rank is Rank.FASTEST:
         alone = len(contest.places) < 2
-        known = all(one.against is not Against.UNKNOWN for one in contest.places[1:])
+        known = all(one.rank is not Rank.UNKNOWN for one in contest.places[1:])
         return ("" if alone else "fastest" if known else "the most so far"), known and not alone
     gap = signed_percent(place.ratio)
-    if place.against is Against.SAME:
+    if place.rank is Rank.EQUAL:
         return f"{gap}, within noise", True
-    return (gap if place.against is Against.SLOWER else f"{gap}, noise not known"), False
+    return (gap if place.rank is Rank.SLOWER else f"{gap}, noise not known"), False
 
 
 def signed_percent(ratio: float) -> str:
@@ -319,4 +319,4 @@ def _cell(
 def _change(verdict: Verdict) -> Note:
     sign = verdict_sign(verdict.state)
     text = change_text(verdict.effect, verdict.history.figure)
-    return Note(sign, f"suspicious: {text}" if sign == "!" else text, good=sign == "▲")
+    return Note(sign, f"implausible: {text}" if sign == "!" else text, good=sign == "▲")

@@ -338,7 +338,7 @@ _LISTED: Final = re.compile(
     r"^(?P<vmid>\d{1,9}) (?P<mark>[0-9a-f]{32}) (?P<status>running|stopped)$", re.MULTILINE
 )
 _LEFT_HERE: Final = (
-    "left when a pvebench was killed here: the next start, or pvebench undo, removes it"
+    "left when a pvebench was killed here: the next start, or pvebench cleanup, removes it"
 )
 
 

@@ -55,7 +55,7 @@ def check_limits(told: Mapping[str, str], machine: Machine) -> None:
             f"the container has {found[0]} MiB of memory, held to {found[2]} bytes, and "
             f"{found[1]} CPUs, not {memory} MiB and {machine.cpus}",
             cause="somebody changed its configuration",
-            next_step="remove it, so that another is made: pvebench sweep",
+            next_step="remove it, so that another is made: pvebench cleanup --orphans",
         )
     allowed, share = told.get("cpus", ""), told.get("cpulimit", "0")
     if share != "0" or _cpus_in(allowed) != machine.cpus:
@@ -63,7 +63,7 @@ def check_limits(told: Mapping[str, str], machine: Machine) -> None:
         raise SwitchFailed(
             f"the container may run on CPUs {allowed or 'unknown'}{limit}, not on {machine.cpus}",
             cause="the node has fewer, or somebody changed what it may use while it runs",
-            next_step="make guest.cpus of the pack smaller, or remove it: pvebench sweep",
+            next_step="reduce guest.cpus of the pack, or remove it: pvebench cleanup --orphans",
         )
 
 

@@ -270,7 +270,7 @@ class BenchVm:
             raise NotOwned(
                 _stranger(self.vmid, f"{', '.join(foreign)} in it is not one of ours"),
                 cause="somebody gave the benchmark VM a disk",
-                next_step="take it out of that VM, then: pvebench sweep",
+                next_step="take it out of that VM, then: pvebench cleanup --orphans",
             )
         loose = named_volumes(self._api, self._place.node, self.vmid, self.mark) - held
         free = (f"scsi{index}" for index in range(_SCSI_SLOTS) if f"scsi{index}" not in config)

@@ -146,7 +146,7 @@ KEPT: Final = "proxmox-kept"
 """Kind of a journal entry that names a VM which is to stay. Nothing undoes it but `sweep`."""
 _WHY: Final = {
     KEPT: "kept by choice",
-    KIND: "left when a pvebench was killed here: the next start, or pvebench undo, removes it",
+    KIND: "left when a pvebench was killed here: the next start, or pvebench cleanup, removes it",
 }
 _OF_SETTINGS: Final = ("cpu", "machine", "kvm", "vcpus")
 """Options of the VM that the settings may have changed meanwhile; scenarios' own come at boot."""
@@ -319,5 +319,5 @@ def choose(strays: Collection[OrphanVm], vmid: int) -> OrphanVm:
             return stray
     raise NotOwned(
         f"VM {vmid} is left alone: it is not among those that were found",
-        next_step="see the list: pvebench sweep",
+        next_step="see the list: pvebench cleanup --orphans",
     )
