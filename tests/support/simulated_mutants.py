@@ -32,8 +32,8 @@ _BEYOND: Final = datetime.max.replace(tzinfo=UTC)
 _wait_for_end, _undo = measure.wait_for_end, simulated_guest.undo_simulated
 
 
-def told_before_stored() -> AbstractContextManager[Any]:
-    """A run that the database cannot take is told all the same."""
+def reported_before_stored() -> AbstractContextManager[Any]:
+    """A run that the database rejects is reported as finished."""
 
     def keep(results: Results, run: Run) -> bool:
         try:
@@ -44,7 +44,7 @@ def told_before_stored() -> AbstractContextManager[Any]:
     return mock.patch.object(Results, "keep", keep)
 
 
-def told_anew() -> AbstractContextManager[Any]:
+def stored_again() -> AbstractContextManager[Any]:
     """A run whose storing is tried again is another run."""
     return mock.patch.object(
         Results, "keep", lambda results, run: _keep(results, replace(run, uid=uuid.uuid4().hex))
@@ -192,10 +192,10 @@ def giving_up() -> AbstractContextManager[Any]:
 
 
 MUTANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]]] = {
-    "told-before-stored": (told_before_stored, "lost"),
-    "told-anew": (told_anew, "doubled"),
-    "not-read-back": (not_read_back, "mislabelled"),
-    "dated-by-the-wall": (dated_by_the_wall, "mislabelled"),
+    "reported-before-stored": (reported_before_stored, "lost"),
+    "stored-again": (stored_again, "doubled"),
+    "not-read-back": (not_read_back, "mislabeled"),
+    "dated-by-the-wall": (dated_by_the_wall, "mislabeled"),
     "undone-by-looks": (undone_by_looks, "foreign"),
     "named-alike": (named_alike, "foreign"),
     "without-journal": (without_journal, "orphaned"),

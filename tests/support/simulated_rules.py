@@ -19,15 +19,15 @@ from pvebench.store import Store, StoredRun
 from support.simulated_node import SimulatedNode
 
 RULES: Final = {
-    "lost": "a run whose end was told is stored, with the numbers that were told",
-    "doubled": "no run is stored twice, and none that was not made",
-    "mislabelled": "the numbers of a case come from its disk and its workload, at its time",
-    "foreign": "what another instance or anybody else made stays as it is",
-    "orphaned": "nothing stays behind that no journal knows: after a start, only others' things",
+    "lost": "pvebench stores every run that it reports, with the same values",
+    "doubled": "pvebench stores each run once, and no run that did not happen",
+    "mislabeled": "the values of a case come from its own disk and workload, at its time",
+    "foreign": "objects of other instances and users don't change",
+    "orphaned": "after a start, nothing remains that the journal doesn't list",
     "shared": "a state directory has one instance",
-    "unbounded": "VMs, volumes, tries and the time of a run have bounds",
-    "stuck": "once the faults end, each case has a good run within an hour",
-    "ended": "no fault ends a service that measures, but its own death or a stop",
+    "unbounded": "VMs, volumes, retries and the duration of a run are limited",
+    "stuck": "after the faults end, each case has a successful run within an hour",
+    "ended": "only a kill or a stop ends the service, no other fault",
 }
 """Rule -> what it says."""
 RUN_SECONDS: Final = 1800.0
@@ -128,7 +128,7 @@ def look_at_runs(store: Store, told: Told, cases: Mapping[str, Case], broken: Br
 def _look_at_run(run: StoredRun, store: Store, case: Case, broken: Broken) -> None:
     seconds = (run.finished - run.started).total_seconds()
     if seconds < 0:
-        broken.add("mislabelled", f"{case.slug} ended {-seconds:.0f} s before it began")
+        broken.add("mislabeled", f"{case.slug} ended {-seconds:.0f} s before it began")
     if seconds > RUN_SECONDS:
         broken.add("unbounded", f"{case.slug} took {seconds:.0f} s")
     if run.outcome is not Outcome.OK:
@@ -139,4 +139,4 @@ def _look_at_run(run: StoredRun, store: Store, case: Case, broken: Broken) -> No
     on_node = f"local:{case.scenario.volume_bytes} {disk.bus} {disk.cache}"
     measured = json.loads(evidence["output"])["jobs"][0]["jobname"]
     if measured != (on_node if evidence["hypervisor"].startswith("container ") else wanted):
-        broken.add("mislabelled", f"{case.slug} holds the numbers of {measured}")
+        broken.add("mislabeled", f"{case.slug} holds the numbers of {measured}")
