@@ -10,7 +10,7 @@ from typing import Final
 from playwright.sync_api import Browser, Error, Locator, Page
 
 MOST_CLICKS: Final = 3
-"""Of a task, as docs/dashboards.md says."""
+"""Of a task."""
 WAIT_MILLISECONDS: Final = 60_000
 OVERVIEW: Final = "pvebench-overview"
 WALL: Final = "pvebench-wall"

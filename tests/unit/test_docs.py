@@ -83,7 +83,7 @@ def test_every_exit_code_is_explained() -> None:
 
 
 def pages() -> list[Path]:
-    return [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
+    return [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(ROOT / "bench/reports").glob("*.md")]
 
 
 def anchors(page: Path) -> set[str]:

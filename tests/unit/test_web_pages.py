@@ -15,18 +15,18 @@ import pytest
 from sqlalchemy import event
 
 from pvebench.drivers.clocks import START
-from pvebench.drivers.simulated.simulated_guest import Fault
+from pvebench.drivers.simulated.reality import Fault
+from pvebench.judging import Feed, Keeper
+from pvebench.judging.headline import headline
 from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
+from pvebench.results import Results
 from pvebench.store import Store
-from pvebench.store.current import Results
-from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench.verdicts.headline import headline
-from pvebench.web.responses import render
-from pvebench.web.views.overview import index_view
-from pvebench.web.views.tables import STALE_INTERVALS
-from pvebench.web.views.workers import worker_view
+from pvebench.web.present import worker_view
+from pvebench.web.render import render
+from pvebench.web.tables import STALE_INTERVALS
+from pvebench.web.views import index_view
 from support import asking
 from support.changes import START as UPGRADE_START
 from support.changes import upgrade
@@ -182,7 +182,7 @@ def test_the_link_of_an_alert_leads_to_what_to_do_about_it(measured: Simulation)
         found = asking.get(f"{where}/runbooks/PVEBenchChange")
         none = asking.get(f"{where}/runbooks/PVEBenchNothing%0d%0aX: y")
     assert found.headers["content-type"].startswith("text/plain")
-    assert found.text.startswith("PVEBenchChange\n\nSomething has changed for the worse")
+    assert found.text.startswith("PVEBenchChange\n\nA regression is confirmed")
     assert "PVEBenchImplausibleGain\n" not in found.text
     assert none.status_code == 404
 
@@ -308,7 +308,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=12)
     upgrade(store, slower=1.25)
     results = Results(store)
-    verdicts = VerdictService(Feed(results), ()).judge()
+    verdicts = Keeper(Feed(results), ()).judge()
     view = index_view(results.now, [], UPGRADE_START + timedelta(days=40), verdicts)
     (change,) = view.changes
     assert change.worse
@@ -348,7 +348,7 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     for _ in range(steps):
         simulation.world.clock.sleep(simulation.worker.step())
     results = results_of(simulation)
-    verdicts = VerdictService(Feed(results), ()).judge()
+    verdicts = Keeper(Feed(results), ()).judge()
     now = simulation.world.clock.now()
     view = index_view(results.now, [simulation.worker.status], now, verdicts)
     assert [one.reached for one in view.ahead] == [steps >= 13, False, False]
@@ -358,22 +358,6 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     # What is not known is not called slower, nor in the colour of it.
     assert "slower," not in text.replace("whether anything gets slower,", "")
     assert not [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
-
-
-def test_a_judging_that_failed_is_on_the_page_at_once_however_young_the_store(
-    tmp_path: Path,
-) -> None:
-    simulation = simulate(tmp_path, cycles=None)
-    simulation.world.clock.sleep(simulation.worker.step())
-    simulation.world.clock.sleep(simulation.worker.step())
-    assert results_of(simulation).now.cases
-    current = [Verdicts()]
-    words = "Cannot tell whether anything got slower: the latest judging failed"
-    with served(app_of(simulation, verdicts=lambda: current[-1])) as address:
-        assert words not in said(asking.get(f"{address}/").text)
-        current.append(Verdicts(failed=True))
-        assert words in said(asking.get(f"{address}/").text)
-        assert asking.get(f"{address}/api/v1/verdict").json()["failed"] is True
 
 
 def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:
@@ -604,7 +588,7 @@ def test_a_fault_of_ours_is_told_without_its_details(
     def broken(*_: object) -> None:
         raise OSError("a detail for the log")
 
-    monkeypatch.setattr("pvebench.web.endpoints.index_view", broken)
+    monkeypatch.setattr("pvebench.web.pages.index_view", broken)
     monkeypatch.setattr("pvebench.web.api.status_data", broken)
     with served(app) as where:
         for path in ("/", "/api/v1/status"):
@@ -636,7 +620,7 @@ def test_many_viewers_in_one_moment_get_the_same_page_made_once(
         made.append(given)
         return index_view(*given)  # type: ignore[arg-type] # passed on
 
-    monkeypatch.setattr("pvebench.web.endpoints.index_view", counting)
+    monkeypatch.setattr("pvebench.web.pages.index_view", counting)
     with served(app_of(simulation)) as where:
         for _ in range(5):
             asking.get(f"{where}/")
