@@ -1,4 +1,4 @@
-"""Runs every row of the published packs that docs/published.md says runs in the lab.
+"""Runs every row of the published packs that bench/reports/published.md lists as run in the lab.
 
 Of each row, each scenario and each workload at least once, at a small size; with names of packs,
 their rows only. Fails where a run did not come about, whatever its numbers.

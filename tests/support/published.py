@@ -1,13 +1,13 @@
-"""Which rows of the published packs have run, and where: the tables of docs/published.md.
+"""Tables of docs/published.md, and of its report: which parts of the published packs have run.
 
-`python -m support.published` writes them anew, from the packs, the published tables and `WHERE`.
+`python -m support.published` updates them from the packs, the published tables and `WHERE`.
 What `WHERE` says of a place is what that place's target runs: it takes its rows from here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from pvebench.scheduler.order import make_plan
 from support.packs import ROOT
 
 PAGE: Final = ROOT / "docs" / "published.md"
+REPORT: Final = ROOT / "bench" / "reports" / "published.md"
 PACKS: Final = (
     "bus-format-2012",
     "cache-bus-format-2017",
@@ -32,16 +33,14 @@ PACKS: Final = (
     "zfs-mdadm-2016",
 )
 LAB: Final = "lab"
-CEPH: Final = "Ceph here"
+CEPH: Final = "Ceph on one machine"
 HOST_VM: Final = "host in a VM"
 PLACES: Final = {LAB: "`make e2e-published`", CEPH: "`make e2e-ceph`", HOST_VM: "`make e2e-host`"}
 """Where rows run -> the target that runs every one of them."""
-NOT_YET: Final = "not yet: "
+NOT_YET: Final = "not run: "
 """Before a place whose target nobody has let run the row so far, or before what lacks."""
 _NEVER: Final = "never: "
-_NESTED: Final = (
-    f"{NOT_YET}only the VM that plays the host has it; a guest in it is too slow (below)"
-)
+_NESTED: Final = f"{NOT_YET}nested guests are too slow (below)"
 
 WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("bus-format-2012", "local", "guest"): LAB,
@@ -74,7 +73,7 @@ WHERE: Final[Mapping[tuple[str, str, str], str]] = {
     ("shared-storage-2021", "cifs", "host"): HOST_VM,
     ("shared-storage-2021", "ceph-ssd", "guest"): CEPH,
     ("shared-storage-2021", "ceph-hdd", "guest"): (
-        f"{_NEVER}there are no hard disks here; it would be `ceph-ssd` once more"
+        f"{_NEVER}no hard disks available; same as `ceph-ssd`"
     ),
     ("zfs-mdadm-2016", "zvol", "guest"): _NESTED,
     ("zfs-mdadm-2016", "zvol", "host"): HOST_VM,
@@ -167,7 +166,7 @@ def rows() -> list[Row]:
 
 
 def where_table() -> str:
-    lines = ["| pack | storage | row | with | cases | ran |", "|---|---|---|---|---|---|"]
+    lines = ["| Pack | Storage | Runs in | Tools | Cases | Tested |", "|---|---|---|---|---|---|"]
     for row in rows():
         place = WHERE[row.key]
         lines.append(
@@ -179,7 +178,7 @@ def where_table() -> str:
 
 def planned_table() -> str:
     """What each pack costs at its published size, if all its storages were directories."""
-    lines = ["| pack | cases | time | written at most |", "|---|---|---|---|"]
+    lines = ["| Pack | Cases | Duration | Written at most |", "|---|---|---|---|"]
     for name in PACKS:
         pack = load(name)
         storages = {str(one): STORAGE_KINDS["dir"] for one in pack.axes["storage"]}
@@ -193,7 +192,7 @@ def planned_table() -> str:
 
 def beside_table() -> str:
     lines = [
-        "| pack | published table | printed rows | shown beside a case | cases with one |",
+        "| Pack | Published table | Published rows | Matched rows | Matched cases |",
         "|---|---|---|---|---|",
     ]
     for name in PACKS:
@@ -218,21 +217,27 @@ def known_of(case: Case) -> dict[str, str | int | bool]:
 
 
 SECTIONS: Final = {"where": where_table, "planned": planned_table, "beside": beside_table}
+PAGES: Final = {"where": REPORT, "planned": PAGE, "beside": PAGE}
+"""Section -> the page that contains it."""
 
 
 def marked(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- /{name} -->)", re.DOTALL)
 
 
-def sections(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, what the page says, what is so) of each table."""
-    for name, make in SECTIONS.items():
-        match = marked(name).search(text)
-        yield name, match.group() if match else "", make()
+def section(name: str) -> tuple[str, str]:
+    """Return (present, expected) text of a table."""
+    match = marked(name).search(PAGES[name].read_text("utf-8"))
+    return match.group() if match else "", SECTIONS[name]()
+
+
+def update(name: str) -> None:
+    """Write a table to its page."""
+    path, (_, expected) = PAGES[name], section(name)
+    text = marked(name).sub(lambda _: expected, path.read_text("utf-8"))
+    path.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text("utf-8")
-    for title, _, made in list(sections(page)):
-        page = marked(title).sub(lambda _, made=made: made, page)  # type: ignore[misc] # one a loop
-    PAGE.write_text(page, "utf-8")
+    for title in SECTIONS:
+        update(title)
