@@ -44,14 +44,12 @@ FILES = {
     "docs/metrics.md": metrics_text(),
     "docs/settings-keys.md": keys_text(
         "Every key of the settings",
-        "What they mean is told in [running.md](running.md#settings), for a cluster in "
-        "[proxmox.md](proxmox.md#settings).",
+        "[Configuration](configuration.md#settings-file) explains the keys; for a cluster, see "
+        "[Proxmox VE](proxmox.md#settings).",
         schema_text("settings"),
     ),
     "docs/pack-keys.md": keys_text(
-        "Every key of a pack",
-        "What they mean is told in [packs.md](packs.md).",
-        schema_text("pack"),
+        "Every key of a pack", "[Packs](packs.md) explains the keys.", schema_text("pack")
     ),
     SCRIPT: with_grants((ROOT / SCRIPT).read_text("utf-8")),
 }

@@ -39,7 +39,7 @@ Usage: proxmox-lxc.sh --deb FILE|URL [OPTION…]
   --host ADDRESS        of this node, as the container reaches it (that of the bridge)
   --listen ADDRESS:PORT in the container (0.0.0.0:9620, all its addresses: whoever reaches one can
                         read the results; 127.0.0.1:9620: nobody outside the container)
-  --web-config FILE     users and TLS of the page, in the form that docs/running.md tells (none)
+  --web-config FILE     users and TLS of the web UI, in the format of docs/security.md (none)
   --token-file FILE     with pvebench@pve!bench=SECRET, where another pvebench has made the token already
   --yes                 ask nothing
   --remove              remove what this script made here

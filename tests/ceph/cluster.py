@@ -267,7 +267,7 @@ osd heartbeat interval = 2
         self.start_osd(number)
 
     def _make_user(self) -> None:
-        """A user as `docs/running.md` says: this pool's images and the cluster's state."""
+        """A user as `docs/configuration.md` says: this pool's images and the cluster's state."""
         self._keyring(
             f"client.{USER}",
             "mon",

@@ -19,8 +19,8 @@ from unit.test_page import page_of
 
 
 def documented(first: str) -> str:
-    """Return the YAML of docs/running.md that begins with this line."""
-    text = (ROOT / "docs" / "running.md").read_text("utf-8")
+    """Return the YAML of docs/security.md that begins with this line."""
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
     found = re.search(rf"```yaml\n( *{first}.*?)```", text, flags=re.DOTALL)
     assert found
     return found[1]

@@ -33,13 +33,13 @@ def test_the_pack_in_the_documents_is_one(tmp_path: Path) -> None:
 
 def test_the_settings_in_the_documents_are_some(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
-    path.write_text(example("running.md"), "utf-8")
+    path.write_text(example("configuration.md"), "utf-8")
     assert load_settings(path).node == "lab"
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_driver_is_explained_beside_the_setting(driver: str) -> None:
-    assert re.search(rf"\b{driver}(: |\s+#)", example("running.md"))
+    assert re.search(rf"\b{driver}(: |\s+#)", example("configuration.md"))
 
 
 @pytest.mark.parametrize("option", list(Options.model_fields))
@@ -56,7 +56,7 @@ def test_every_workload_is_explained(tool: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_is_explained(command: str) -> None:
-    text = (DOCS / "running.md").read_text("utf-8")
+    text = (DOCS / "cli.md").read_text("utf-8")
     names = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `pvebench ")]
     assert any(f"`pvebench {command}" in name or f"`{command}`" in name for name in names)
 
@@ -77,7 +77,7 @@ def exit_codes() -> set[int]:
 
 
 def test_every_exit_code_is_explained() -> None:
-    text = (DOCS / "running.md").read_text("utf-8")
+    text = (DOCS / "cli.md").read_text("utf-8")
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     assert exit_codes() - {1} <= told
 

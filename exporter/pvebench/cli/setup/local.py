@@ -140,7 +140,7 @@ def settings_text(
     """Return the settings file. JSON's scalars are YAML's as well, so every text is quoted."""
     lines: Iterator[str] = iter(
         [
-            "# Made by pvebench setup. Every key: pvebench schema settings, or docs/running.md.",
+            "# Created by pvebench setup. Keys: pvebench schema settings, docs/configuration.md",
             f"driver: {driver}",
             f"node: {json.dumps(label)}  # label `node` of all results",
             f"state: {json.dumps(str(state))}  # results, lock, sockets",

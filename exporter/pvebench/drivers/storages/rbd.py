@@ -236,7 +236,7 @@ def _failed(program: str, arguments: tuple[str, ...], complaint: str) -> VolumeE
     return VolumeError(
         f"{program} {' '.join(arguments)} failed: {said}",
         cause="the user's capabilities do not allow it, or the pool or the cluster is not there",
-        next_step="docs/running.md tells which capabilities are needed",
+        next_step="check the capabilities of the user: docs/configuration.md, Ceph",
         evidence=complaint,
     )
 
