@@ -12,20 +12,20 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from sqlalchemy import event
-
-from pvebench.drivers.clocks import START
 from pvebench.drivers.simulated.reality import Fault
 from pvebench.judging import Feed, Keeper
 from pvebench.judging.headline import headline
-from pvebench.model.environment import Environment
-from pvebench.model.run import Outcome, Run
-from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.results import Results
-from pvebench.store import Store
 from pvebench.web.present import worker_view
 from pvebench.web.render import render
 from pvebench.web.tables import STALE_INTERVALS
+from sqlalchemy import event
+
+from pvebench.drivers.clocks import START
+from pvebench.model.environment import Environment
+from pvebench.model.run import Outcome, Run
+from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
+from pvebench.store import Store
 from pvebench.web.views import index_view
 from support import asking
 from support.changes import START as UPGRADE_START
