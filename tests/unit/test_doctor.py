@@ -89,7 +89,7 @@ def test_what_a_killed_process_left_comes_first_with_its_command(
     before = contents(config.parent)
     assert run_cli(["doctor", "--config", str(config)]) == 3
     said = capsys.readouterr()
-    assert said.out.startswith("wrong        leftovers: a process that was killed left 1 things")
+    assert said.out.startswith("critical     leftovers: a process that was killed left 1 things")
     assert "pvebench cleanup" in said.out
     assert "leftovers" in said.err
     assert contents(config.parent) == before
@@ -103,7 +103,7 @@ def test_a_damaged_database_is_told_before_all_else(
     (config.parent / "state" / "pvebench.db").write_bytes(damage)
     assert run_cli(["doctor", "--config", str(config)]) == 3
     first = capsys.readouterr().out.partition("\n\n")[0]
-    assert first.startswith("wrong        database: ")
+    assert first.startswith("critical     database: ")
     assert "pvebench restore" in first
 
 
@@ -318,7 +318,7 @@ def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
     store.outbox.put([NOTE], ["phone"], now=NOON)
     untried = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"]
     assert untried == (
-        "look",
+        "warning",
         "1 message for it, the oldest of 2026-11-22 12:00 UTC, not tried yet: "
         "a running pvebench serve does",
     )

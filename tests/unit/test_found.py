@@ -95,7 +95,7 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
 
 def test_what_is_within_noise_is_not_called_slower() -> None:
     contest = contest_of({"scsi.raw.none": 10000, "virtio.raw.none": 10010}, runs=8)
-    assert contest.places[1].against is Rank.EQUAL
+    assert contest.places[1].rank is Rank.EQUAL
     text = contest_text(contest, after_cycles)
     assert "is among the fastest that keep data safe (1 other is as fast within noise)" in text
     assert "% at most." in text
@@ -106,7 +106,7 @@ def test_what_is_within_noise_is_not_called_slower() -> None:
 def test_with_too_few_runs_it_says_that_it_cannot_be_known_and_when_it_will(runs: int) -> None:
     contest = contest_of({"scsi.raw.none": 5000, "virtio.raw.none": 10000}, runs=runs)
     text = contest_text(contest, after_cycles)
-    assert contest.places[1].against is Rank.UNKNOWN
+    assert contest.places[1].rank is Rank.UNKNOWN
     assert "shows the most of those that keep data safe" in text
     assert "is the fastest" not in text
     assert "it cannot be known whether that is more than noise, with 3 it can: after" in text

@@ -364,10 +364,10 @@ def test_killed_between_sending_and_noting_it_comes_again_and_says_that(world: W
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
     script = (
         "import os, sys; from pathlib import Path; from pvebench.store import Store\n"
-        "from pvebench.notify.sender import Courier\n"
+        "from pvebench.notify.sender import NotificationSender\n"
         "from unittest.mock import Mock\n"
         "store = Store(Path(sys.argv[1]))\n"
-        "courier = Courier(Mock(), store.outbox, lambda: {'mail': lambda: 'x'},\n"
+        "courier = NotificationSender(Mock(), store.outbox, lambda: {'mail': lambda: 'x'},\n"
         "    lambda *_: os.kill(os.getpid(), 9), now=lambda: float(sys.argv[2]))\n"
         "courier.step()\n"
     )

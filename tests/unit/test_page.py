@@ -134,6 +134,7 @@ def test_the_page_holds_every_metric_of_the_catalogue_that_this_history_can_fill
         "pvebench_write_budget_used_ratio",
         "pvebench_storage_info",
         "pvebench_pve_api_requests_total",
+        "pvebench_pve_tasks_total",
         "pvebench_pve_api_request_failures_total",
         "pvebench_host_pressure_ratio",
         # The pack has no workload under fault.
