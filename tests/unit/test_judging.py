@@ -399,7 +399,7 @@ def test_a_slow_loss_stands_in_the_sentence_the_metrics_and_the_data(store: Stor
     assert headline(verdicts).startswith(said)
     assert {one["state"] for one in verdicts_data(verdicts)["verdicts"]} == {
         "gradually_slower",
-        "same",
+        "unchanged",
     }
     assert [one["slow"] for one in verdicts_data(verdicts)["changes"]] == [True]
     text = page.render()[0].decode()

@@ -50,7 +50,9 @@ def test_what_ignores_flushes_is_never_the_fastest(four_cycles: Snapshot) -> Non
 
 
 def test_the_fastest_is_at_no_distance_and_the_others_below(four_cycles: Snapshot) -> None:
-    info, gap = (of(four_cycles, f"pvebench_scenario_{name}") for name in ("rank_info", "gap_ratio"))
+    info, gap = (
+        of(four_cycles, f"pvebench_scenario_{name}") for name in ("rank_info", "gap_ratio")
+    )
     noise = of(four_cycles, "pvebench_scenario_gap_noise_ratio")
     fastest = next(mode for mode, (labels, _) in info.items() if labels["rank"] == "fastest")
     (other,) = {"none", "writethrough"} - {fastest}

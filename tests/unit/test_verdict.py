@@ -44,12 +44,12 @@ def test_an_upgrade_that_changes_nothing_is_met_with_silence() -> None:
     for seed in range(1, 6):
         report = judge(histories(runs=46, seed=seed))
         assert (report.findings, len(report.events)) == ((), 1)
-        assert states(report).keys() <= {"same", "possibly_slower", "possibly_faster"}
+        assert states(report).keys() <= {"unchanged", "possibly_slower", "possibly_faster"}
 
 
 def test_what_the_affected_cases_have_in_common_is_named() -> None:
     report = judge(histories(after_change(0.82, bus="virtio", rw="randwrite")))
-    assert states(report) == {"same": 20, "slower": 4}
+    assert states(report) == {"unchanged": 20, "slower": 4}
     assert told(report) == [
         "Random write on virtio got 18 % slower with pve-qemu-kvm 9.2.0-2 "
         "(95 % interval 17-19 %; all 4 cases, 5 runs after it)"
@@ -79,7 +79,10 @@ def test_a_change_of_everything_is_told_as_that_and_not_taken_for_noise_of_the_h
 def test_one_case_alone_needs_three_runs() -> None:
     found = histories(after_change(0.8, **ONE), runs=42)
     assert states(judge(found)).get("slower", 0) == 0
-    assert states(judge(histories(after_change(0.8, **ONE), runs=43))) == {"same": 23, "slower": 1}
+    assert states(judge(histories(after_change(0.8, **ONE), runs=43))) == {
+        "unchanged": 23,
+        "slower": 1,
+    }
 
 
 def test_one_run_may_only_raise_a_doubt() -> None:
@@ -124,7 +127,7 @@ def test_a_history_of_a_few_runs_is_not_called_the_same() -> None:
 
 def test_the_same_says_which_change_it_excludes() -> None:
     (verdict,) = judge(histories(labels=[ONE], runs=60)).verdicts
-    assert verdict.state == "same"
+    assert verdict.state == "unchanged"
     size = int(re.fullmatch("no change above ([0-9]+) %", verdict.reason)[1])
     assert size == math.ceil(100 * math.expm1(verdict.excluded)) <= 10
 
@@ -140,7 +143,7 @@ def test_too_few_runs_say_what_could_hide_and_when_it_is_known(runs: int) -> Non
         verdict.reason,
     )
     later = histories(labels=[ONE], runs=runs + 3 * verdict.more_runs, changed_at=9, noise=0.06)
-    assert states(judge(later)) == {"same": 1}
+    assert states(judge(later)) == {"unchanged": 1}
 
 
 @pytest.mark.parametrize("before", [5, 10, 19])
@@ -208,7 +211,7 @@ def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
     quiet = Judge().judge(material(found, accepted_until={one.of: last for one in found}))
     assert [finding.regression for finding in loud.findings] == [True]
     assert [(finding.regression, finding.accepted) for finding in quiet.findings] == [(False, True)]
-    assert states(quiet) == {"same": 24}
+    assert states(quiet) == {"unchanged": 24}
     assert sum(bool(verdict.accepted) for verdict in quiet.verdicts) == 8
 
 
@@ -229,7 +232,7 @@ def test_a_regression_that_is_mended_is_back_at_the_baseline() -> None:
             facts={**mended.facts, "fixed": {**BEFORE, "qemu_package": "9.2.0-3"}},
         )
     )
-    assert states(report) == {"same": 24}
+    assert states(report) == {"unchanged": 24}
     assert [round(finding.moves[0].effect, 1) for finding in report.findings] == [0.2, -0.2]
     assert all(one.reason.startswith("back at the baseline, no") for one in report.verdicts)
 
@@ -265,7 +268,7 @@ def test_a_ratio_is_of_the_value_itself_with_plus_for_better(figure: str, ratio:
 
 
 def test_codes_are_those_of_the_metric() -> None:
-    states = ("slower", "possibly_slower", "same", "possibly_faster", "faster", "implausible")
+    states = ("slower", "possibly_slower", "unchanged", "possibly_faster", "faster", "implausible")
     assert [VerdictState(state).code for state in states] == [-2, -1, 0, 1, 2, 2]
 
 
@@ -290,7 +293,7 @@ def creeping(loss: float, begin: int = 0, **wanted: str) -> Effect:
 def test_a_level_that_creeps_is_told_with_how_far_and_since_when() -> None:
     found = histories(creeping(0.001, bus="virtio"), runs=240, changed_at=1000)
     report = judge(found)
-    assert states(report) == {"gradually_slower": 8, "same": 16}
+    assert states(report) == {"gradually_slower": 8, "unchanged": 16}
     assert told(report) == [
         "Everything on virtio is slowly getting slower: 21 % over 240 runs since 1970-01-02 "
         "(95 % interval 20-22 %; all 8 cases)"
@@ -320,7 +323,7 @@ def test_what_creeps_within_a_day_may_be_the_day_and_is_not_told() -> None:
         replace(one, points=GoodRuns(replace(p, time=p.time / 240) for p in one.points))
         for one in slow
     ]
-    assert states(judge(hourly)) == {"same": 1}
+    assert states(judge(hourly)) == {"unchanged": 1}
 
 
 def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
@@ -333,7 +336,7 @@ def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
         runs=480,
         changed_at=1000,
     )
-    for made, state in ((found, "gradually_slower"), (stopped, "same")):
+    for made, state in ((found, "gradually_slower"), (stopped, "unchanged")):
         accepted = {one.of: half for one in made}
         report = Judge().judge(material(made, accepted_until=accepted))
         assert states(report) == {state: 1}
