@@ -1,1 +1,1 @@
-"""Judging numbers: steadiness, what is normal for a case, what moved, by how much. No I/O."""
+"""Change detection: levels, change points, event effects, groups of cases. No I/O."""

@@ -1,1 +1,1 @@
-"""The command line: one module a command, named after it."""
+"""Command line: commands, shared options, logging."""

@@ -1,4 +1,4 @@
-"""YAML text becomes the model's values here; every complaint has file:line:column."""
+"""Conversion of YAML to model values; each error has file, line and column."""
 
 from pvebench.config.pack import (
     Pack,

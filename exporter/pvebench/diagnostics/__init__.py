@@ -1,1 +1,1 @@
-"""Diagnostics: doctor, check, and the way of metrics to Prometheus and Grafana."""
+"""Diagnostics: doctor, check, path of metrics to Prometheus and Grafana."""

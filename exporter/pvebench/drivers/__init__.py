@@ -1,6 +1,6 @@
-"""Rooms to the outside behind the Protocols of `model.ports`, and the one registry of them.
+"""Drivers behind the Protocols of `model.ports`, and their registry.
 
-A driver is one folder and one line here; `drivers.driver` says what its folder must offer.
+A driver is one package and one entry in `DRIVERS`; `drivers.driver` defines its interface.
 """
 
 from __future__ import annotations

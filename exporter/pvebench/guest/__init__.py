@@ -1,4 +1,4 @@
-"""The benchmark guest: what is in it, how its image is built, how it is verified."""
+"""Benchmark guest: content, build and verification of its image."""
 
 from pvebench.guest.archives import container_archive, unpack_archive
 from pvebench.guest.build import REQUIRED_TOOLS, build_image, to_be_built

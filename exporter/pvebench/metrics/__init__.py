@@ -1,4 +1,4 @@
-"""The metrics page: a catalogue of names, collectors, and the cached text."""
+"""Metric catalog, collectors and cached exposition."""
 
 from pvebench.metrics.catalog import CATALOG, Metric
 from pvebench.metrics.exposition import Page

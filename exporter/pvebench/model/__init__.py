@@ -1,1 +1,1 @@
-"""Values and rules of the domain. No I/O; standard library only."""
+"""Domain values and rules. No I/O; standard library only."""

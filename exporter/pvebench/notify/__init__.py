@@ -1,1 +1,1 @@
-"""Tells people of changes: what is to be told, the queue, the way out; never in measuring's way."""
+"""Notifications about changes: planner, queue, delivery outside the workers."""

@@ -1,3 +1,3 @@
-"""What a Prometheus and a Grafana get that are there already: jobs, rules, dashboards."""
+"""Scrape job, rules and dashboards for an existing Prometheus and Grafana."""
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What others measured: published tables, the user's own, whether their rows hold together."""
+"""Reference results: published tables and user tables, with consistency checks."""

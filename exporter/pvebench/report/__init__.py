@@ -1,1 +1,1 @@
-"""Results for people: tables, files, one HTML page."""
+"""Reports: tables, charts, CSV, XLSX, HTML and PNG card."""

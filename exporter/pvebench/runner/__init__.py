@@ -1,4 +1,4 @@
-"""Executes one case: boot, attach, verify, fill, settle, measure, collect."""
+"""Execution of one case: boot, attach, verify, fill, settle, measure, collect."""
 
 from pvebench.runner.runner import Observers, Runner, RunObserver
 

@@ -1,4 +1,4 @@
-"""What is due, when; the loop of one worker."""
+"""Scheduling: due cases, order, guards, one worker per node."""
 
 from pvebench.scheduler.due_cases import Due, next_due
 from pvebench.scheduler.worker import Worker

@@ -1,1 +1,1 @@
-"""An instance: put together from its settings, its workers, what is done between two runs."""
+"""An instance: assembly from settings, workers, housekeeping, systemd."""

@@ -1,7 +1,7 @@
-"""Files that come with pvebench: packs, dashboards, rules.
+"""Access to included files: packs, dashboards, rules.
 
-They stay at the root of the repository, where people look for them; the wheel carries them in this
-folder (`pyproject.toml` says which). Nobody else looks for them.
+The files are in the root of the repository. The wheel has copies in this package, as listed in
+`pyproject.toml`. Other modules find them only through this package.
 """
 
 from __future__ import annotations

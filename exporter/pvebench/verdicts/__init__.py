@@ -1,6 +1,6 @@
-"""From the store to verdicts: reads what is new, has it judged, keeps what was said.
+"""Verdicts from stored results, and their text.
 
-Judging takes its time: it is done in its own thread, never in a scrape or between runs.
+Judging is slow, so it has its own thread; scrapes and workers never wait for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP: /metrics, health, the pages, the API."""
+"""HTTP: /metrics, health, web UI, API."""
 
 from pvebench.web.request_filter import Access
 from pvebench.web.server import StartupApp, WebServer, listen

@@ -1,4 +1,4 @@
-"""One room a benchmark tool. A new tool is one module and one line in `ROOMS`."""
+"""Benchmark tools: one module per tool, registered in `TOOLS`."""
 
 from __future__ import annotations
 

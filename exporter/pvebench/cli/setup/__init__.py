@@ -1,7 +1,7 @@
-"""`pvebench setup`: from what is there to settings, a check, and when the first answer comes.
+"""`pvebench setup`: interactive creation of settings, followed by a check.
 
-Everything that is asked can be given as an option, so that a script can answer: with --yes nothing
-is asked. It can be run again: what is there already stays.
+Every question has an option, so scripts can answer; `--yes` asks nothing. A second run keeps
+existing files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A machine itself, this one or one reached by ssh: counters, devices, tools without a VM."""
+"""Driver for cases without a VM, on this machine or over SSH: counters, devices, tools."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Facts read from a Linux machine: /proc, /sys, block devices, control groups, node_exporter."""
+"""Facts about a Linux machine: /proc, /sys, block devices, control groups, node_exporter."""

@@ -1,1 +1,1 @@
-"""Containers of LXC, for rows on the host's own kernel: no driver, but a place beside those."""
+"""LXC containers of this machine, as an alternative to a VM for cases with bus `lxc`."""

@@ -1,4 +1,4 @@
-"""Proxmox VE through its REST API: nothing is installed on the node."""
+"""Driver for Proxmox VE clusters through the REST API; installs nothing on a node."""
 
 from __future__ import annotations
 

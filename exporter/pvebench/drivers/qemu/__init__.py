@@ -1,4 +1,4 @@
-"""Real VMs under this machine's QEMU, and the host's own rows beside them: the lab."""
+"""Driver for VMs under QEMU on this machine, with host and container cases."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The ports without a VM: deterministic by seed, in simulated time, with switchable faults.
+"""Driver without VMs: deterministic by seed, in simulated time, with optional faults.
 
-Everything it produces says `simulated`, and the store refuses to mix it with measured results.
+All results carry the mark `simulated`; the store rejects a mix with measured results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a machine is reached by ssh: the section `ssh` of the settings."""
+"""SSH transport, and the section `ssh` of the settings."""
 
 from __future__ import annotations
 

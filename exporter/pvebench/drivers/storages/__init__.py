@@ -1,7 +1,7 @@
-"""What a volume of the lab and of the host's own rows lies on: one registry of the kinds.
+"""Storages of local drivers: one registry of the kinds.
 
-A kind is one file here and one entry in `KINDS`: what makes its volumes, what it can hold, which
-keys it has in the settings, and how its journal entries are undone after a crash.
+A kind is one module and one entry in `KINDS`: its volumes, formats, settings keys and the handlers
+of its journal entries.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The benchmark VM of a Proxmox VE node: creation, volumes, hot-plug, leftovers."""
+"""Benchmark VM of a Proxmox VE node: creation, volumes, hot-plug, leftovers."""
