@@ -1,1 +1,1 @@
-"""Source of the dashboards in grafana/dashboards/; metric names come from the catalogue."""
+"""Source of the dashboards in grafana/dashboards/; metric names come from the catalog."""

@@ -1,4 +1,4 @@
-"""Bars in the house style."""
+"""Bar panels in the common style."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grafana_foundation_sdk.models import dashboard as dashboard_models
 
 from builder.looks import fixed, plain, prop
 from builder.parts import DATASOURCE, instant
-from builder.promql import in_words
+from builder.promql import with_descriptions
 
 NAME_PIXELS: Final = 12
-"""As those of legends: at 1920 pixels half a screen has room for the longest name of a case."""
+"""Same as in legends: at 1920 pixels, the longest case name fits into half a screen."""
 VALUE_PIXELS: Final = 14
-THINNEST_PIXELS: Final = 38
-"""Of a bar with its name above it: where there are more of them, the panel scrolls."""
-THICKEST_PIXELS: Final = 60
+MIN_BAR_PIXELS: Final = 38
+"""Height of a bar including the name above it; with more bars, the panel scrolls."""
+MAX_BAR_PIXELS: Final = 60
 
 
 def ranking(
@@ -28,9 +28,9 @@ def ranking(
     *,
     unit: str,
     legend: str,
-    missing: str = "nothing measured yet: it comes with the first run",
+    missing: str = "no data before the first run",
 ) -> bargauge.Panel:
-    """Return horizontal bars with their names above them, the first the best."""
+    """Return horizontal bars with their names above them, best first."""
     return (
         bargauge.Panel()
         .datasource(DATASOURCE)
@@ -41,16 +41,16 @@ def ranking(
         .min(0)
         .no_value(missing)
         .orientation(models.VizOrientation.HORIZONTAL)
-        # Seen in a Grafana 12.4: beside the words of an empty panel it is a large grey box.
+        # Grafana 12.4 draws a large gray box next to the text of an empty panel.
         .show_unfilled(False)
-        # Else few bars are as thick as the panel is high, with names so large that they are cut.
+        # Otherwise few bars fill the height of the panel, with names too large to fit.
         .text(common.VizTextDisplayOptions().title_size(NAME_PIXELS).value_size(VALUE_PIXELS))
         .sizing(models.BarGaugeSizing.MANUAL)
-        .min_viz_height(THINNEST_PIXELS)
-        .max_viz_height(THICKEST_PIXELS)
-        # Beside its bar a name is cut at four tenths of the panel.
+        .min_viz_height(MIN_BAR_PIXELS)
+        .max_viz_height(MAX_BAR_PIXELS)
+        # Next to its bar, a name is cut at 40% of the panel width.
         .name_placement(models.BarGaugeNamePlacement.TOP)
-        # A single bar has no name unless one is asked for.
+        # Without this, a single bar has no name.
         .display_name("${__series.name}")
         .display_mode(models.BarGaugeDisplayMode.BASIC)
         .value_mode(models.BarGaugeValueMode.TEXT)
@@ -60,7 +60,7 @@ def ranking(
 
 
 FEW: Final = 5
-"""Bars that can be seen without scrolling."""
+"""Number of bars that fit without scrolling."""
 
 
 def changes_bars(
@@ -72,36 +72,36 @@ def changes_bars(
     worse: int = FEW,
     better: int = FEW,
     limit: str = "0",
-    words: bool = True,
+    described: bool = True,
     neutral: bool = False,
-    missing: str = "none beyond noise among what can be told",
+    missing: str = "no significant changes",
 ) -> bargauge.Panel:
-    """Return bars of changes in per cent: the worst, then the best, with their signs.
+    """Return bars of changes in percent: the worst, then the best, with their signs.
 
-    A bar's length is the size of the change: bars that begin at a negative minimum would be the
-    shorter the larger the loss.
+    A bar's length is the absolute change: with a negative minimum, a larger regression would
+    have a shorter bar.
 
     Args:
-        expression: changes as ratios, plus is better.
-        worse, better: how many of each.
-        limit: smaller changes are left out.
-        words: what the legend says of workload and setting is added to the chosen few.
-        neutral: neither direction is the better one.
-        missing: what is said where no bar is.
+        expression: changes as ratios; positive is better.
+        worse, better: number of bars of each kind.
+        limit: smaller changes are omitted.
+        described: add the legend's labels of workload and configuration to the selected series.
+        neutral: neither direction is better.
+        missing: text without bars.
     """
     targets = []
     if worse:
-        lost = f"bottomk({worse}, ({expression}) < -{limit})"
-        lost = in_words(f"({lost})") if words else lost
-        targets.append(instant(f"sort_desc(-100 * {lost})", legend=legend))
+        regressed = f"bottomk({worse}, ({expression}) < -{limit})"
+        regressed = with_descriptions(f"({regressed})") if described else regressed
+        targets.append(instant(f"sort_desc(-100 * {regressed})", legend=legend))
     if better:
-        gained = f"topk({better}, ({expression}) > {limit})"
-        gained = in_words(f"({gained})") if words else gained
-        targets.append(instant(f"sort_desc(100 * {gained})", legend=legend, ref="B"))
+        improved = f"topk({better}, ({expression}) > {limit})"
+        improved = with_descriptions(f"({improved})") if described else improved
+        targets.append(instant(f"sort_desc(100 * {improved})", legend=legend, ref="B"))
     down, up = ("purple", "blue") if neutral else ("dark-orange", "semi-dark-blue")
-    minus = prop("unit", "prefix:−")  # noqa: RUF001 # the sign, which a hyphen is not
+    minus = prop("unit", "prefix:−")  # noqa: RUF001 # the minus sign
     return (
-        # As `percent`, Grafana would draw all from 100 on alike.
+        # With the unit `percent`, Grafana draws all values above 100 alike.
         ranking(f"{title}, %", description, "", unit="none", legend="")
         .targets(list(targets))
         .decimals(1)
@@ -121,7 +121,7 @@ def bars(
     x: str,
     transformations: Sequence[dashboard_models.DataTransformerConfig],
 ) -> barchart.Panel:
-    """Return grouped bars from tables; a long unit makes the axis write over its own numbers."""
+    """Return grouped bars from tables; with a long unit, the numbers of the axis overlap."""
     return (
         barchart.Panel()
         .datasource(DATASOURCE)
@@ -130,7 +130,7 @@ def bars(
         .description(description)
         .unit(unit)
         .min(0)
-        .no_value("nothing measured yet: it comes with the first run")
+        .no_value("no data before the first run")
         .x_field(x)
         .show_value(models.VisibilityMode.AUTO)
         .orientation(models.VizOrientation.HORIZONTAL)

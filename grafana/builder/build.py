@@ -1,4 +1,4 @@
-"""Write every dashboard as classic JSON; `--check` compares with what is there instead.
+"""Write every dashboard as classic JSON; `--check` compares with the existing files instead.
 
 Usage: python grafana/builder/build.py [--check]
 """
@@ -32,7 +32,7 @@ from builder import (
 
 OUTPUT: Final = Path(__file__).resolve().parents[1] / "dashboards"
 SCHEMA_VERSION: Final = 37
-"""What Grafana 9.4 writes; every later version migrates it when it loads the file."""
+"""Schema of Grafana 9.4; every later version migrates it when it loads the file."""
 DASHBOARDS: Final = {
     "overview": overview.build,
     "wall": wall.build,
@@ -51,16 +51,16 @@ DASHBOARDS: Final = {
 
 
 def render(built: dashboard.Dashboard) -> str:
-    """Return the text of a dashboard's file: the same for the same source."""
+    """Return the text of a dashboard's file; the same source gives the same text."""
     data: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
     data["schemaVersion"] = SCHEMA_VERSION
     data["editable"] = False
-    # The SDK leaves out empty lists; Grafana's older versions expect them.
+    # The SDK omits empty lists, which older versions of Grafana expect.
     data.setdefault("templating", {}).setdefault("list", [])
     data.setdefault("annotations", {}).setdefault("list", [])
-    for shown in (*data.get("links", ()), *data["annotations"]["list"]):
-        # The SDK's only value folds them away in Grafana 12, behind a button that says "+ 3".
-        shown.pop("placement", None)
+    for control in (*data.get("links", ()), *data["annotations"]["list"]):
+        # With the SDK's only value, Grafana 12 hides them behind a button "+ 3".
+        control.pop("placement", None)
     for number, panel in enumerate(all_panels(data), start=1):
         panel["id"] = number
         _make_classic(panel)
@@ -68,17 +68,17 @@ def render(built: dashboard.Dashboard) -> str:
 
 
 def all_panels(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the panels of a dashboard, those in collapsed rows included."""
-    found = []
+    """Return the panels of a dashboard, including those in collapsed rows."""
+    flat = []
     for panel in data["panels"]:
-        found += [panel, *panel.get("panels", [])]
-    return found
+        flat += [panel, *panel.get("panels", [])]
+    return flat
 
 
 def _make_classic(panel: dict[str, Any]) -> None:
-    """Spell cell options as schema 37 does: `displayMode`, which later versions migrate."""
+    """Write cell options as schema 37 does: `displayMode`, which later versions migrate."""
     if panel["type"] == "state-timeline":
-        # All rows at once: a pager takes the room of two and hides the rest. The SDK refuses 0.
+        # All rows at once: a pager takes the height of two and hides others. The SDK rejects 0.
         panel["options"]["perPage"] = 0
     if panel["type"] != "table":
         return
@@ -91,7 +91,7 @@ def _make_classic(panel: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Write or compare; return the exit code."""
+    """Write or compare the files; return the exit code."""
     differing = []
     for name, make in DASHBOARDS.items():
         path, text = OUTPUT / f"{name}.json", render(make())

@@ -1,4 +1,4 @@
-"""Case detail: everything about one scenario and workload; the target of all links."""
+"""Case detail: all data of one scenario and workload; the target of all case links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
-from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
+from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
 from builder.panels import intro, lines, names, number, timeline, verdict
 from builder.parts import (
     base,
@@ -27,59 +27,40 @@ from builder.parts import (
     place,
     query,
 )
-from builder.promql import in_words, recorded, series
+from builder.promql import recorded, series, with_descriptions
 from builder.tables import Column, facts, rows
-from pvebench.metrics.catalog import (
-    BANDWIDTH,
-    BASELINE_IOPS,
-    CHANGE,
-    CHANGE_STATE,
-    CHANGE_THRESHOLD,
-    HOST_CPU,
-    IOPS,
-    LATENCY_MAX,
-    LATENCY_PERCENTILE,
-    RUN_ATTEMPT_TIMESTAMP,
-    RUN_DURATION,
-    RUN_SUCCESS,
-    RUNS,
-    SCENARIO_INFO,
-    SYNC_LATENCY_PERCENTILE,
-    VARIATION,
-    WORKLOAD_INFO,
-)
+from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"}
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 KEYS: Final = "node, storage, scenario, workload"
 INTRO: Final = (
-    "**Everything about one case**: the disk's configuration (scenario), what ran against it "
-    "(workload), its last value and its past. Raw output and logs of each run are on the "
-    "exporter's page."
+    "**All data of one case**: a disk configuration (scenario) with a workload, its latest value "
+    "and its history. The web UI has the raw output and logs of each run."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    tried = RUN_ATTEMPT_TIMESTAMP
-    scenarios = label_variable("scenario", "Scenario", among='node=~"$node"', metric=tried)
-    # Not `idle` by default, which is first in the alphabet and has no IOPS.
+    attempts = m.RUN_ATTEMPT_TIMESTAMP
+    scenarios = label_variable("scenario", "Scenario", among='node=~"$node"', metric=attempts)
+    # The last one by default: the first in alphabetical order is `idle`, which has no IOPS.
     workloads = label_variable(
         "workload",
         "Workload",
         among='node=~"$node",scenario=~"$scenario"',
-        metric=tried,
+        metric=attempts,
         descending=True,
     )
     return (
-        base("Case detail", "pvebench-case", "One scenario and workload: value, verdict, past.")
+        base("Case detail", "pvebench-case", "One scenario and workload: value, verdict, history.")
         .annotation(environment_changes())
         .annotation(changes())
         .with_variable(node_variable(multi=False))
         .with_variable(scenarios)
         .with_variable(workloads)
-        .with_variable(custom_variable("axis", "Axis", {"from zero": "0", "close up": "1"}))
+        .with_variable(custom_variable("axis", "Axis", {"from zero": "0", "zoomed": "1"}))
         .with_panel(_name().grid_pos(place(0, 0, 24, 3)))
         .with_panel(_last().grid_pos(place(0, 3, 4, 7)))
         .with_panel(_baseline().grid_pos(place(4, 3, 4, 7)))
@@ -102,21 +83,23 @@ def build() -> dashboard.Dashboard:
 
 
 def _name() -> stat.Panel:
-    tried = in_words(f"max by (job, instance, {KEYS}) ({series(RUN_ATTEMPT_TIMESTAMP, **CASE)})")
+    case = with_descriptions(
+        f"max by (job, instance, {KEYS}) ({series(m.RUN_ATTEMPT_TIMESTAMP, **CASE)})"
+    )
     return names(
         "Case",
-        "What is run, on which disk.",
-        tried,
+        "Workload, configuration, storage and node.",
+        case,
         "{{description}}  ·  {{configuration}}  ·  {{storage}} on {{node}}",
-        missing="never run: the first run is due within an interval of the schedule",
+        missing="no run yet",
     )
 
 
 def _last() -> stat.Panel:
     return number(
-        "Last value",
-        "IOPS of the last good run.",
-        series(IOPS, **CASE),
+        "Latest value",
+        "IOPS of the latest successful run.",
+        series(m.IOPS, **CASE),
         unit="iops",
         legend="{{direction}}",
         missing="no IOPS yet",
@@ -126,8 +109,8 @@ def _last() -> stat.Panel:
 def _baseline() -> stat.Panel:
     return number(
         "Baseline",
-        "What it is compared with.",
-        series(BASELINE_IOPS, **CASE),
+        "Reference level in IOPS.",
+        series(m.BASELINE_IOPS, **CASE),
         unit="iops",
         legend="{{direction}}",
         missing="no baseline yet",
@@ -137,39 +120,41 @@ def _baseline() -> stat.Panel:
 def _judged() -> table.Panel:
     by = "metric, direction"
     return rows(
-        "Change, noise, verdict",
-        "Of each figure against its baseline; plus is better. A change within the noise is none; "
-        "only confirmed changes are called slower or faster.",
+        "Changes by metric",
+        "Change from baseline per metric. Positive is better. A change within noise is not "
+        "significant; *slower* and *faster* are confirmed.",
         ("metric", "direction"),
         (
             Column(
                 title="verdict",
-                expression=f"max by ({by}) ({series(CHANGE_STATE, **CASE)})",
-                words=True,
+                expression=f"max by ({by}) ({series(m.CHANGE_STATE, **CASE)})",
+                state=True,
             ),
             Column(
-                title="change", expression=f"max by ({by}) ({series(CHANGE, **CASE)})", change=True
+                title="change",
+                expression=f"max by ({by}) ({series(m.CHANGE, **CASE)})",
+                change=True,
             ),
             Column(
                 title="noise ±",
-                expression=f"max by ({by}) ({series(CHANGE_THRESHOLD, **CASE)})",
+                expression=f"max by ({by}) ({series(m.CHANGE_THRESHOLD, **CASE)})",
                 unit="percentunit",
                 decimals=1,
             ),
         ),
         linked=False,
-        missing=f"not before run {LEAST_JUDGED}",
+        missing=f"no verdict before run {LEAST_JUDGED}",
     ).cell_height(common.TableCellHeight.SM)
 
 
 def _age() -> stat.Panel:
     panel = number(
         "Age",
-        "Age of the last good run in intervals of its schedule; from 2.5 on it is stale.",
+        "Age of the latest successful run, in intervals of its schedule. Stale from 2.5 up.",
         f"max({recorded(OVERDUE, **CASE)})",
         unit="suffix: intervals",
         decimals=1,
-        missing="never run well",
+        missing="none yet",
     )
     return verdict(panel, alarm_steps(2.5))
 
@@ -177,26 +162,26 @@ def _age() -> stat.Panel:
 def _success() -> stat.Panel:
     panel = number(
         "Last attempt",
-        "Whether it gave a good run.",
-        f"min({series(RUN_SUCCESS, **CASE)})",
-        missing="never tried",
+        "Result of the latest run.",
+        f"min({series(m.RUN_SUCCESS, **CASE)})",
+        missing="none yet",
     )
     return verdict(
         panel.mappings(
-            values({"0": ("FAILED", WORSE), "1": ("good", SAME)}, nothing=("never tried", SAME))
+            values({"0": ("FAILED", WORSE), "1": ("ok", NEUTRAL)}, nothing=("none yet", NEUTRAL))
         ),
-        steps(WORSE, (1, SAME)),
+        steps(WORSE, (1, NEUTRAL)),
     )
 
 
 def _value() -> timeseries.Panel:
-    value, baseline = series(IOPS, **CASE), series(BASELINE_IOPS, **CASE)
-    noise = series(CHANGE_THRESHOLD, **CASE, metric="throughput")
+    value, baseline = series(m.IOPS, **CASE), series(m.BASELINE_IOPS, **CASE)
+    noise = series(m.CHANGE_THRESHOLD, **CASE, metric="throughput")
     return (
         lines(
             "IOPS, baseline and noise",
-            "A step is a new run, a dot the moment it ended, by its outcome; the dashed line is "
-            "the baseline, the band its noise. The axis begins at zero unless chosen otherwise.",
+            "A step is a new run; a dot marks its end, colored by outcome. The dashed line is the "
+            "baseline, the band its noise. *Axis* at the top selects where the axis begins.",
             [
                 query(value, legend="{{direction}}", ref="A"),
                 query(_ended(value), legend="run: {{outcome}}", ref="B"),
@@ -224,7 +209,7 @@ def _value() -> timeseries.Panel:
             "C",
             [
                 prop("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
-                prop("color", {"mode": "fixed", "fixedColor": SAME}),
+                prop("color", {"mode": "fixed", "fixedColor": NEUTRAL}),
             ],
         )
         .override_by_regexp(
@@ -241,7 +226,7 @@ def _value() -> timeseries.Panel:
 
 
 def _zero(value: str, *, ref: str) -> prometheus.Dataquery:
-    """Return what keeps zero on the axis while the switch says so, and there is a value."""
+    """Return a query that keeps zero on the axis if `axis` selects it and there is a value."""
     return query(f"(vector(0) == $axis) and on () {value}", legend="zero", ref=ref)
 
 
@@ -252,10 +237,10 @@ _UNSEEN: Final = [
 
 
 def _ended(value: str) -> str:
-    """Return the value wherever a run ended since the step before, for each outcome that it had."""
-    counted = f"sum by (outcome) ({series(RUNS, **CASE)})"
-    before = f"sum by (outcome) ({series(RUNS, **CASE)} offset $__interval)"
-    return f"(({counted} - {before}) > bool 0 == 1) * on () group_left () max({value})"
+    """Return the value at each step in which a run ended, per outcome."""
+    runs = f"sum by (outcome) ({series(m.RUNS, **CASE)})"
+    before = f"sum by (outcome) ({series(m.RUNS, **CASE)} offset $__interval)"
+    return f"(({runs} - {before}) > bool 0 == 1) * on () group_left () max({value})"
 
 
 def _filled_to(name: str) -> list[models.DynamicConfigValue]:
@@ -269,10 +254,10 @@ def _band(baseline: str, noise: str, sign: str) -> str:
 def _percentiles() -> timeseries.Panel:
     return lines(
         "Completion latency percentiles",
-        "Logarithmic. Lower is better. 99.99 needs runs of a million operations to mean much.",
+        "Logarithmic. Lower is better. p99.99 needs runs of a million operations to be meaningful.",
         [
-            query(series(LATENCY_PERCENTILE, **CASE), legend="p{{percentile}} {{direction}}"),
-            query(series(LATENCY_MAX, **CASE), legend="longest {{direction}}", ref="B"),
+            query(series(m.LATENCY_PERCENTILE, **CASE), legend="p{{percentile}} {{direction}}"),
+            query(series(m.LATENCY_MAX, **CASE), legend="max {{direction}}", ref="B"),
         ],
         unit="s",
         log=True,
@@ -283,10 +268,10 @@ def _percentiles() -> timeseries.Panel:
 def _bandwidth() -> timeseries.Panel:
     return lines(
         "Bandwidth",
-        "Of the last good run; SI units, as vendors count. The axis is that of the IOPS.",
+        "Of the latest successful run, in SI units. *Axis* applies as for IOPS.",
         [
-            query(series(BANDWIDTH, **CASE), legend="{{direction}}"),
-            _zero(series(BANDWIDTH, **CASE), ref="B"),
+            query(series(m.BANDWIDTH, **CASE), legend="{{direction}}"),
+            _zero(series(m.BANDWIDTH, **CASE), ref="B"),
         ],
         unit="Bps",
         linked=False,
@@ -296,9 +281,9 @@ def _bandwidth() -> timeseries.Panel:
 
 def _verdicts() -> statetimeline.Panel:
     return timeline(
-        "Verdict over time",
-        "Blue faster, grey same, orange slower.",
-        series(CHANGE_STATE, **CASE),
+        "Verdict history",
+        "Blue: faster; gray: unchanged; orange: slower.",
+        series(m.CHANGE_STATE, **CASE),
         "{{metric}} {{direction}}",
     )
 
@@ -306,8 +291,8 @@ def _verdicts() -> statetimeline.Panel:
 def _within() -> timeseries.Panel:
     return lines(
         "Variation within a run",
-        "Standard deviation over mean of the intervals of one run: how steady the disk was.",
-        [query(series(VARIATION, **CASE), legend="{{direction}}")],
+        "Standard deviation / mean of the intervals of one run. Lower is steadier.",
+        [query(series(m.VARIATION, **CASE), legend="{{direction}}")],
         unit="percentunit",
         linked=False,
         right=False,
@@ -316,10 +301,10 @@ def _within() -> timeseries.Panel:
 
 def _cpu() -> timeseries.Panel:
     return lines(
-        "Host CPU while measuring",
+        "Host CPU during runs",
         "In cores, measured outside the guest.",
-        # Five rows: below so small a chart Grafana shows two of them.
-        [query(series(HOST_CPU, **CASE), legend="{{component}}")],
+        # Legend at the right: below so small a chart, Grafana shows two of its five rows.
+        [query(series(m.HOST_CPU, **CASE), legend="{{component}}")],
         unit="none",
         linked=False,
     )
@@ -328,21 +313,21 @@ def _cpu() -> timeseries.Panel:
 def _syncs() -> timeseries.Panel:
     return lines(
         "Sync latency",
-        "fsync and fdatasync, for workloads that sync.",
-        [query(series(SYNC_LATENCY_PERCENTILE, **CASE), legend="p{{percentile}}")],
+        "fsync and fdatasync latency, for workloads that sync.",
+        [query(series(m.SYNC_LATENCY_PERCENTILE, **CASE), legend="p{{percentile}}")],
         unit="s",
         log=True,
         linked=False,
         right=False,
-        missing="This workload does not sync, or has not run yet.",
+        missing="No data: the workload does not sync or has not run yet.",
     )
 
 
 def _duration() -> timeseries.Panel:
     return lines(
         "Duration of a run",
-        "Switching, settling and measuring of the last attempt.",
-        [query(series(RUN_DURATION, **CASE), legend="duration")],
+        "Of the latest run, including reconfiguration and warm-up.",
+        [query(series(m.RUN_DURATION, **CASE), legend="duration")],
         unit="s",
         linked=False,
         right=False,
@@ -353,26 +338,26 @@ def _duration() -> timeseries.Panel:
 def _scenario() -> table.Panel:
     return facts(
         "Scenario",
-        "Every option of the disk and the VM around it.",
-        series(SCENARIO_INFO, node="$node", scenario="$scenario"),
+        "All options of the disk and its VM.",
+        series(m.SCENARIO_INFO, node="$node", scenario="$scenario"),
     )
 
 
 def _workload() -> table.Panel:
     return facts(
         "Workload",
-        "What ran against the disk.",
+        "Definition of the workload.",
         f"max by (description, workload, tool, title, rw, block_size_bytes, io_depth, jobs) "
-        f"({series(WORKLOAD_INFO, workload='$workload')})",
+        f"({series(m.WORKLOAD_INFO, workload='$workload')})",
     )
 
 
 def _outcomes() -> table.Panel:
     return rows(
-        "Runs so far",
-        "By outcome, since the first run.",
+        "Runs by outcome",
+        "Since the first run.",
         ("outcome",),
-        (Column(title="runs", expression=f"sum by (outcome) ({series(RUNS, **CASE)})"),),
+        (Column(title="runs", expression=f"sum by (outcome) ({series(m.RUNS, **CASE)})"),),
         sort="runs",
         linked=False,
     )

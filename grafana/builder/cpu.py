@@ -1,4 +1,4 @@
-"""CPU cost: what does storage cost the host?"""
+"""CPU cost: host CPU per I/O, idle guests, power."""
 
 from __future__ import annotations
 
@@ -18,16 +18,9 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import in_words, recorded, series
+from builder.promql import recorded, series, with_descriptions
 from builder.tables import Column, grid, rows
-from pvebench.metrics.catalog import (
-    CHANGE,
-    GUEST_CPU,
-    HOST_CPU,
-    HOST_SWITCHES,
-    IOPS,
-    RUN_ATTEMPT_TIMESTAMP,
-)
+from pvebench.metrics import catalog as m
 from pvebench.model.disk import Cache
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
@@ -37,18 +30,17 @@ KEYS: Final = "node, storage, scenario, workload"
 LEGEND: Final = "{{configuration}} ({{storage}}, {{node}})"
 MICRO: Final = 1e6
 INTRO: Final = (
-    "**What does storage cost the host?** CPU is measured outside the guest while the workload "
-    "runs. *Core-µs an I/O* is the time of one core that one I/O takes, all of the host included: "
-    "10 µs at 50,000 IOPS keep half a core busy. Lower is better everywhere. The idle guest tells "
-    "what QEMU costs when nothing happens. Watts are the host's own, where node_exporter reads "
-    "them (RAPL): of the present, not of a run."
+    "**How much host CPU does storage need?** pvebench measures CPU outside the guest during each "
+    "run. *CPU time per I/O* includes the whole host: 10 µs at 50,000 IOPS keep half a core busy. "
+    "Lower is better in all panels. The idle guest shows QEMU's base cost. Power is read by "
+    "node_exporter (RAPL) continuously, not per run."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("CPU cost", "pvebench-cpu", "Host CPU an I/O by configuration, idle cost, watts.")
+        base("CPU cost", "pvebench-cpu", "Host CPU per I/O by configuration, idle cost, power.")
         .annotation(environment_changes())
         .annotation(changes())
         .with_variable(node_variable())
@@ -67,45 +59,45 @@ def build() -> dashboard.Dashboard:
     )
 
 
-def _cost(chosen: dict[str, str]) -> str:
-    """Return the microseconds of one core that an I/O takes."""
-    return f"({MICRO:.0f} / ({recorded(PER_CORE, **chosen)} > 0))"
+def _cost(matchers: dict[str, str]) -> str:
+    """Return the CPU time per I/O, in microseconds of one core."""
+    return f"({MICRO:.0f} / ({recorded(PER_CORE, **matchers)} > 0))"
 
 
 def _most(selector: str) -> str:
-    """Keep the same few series over the whole range: those highest at its end."""
+    """Keep the same ten series over the whole range: the highest at its end."""
     return f"{selector} and topk(10, {selector} @ end())"
 
 
 def _ranking() -> bargauge.Panel:
     return ranking(
-        "Core-µs an I/O, the cheapest first",
-        "The twelve settings that take the least CPU for an I/O of this workload.",
-        f"sort({in_words(f'bottomk(12, {_cost(CASE)})', workload=False)})",
+        "CPU time per I/O, lowest first",
+        "The 12 configurations with the least CPU time per I/O of this workload.",
+        f"sort({with_descriptions(f'bottomk(12, {_cost(CASE)})', workload=False)})",
         unit="µs",
         legend="{{configuration}} ({{storage}}, {{node}})",
     ).decimals(1)
 
 
 def _matrix() -> table.Panel:
-    named = in_words(_cost(CASE), workload=False, scenario="disk")
+    named = with_descriptions(_cost(CASE), workload=False, scenario="disk")
     return grid(
-        "Core-µs an I/O by cache mode",
-        "Of several nodes and storages the cheapest. Darker is more CPU within this table.",
+        "CPU time per I/O by cache mode",
+        "Minimum of the selected nodes and storages. Darker is more CPU within this table.",
         f"min by (disk, cache) ({named})",
         unit="µs",
         row="disk",
         column="cache",
-        corner="disk, by cache mode",
+        corner="disk by cache mode",
         order=tuple(Cache),
     ).decimals(1)
 
 
 def _changes() -> bargauge.Panel:
-    judged = series(CHANGE, metric="cpu_cost|idle_cost", **HERE)
+    judged = series(m.CHANGE, metric="cpu_cost|idle_cost", **HERE)
     return changes_bars(
-        "Change of CPU cost",
-        "Against the baseline; better is less CPU.",
+        "CPU cost change",
+        "Change from baseline. Positive is better: less CPU.",
         judged,
         "{{metric}}: {{configuration}}, {{description}} ({{storage}}, {{node}})",
         worse=3,
@@ -114,11 +106,11 @@ def _changes() -> bargauge.Panel:
 
 
 def _components() -> timeseries.Panel:
-    chosen = series(HOST_CPU, **CASE, component="vcpu|iothread|other")
+    threads = series(m.HOST_CPU, **CASE, component="vcpu|iothread|other")
     return lines(
-        "QEMU's threads, cores",
-        "Mean over the scenarios shown, by thread.",
-        [query(f"avg by (component) ({chosen})", legend="{{component}}")],
+        "QEMU CPU by thread, cores",
+        "Mean over the selected scenarios.",
+        [query(f"avg by (component) ({threads})", legend="{{component}}")],
         unit="none",
         linked=False,
         right=False,
@@ -127,11 +119,16 @@ def _components() -> timeseries.Panel:
 
 
 def _idle() -> timeseries.Panel:
-    idle = series(HOST_CPU, **HERE, workload="idle.*", component="qemu")
+    idle = series(m.HOST_CPU, **HERE, workload="idle.*", component="qemu")
     return lines(
-        "Idle guest, cores",
-        "What QEMU uses while the guest does nothing.",
-        [query(in_words(idle, workload=False), legend="{{configuration}} ({{storage}}, {{node}})")],
+        "Idle guest CPU, cores",
+        "CPU usage of QEMU with an idle guest.",
+        [
+            query(
+                with_descriptions(idle, workload=False),
+                legend="{{configuration}} ({{storage}}, {{node}})",
+            )
+        ],
         unit="none",
         right=False,
         zero=True,
@@ -141,10 +138,11 @@ def _idle() -> timeseries.Panel:
 def _switches() -> timeseries.Panel:
     return lines(
         "Context switches of the host",
-        "For each second of the run.",
+        "Per second of the run.",
         [
             query(
-                in_words(f"({_most(series(HOST_SWITCHES, **CASE))})", workload=False), legend=LEGEND
+                with_descriptions(f"({_most(series(m.HOST_SWITCHES, **CASE))})", workload=False),
+                legend=LEGEND,
             )
         ],
         unit="ops",
@@ -154,11 +152,13 @@ def _switches() -> timeseries.Panel:
 
 def _guest() -> timeseries.Panel:
     return lines(
-        "CPU of the tool in the guest",
-        "User and system, in shares of one CPU. Near 100 % the tool is the limit, not the disk.",
+        "Benchmark tool CPU",
+        "System time in the guest, as a share of one CPU. Near 100%, the tool is the bottleneck.",
         [
             query(
-                in_words(f"({_most(series(GUEST_CPU, **CASE, mode='system'))})", workload=False),
+                with_descriptions(
+                    f"({_most(series(m.GUEST_CPU, **CASE, mode='system'))})", workload=False
+                ),
                 legend=LEGEND,
             )
         ],
@@ -171,38 +171,37 @@ def _guest() -> timeseries.Panel:
 def _watts() -> timeseries.Panel:
     power = "rate(node_rapl_package_joules_total[$__rate_interval])"
     return lines(
-        "Watts of the host's processors",
-        "From node_exporter's RAPL collector, where the hardware and its rights allow it.",
+        "Host CPU power",
+        "From node_exporter's RAPL collector, which needs hardware support and permission.",
         [query(f"sum by (instance) ({power})", legend="{{instance}}")],
         unit="watt",
         linked=False,
         right=False,
         zero=True,
-        missing="No node_exporter reports watts (collector rapl): nothing is known, not zero.",
+        missing="No data: no node_exporter reports power (collector rapl).",
     )
 
 
 def _table() -> table.Panel:
     def cores(component: str) -> str:
-        chosen = series(HOST_CPU, **HERE, workload=".*", component=component)
-        return f"max by ({KEYS}) ({chosen})"
+        usage = series(m.HOST_CPU, **HERE, workload=".*", component=component)
+        return f"max by ({KEYS}) ({usage})"
 
-    named = in_words(
+    named = with_descriptions(
         f"max by (job, instance, {KEYS}) "
-        f"({series(HOST_CPU, **HERE, workload='.*', component='total')})"
+        f"({series(m.HOST_CPU, **HERE, workload='.*', component='total')})"
     )
-    switches = series(HOST_SWITCHES, **HERE)
-    done = f"sum by ({KEYS}) ({series(IOPS, **HERE)} > 0)"
-    age = f"max by ({KEYS}) (time() - {series(RUN_ATTEMPT_TIMESTAMP, **HERE)})"
+    switches = series(m.HOST_SWITCHES, **HERE)
+    iops = f"sum by ({KEYS}) ({series(m.IOPS, **HERE)} > 0)"
+    age = f"max by ({KEYS}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **HERE)})"
     return rows(
         "All cases",
-        "Host CPU in cores while each ran, what an I/O took of it, context switches of the host "
-        "for each I/O.",
+        "Host CPU during the latest run, in cores; CPU time and context switches per I/O.",
         ("description", "configuration", "storage", "node", "scenario", "workload"),
         (
             Column(title="host, cores", expression=named, decimals=2, gauge=True),
             Column(
-                title="core-µs an I/O",
+                title="CPU per I/O",
                 expression=f"max by ({KEYS}) ({_cost(HERE)})",
                 unit="µs",
                 decimals=1,
@@ -212,12 +211,12 @@ def _table() -> table.Panel:
             Column(title="vCPU threads", expression=cores("vcpu"), decimals=2),
             Column(title="I/O thread", expression=cores("iothread"), decimals=2),
             Column(
-                title="switches an I/O",
-                expression=f"max by ({KEYS}) ({switches}) / {done}",
+                title="switches per I/O",
+                expression=f"max by ({KEYS}) ({switches}) / {iops}",
                 decimals=2,
             ),
         ),
         sort="host, cores",
         hidden=("scenario",),
-        missing="nothing measured yet: it comes with the first run",
+        missing="no data before the first run",
     )

@@ -1,4 +1,4 @@
-"""DiskMark view: the four rows that people know from CrystalDiskMark."""
+"""DiskMark view: the four rows of CrystalDiskMark."""
 
 from __future__ import annotations
 
@@ -18,15 +18,8 @@ from builder.parts import (
     table_query,
     transformation,
 )
-from builder.promql import in_words, of_workloads, series
-from pvebench.metrics.catalog import (
-    BANDWIDTH,
-    ENVIRONMENT_INFO,
-    IOPS,
-    LATENCY_MEAN,
-    RUN_TIMESTAMP,
-    Metric,
-)
+from builder.promql import filter_workloads, series, with_descriptions
+from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "scenario": "$scenario"}
 ROWS: Final = {
@@ -35,18 +28,19 @@ ROWS: Final = {
     "RND4K Q32T16": ("randread|randwrite", "4096", "32", "16"),
     "RND4K Q1T1": ("randread|randwrite", "4096", "1", "1"),
 }
-"""Row of CrystalDiskMark's NVMe profile -> rw, block size, depth, jobs of the fio workload."""
+"""Row of CrystalDiskMark's NVMe profile -> rw, block size in bytes, depth, jobs of fio."""
 INTRO: Final = (
-    "**What would CrystalDiskMark say?** The four rows of its NVMe profile, measured by fio with "
-    "the same block sizes, depths and threads; SI megabytes. Not the same tool, so compare with "
-    "other results of pvebench. The workloads are in the pack `scenarios/demo.yaml`; copy them."
+    "**What are the results in CrystalDiskMark's format?** The four rows of its NVMe profile, "
+    "measured by fio with the same block sizes, depths and threads, in SI megabytes. The tools "
+    "differ, so compare only with other results of pvebench. Copy the workloads from the pack "
+    "`scenarios/demo.yaml`."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("DiskMark view", "pvebench-diskmark", "The rows that people know, for a screenshot.")
+        base("DiskMark view", "pvebench-diskmark", "The rows of CrystalDiskMark, for a screenshot.")
         .with_variable(node_variable(multi=False))
         .with_variable(label_variable("scenario", "Scenario", among='node=~"$node"'))
         .with_panel(_title().grid_pos(place(0, 0, 14, 3)))
@@ -58,19 +52,19 @@ def build() -> dashboard.Dashboard:
     )
 
 
-def _rows(metric: Metric) -> str:
-    """Return all rows in one query, named by the label `test`; the numbers keep their order."""
+def _rows(metric: m.Metric) -> str:
+    """Return all rows in one query, named by the label `test`; numbers keep their order."""
     parts = []
     for index, (name, (rw, size, depth, jobs)) in enumerate(ROWS.items(), start=1):
-        chosen = of_workloads(
+        results = filter_workloads(
             series(metric, **HERE), rw=rw, block_size_bytes=size, io_depth=depth, jobs=jobs
         )
-        best = f"max by (direction) ({chosen})"
+        best = f"max by (direction) ({results})"
         parts.append(f'label_replace({best}, "test", "{index}  {name}", "", "")')
     return " or ".join(parts)
 
 
-def _table(title: str, description: str, metric: Metric, unit: str, decimals: int) -> table.Panel:
+def _table(title: str, description: str, metric: m.Metric, unit: str, decimals: int) -> table.Panel:
     return (
         table.Panel()
         .datasource(DATASOURCE)
@@ -81,7 +75,7 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
         .decimals(decimals)
         .min(0)
         .color_scheme(plain("blue"))
-        .no_value("not measured: its pack must have these workloads, as scenarios/demo.yaml has")
+        .no_value("not measured; add these workloads of scenarios/demo.yaml to the pack")
         .align(models.FieldTextAlignment.AUTO)
         .cell_height(models.TableCellHeight.LG)
         .display_mode(models.TableCellDisplayMode.GRADIENT_GAUGE)
@@ -104,39 +98,39 @@ def _table(title: str, description: str, metric: Metric, unit: str, decimals: in
 def _bandwidth() -> table.Panel:
     return _table(
         "MB/s",
-        "Bandwidth, as CrystalDiskMark shows it; bars relative to the best.",
-        BANDWIDTH,
+        "Bandwidth as in CrystalDiskMark; bars are relative to the best value.",
+        m.BANDWIDTH,
         "Bps",
         2,
     )
 
 
 def _iops() -> table.Panel:
-    return _table("IOPS", "Operations per second.", IOPS, "iops", 1)
+    return _table("IOPS", "Operations per second.", m.IOPS, "iops", 1)
 
 
 def _latency() -> table.Panel:
-    return _table("Mean latency", "Lower is better.", LATENCY_MEAN, "s", 2)
+    return _table("Mean latency", "Lower is better.", m.LATENCY_MEAN, "s", 2)
 
 
 def _title() -> stat.Panel:
-    environment = series(ENVIRONMENT_INFO, node="$node")
-    scenario = f"count by (job, instance, node, storage, scenario) ({series(IOPS, **HERE)})"
-    named = in_words(scenario, workload=False)
+    environment = series(m.ENVIRONMENT_INFO, node="$node")
+    scenario = f"count by (job, instance, node, storage, scenario) ({series(m.IOPS, **HERE)})"
+    named = with_descriptions(scenario, workload=False)
     return names(
         "Configuration",
-        "Scenario, and the software it was measured with.",
+        "Configuration, storage, node and environment.",
         f"({named}) * on () group_left (environment) topk(1, max by (environment) ({environment}))",
         "{{configuration}} on {{storage}}, {{node}}  ·  {{environment}}",
-        missing="it comes with the first run",
+        missing="none before the first run",
     )
 
 
 def _measured() -> stat.Panel:
     return number(
         "Measured",
-        "End of the newest run shown.",
-        f"max({series(RUN_TIMESTAMP, **HERE)}) * 1000",
+        "End of the latest run.",
+        f"max({series(m.RUN_TIMESTAMP, **HERE)}) * 1000",
         unit="dateTimeAsIso",
-        missing="not yet",
+        missing="none yet",
     )

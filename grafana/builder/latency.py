@@ -1,4 +1,4 @@
-"""Latency: what does a database feel?"""
+"""Latency: percentiles, syncs and stalls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import heatmap as heat_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder.bars import ranking
-from builder.panels import FEW_POINTS, ROOM, intro, lines
+from builder.panels import FEW_POINTS, PADDING, intro, lines
 from builder.parts import (
     DATASOURCE,
     base,
@@ -24,33 +24,26 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import in_words, none_of, series
+from builder.promql import if_empty, series, with_descriptions
 from builder.tables import Column, rows
-from pvebench.metrics.catalog import (
-    IOPS,
-    LATENCY,
-    LATENCY_MAX,
-    LATENCY_MEAN,
-    LATENCY_PERCENTILE,
-    SYNC_LATENCY_PERCENTILE,
-)
+from pvebench.metrics import catalog as m
 
-NO_HISTOGRAM: Final = f"{ROOM}no histogram yet"
+NO_HISTOGRAM: Final = f"{PADDING}no histogram yet"
 HERE: Final = {"node": "$node", "storage": "$storage", "scenario": "$scenario"}
 CASE: Final = {**HERE, "workload": "$workload"}
 LEGEND: Final = "{{description}}, {{direction}}: {{configuration}} ({{storage}}, {{node}})"
 SHORT: Final = "{{configuration}}: {{description}} ({{storage}}, {{node}})"
 CHOSEN: Final = {**CASE, "percentile": "$percentile"}
 INTRO: Final = (
-    "**What does a database feel?** Completion latency as the guest sees it. Percentiles are exact "
-    "for each run and are never averaged here. A sync is what makes a commit durable; the longest "
-    "operation tells stalls that no percentile shows. Lower is better everywhere."
+    "**What latency does an application see?** Completion latency, measured in the guest. "
+    "Percentiles are per run and never averaged. Syncs make a database commit durable; the maximum "
+    "latency shows stalls that percentiles hide. Lower is better in all panels."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
-    percentiles = {"99 %": "99", "50 %": "50", "95 %": "95", "99.9 %": "99.9", "99.99 %": "99.99"}
+    percentiles = {"p99": "99", "p50": "50", "p95": "95", "p99.9": "99.9", "p99.99": "99.99"}
     return (
         base("Latency", "pvebench-latency", "Percentiles, syncs and stalls.")
         .annotation(environment_changes())
@@ -73,14 +66,14 @@ def build() -> dashboard.Dashboard:
 
 
 def _most(expression: str) -> str:
-    return in_words(f"({expression} and topk(10, {expression} @ end()))")
+    return with_descriptions(f"({expression} and topk(10, {expression} @ end()))")
 
 
 def _over_time() -> timeseries.Panel:
     return lines(
-        "Completion latency, chosen percentile",
+        "Completion latency, selected percentile",
         "The ten slowest, logarithmic.",
-        [query(_most(series(LATENCY_PERCENTILE, **CHOSEN)), legend=LEGEND)],
+        [query(_most(series(m.LATENCY_PERCENTILE, **CHOSEN)), legend=LEGEND)],
         unit="s",
         log=True,
         right=False,
@@ -88,47 +81,46 @@ def _over_time() -> timeseries.Panel:
 
 
 def _ranking() -> bargauge.Panel:
-    chosen = series(LATENCY_PERCENTILE, **CHOSEN)
+    latency = series(m.LATENCY_PERCENTILE, **CHOSEN)
     return ranking(
-        "Quickest of each workload, chosen percentile",
-        "The setting with the lowest latency of each workload: unlike ones are not ranked.",
-        f"sort({in_words(f'bottomk by (workload, direction) (1, {chosen})')})",
+        "Lowest latency per workload, selected percentile",
+        "Configuration with the lowest latency of each workload.",
+        f"sort({with_descriptions(f'bottomk by (workload, direction) (1, {latency})')})",
         unit="s",
         legend="{{description}}: {{configuration}} ({{storage}}, {{node}})",
     )
 
 
 def _syncs() -> timeseries.Panel:
-    chosen = series(SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    latency = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
     return lines(
-        "Sync latency, chosen percentile",
-        "fsync and fdatasync. A sudden drop below what "
-        "the device can do means that syncs are ignored.",
-        [query(_most(chosen), legend=SHORT)],
+        "Sync latency, selected percentile",
+        "fsync and fdatasync. A drop below the device's minimum means that syncs are ignored.",
+        [query(_most(latency), legend=SHORT)],
         unit="s",
         log=True,
         right=False,
-        missing="No workload that syncs has run yet.",
+        missing="No data: no workload with syncs has run yet.",
     )
 
 
 def _sync_ranking() -> bargauge.Panel:
-    chosen = series(SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
+    latency = series(m.SYNC_LATENCY_PERCENTILE, **HERE, percentile="$percentile")
     return ranking(
-        "Quickest syncs",
-        "The twelve lowest; too good to be true is a warning.",
-        f"sort({in_words(f'bottomk(12, {chosen})')})",
+        "Lowest sync latency",
+        "The 12 lowest. An implausibly low value is a warning.",
+        f"sort({with_descriptions(f'bottomk(12, {latency})')})",
         unit="s",
         legend=SHORT,
-        missing="no workload that syncs has run yet",
+        missing="no workload with syncs has run yet",
     )
 
 
 def _stalls() -> timeseries.Panel:
     return lines(
-        "Longest single operation",
-        "Of each run; the ten longest, logarithmic.",
-        [query(_most(series(LATENCY_MAX, **CASE)), legend=LEGEND)],
+        "Maximum latency",
+        "Slowest operation of each run; the ten highest, logarithmic.",
+        [query(_most(series(m.LATENCY_MAX, **CASE)), legend=LEGEND)],
         unit="s",
         log=True,
         right=False,
@@ -136,15 +128,14 @@ def _stalls() -> timeseries.Panel:
 
 
 def _tail() -> timeseries.Panel:
-    slow = series(LATENCY_PERCENTILE, **CASE, percentile="99.9")
-    middle = series(LATENCY_PERCENTILE, **CASE, percentile="50")
+    slow = series(m.LATENCY_PERCENTILE, **CASE, percentile="99.9")
+    middle = series(m.LATENCY_PERCENTILE, **CASE, percentile="50")
     slowest = f"({slow} and topk(10, {slow} @ end()))"
     ratio = f"{slowest} / ignoring (percentile) ({middle} > 0)"
     return lines(
-        "Tail: 99.9 % over median",
-        "How much worse the unlucky operations are, of the ten slowest: 10 is usual, 1000 is a "
-        "disk that freezes.",
-        [query(in_words(f"({ratio})"), legend=LEGEND)],
+        "Tail latency: p99.9 / median",
+        "The ten cases with the highest p99.9. About 10 is normal; at 1000 the disk freezes.",
+        [query(with_descriptions(f"({ratio})"), legend=LEGEND)],
         unit="none",
         log=True,
         right=False,
@@ -153,28 +144,30 @@ def _tail() -> timeseries.Panel:
 
 
 def _distribution() -> heatmap.Panel:
-    """Return how many operations took how long, of all chosen cases and nodes together."""
-    kept = series(LATENCY, **CASE)
-    # Seen in a Grafana 12.4: a heatmap without an answer has "No data", whatever its `noValue`.
-    none = f'label_replace({none_of(f"group({kept} @ end())")}, "le", "{NO_HISTOGRAM}", "", "")'
-    added = f"sum by (le) (increase({kept}[$__rate_interval])) or 0 * ({none})"
-    target = query(added, legend="{{le}}").format(PromQueryFormat.HEATMAP)
+    """Return the heatmap of completion latencies, of all selected cases and nodes together."""
+    histogram = series(m.LATENCY, **CASE)
+    # Without a result, a heatmap of Grafana 12.4 shows "No data", regardless of `noValue`.
+    fallback = (
+        f'label_replace({if_empty(f"group({histogram} @ end())")}, "le", "{NO_HISTOGRAM}", "", "")'
+    )
+    operations = f"sum by (le) (increase({histogram}[$__rate_interval])) or 0 * ({fallback})"
+    target = query(operations, legend="{{le}}").format(PromQueryFormat.HEATMAP)
     return (
         heatmap.Panel()
         .datasource(DATASOURCE)
         .with_target(target)
         .max_data_points(FEW_POINTS)
-        .title("How long operations took (workloads with histogram: true)")
+        .title("Completion latency distribution (workloads with histogram: true)")
         .description(
-            "Operations of the runs that ended in each stretch of time, by completion latency, all "
-            "chosen cases together; of workloads with histogram: true in their pack. A second band "
-            "above the first is a stall that means and medians hide. A case is in it from its "
-            "second run on: what a counter begins with is no increase."
+            "Operations of the runs that ended in each time step, by completion latency, all "
+            "selected cases together. Needs workloads with histogram: true in their pack. A second "
+            "band above the first shows stalls that means and medians hide. A case appears with "
+            "its second run: the first value of a counter is not an increase."
         )
         .no_value(NO_HISTOGRAM)
-        # Without a histogram its scale has no ends; the tooltip has the numbers.
+        # Without a histogram, its scale has no limits; the tooltip shows the numbers.
         .hide_legend()
-        # No colour that means better or worse; the exponent shows the rare beside the frequent.
+        # No color that means better or worse; the exponent keeps rare values visible.
         .color(
             heatmap.HeatmapColorOptions()
             .mode(heat_models.HeatmapColorMode.SCHEME)
@@ -194,21 +187,23 @@ def _table() -> table.Panel:
     keys = "node, storage, scenario, workload, direction"
 
     def percentile(value: str) -> str:
-        return f"max by ({keys}) ({series(LATENCY_PERCENTILE, **CASE, percentile=value)})"
+        return f"max by ({keys}) ({series(m.LATENCY_PERCENTILE, **CASE, percentile=value)})"
 
     return rows(
         "All cases",
-        "Last good runs.",
+        "Latest successful runs.",
         ("description", "configuration", "storage", "node", "direction", "scenario", "workload"),
         (
             Column(
                 title="IOPS",
-                expression=in_words(f"(max by (job, instance, {keys}) ({series(IOPS, **CASE)}))"),
+                expression=with_descriptions(
+                    f"(max by (job, instance, {keys}) ({series(m.IOPS, **CASE)}))"
+                ),
                 unit="iops",
             ),
             Column(
                 title="mean",
-                expression=f"max by ({keys}) ({series(LATENCY_MEAN, **CASE)})",
+                expression=f"max by ({keys}) ({series(m.LATENCY_MEAN, **CASE)})",
                 unit="s",
                 decimals=2,
             ),
@@ -216,8 +211,8 @@ def _table() -> table.Panel:
             Column(title="p99", expression=percentile("99"), unit="s", decimals=2),
             Column(title="p99.9", expression=percentile("99.9"), unit="s", decimals=2),
             Column(
-                title="longest",
-                expression=f"max by ({keys}) ({series(LATENCY_MAX, **CASE)})",
+                title="max",
+                expression=f"max by ({keys}) ({series(m.LATENCY_MAX, **CASE)})",
                 unit="s",
                 decimals=2,
             ),
@@ -225,5 +220,5 @@ def _table() -> table.Panel:
         sort="p99",
         descending=False,
         hidden=("scenario",),
-        missing="nothing measured yet: it comes with the first run",
+        missing="no data before the first run",
     )

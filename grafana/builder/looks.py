@@ -1,7 +1,7 @@
-"""Colours, words and units: blue is better, orange is worse, grey is the same or unknown.
+"""Colors, mappings and units: blue is better, orange is worse, gray is unchanged or unknown.
 
-Named colours of Grafana only: they fit both themes. The pairs were measured for the three common
-kinds of colour blindness; words and signs stand beside every colour.
+Only named colors of Grafana, which fit both themes. The pairs are tested for the three common
+kinds of color blindness; a word or sign accompanies every color.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as models
 
 BETTER: Final = "semi-dark-blue"
-MAYBE_BETTER: Final = "blue"
-SAME: Final = "text"
-MAYBE_WORSE: Final = "orange"
+POSSIBLY_BETTER: Final = "blue"
+NEUTRAL: Final = "text"
+POSSIBLY_WORSE: Final = "orange"
 WORSE: Final = "dark-orange"
 UNKNOWN: Final = "transparent"
 CASE_UID: Final = "pvebench-case"
 
 
 def prop(name: str, value: object) -> models.DynamicConfigValue:
-    """Return one property of an override, in the words of schema 37; builders are built."""
+    """Return one property of an override, as schema 37 spells it; builders are built."""
     if isinstance(value, list):
         value = [_built(item) for item in value]
     return models.DynamicConfigValue(id_val=name, value=_built(value))
@@ -32,14 +32,14 @@ def _built(value: object) -> object:
     return value.build() if isinstance(value, Builder) else value
 
 
-def state_words() -> list[models.ValueMapping]:
-    """Return the words of `pvebench_change_state`."""
+def state_mappings() -> list[models.ValueMapping]:
+    """Return the mappings of `pvebench_change_state`."""
     return values(
         {
             "-2": ("Slower", WORSE),
-            "-1": ("Maybe slower", MAYBE_WORSE),
-            "0": ("Same", SAME),
-            "1": ("Maybe faster", MAYBE_BETTER),
+            "-1": ("Possibly slower", POSSIBLY_WORSE),
+            "0": ("Unchanged", NEUTRAL),
+            "1": ("Possibly faster", POSSIBLY_BETTER),
             "2": ("Faster", BETTER),
         },
         nothing=("No baseline", UNKNOWN),
@@ -47,62 +47,64 @@ def state_words() -> list[models.ValueMapping]:
 
 
 def values(
-    words: dict[str, tuple[str, str]], *, nothing: tuple[str, str] | None = None
+    texts: dict[str, tuple[str, str]], *, nothing: tuple[str, str] | None = None
 ) -> list[models.ValueMapping]:
-    """Return mappings from values to (word, colour); `nothing` is for null."""
+    """Return mappings from values to (text, color); `nothing` is for null."""
     options = {
-        value: models.ValueMappingResult(text=text, color=colour, index=index)
-        for index, (value, (text, colour)) in enumerate(words.items())
+        value: models.ValueMappingResult(text=text, color=color, index=index)
+        for index, (value, (text, color)) in enumerate(texts.items())
     }
-    found: list[models.ValueMapping] = [models.ValueMap(options=options)] if options else []
+    mappings: list[models.ValueMapping] = [models.ValueMap(options=options)] if options else []
     if nothing is not None:
-        text, colour = nothing
-        result = models.ValueMappingResult(text=text, color=colour, index=len(options))
+        text, color = nothing
+        result = models.ValueMappingResult(text=text, color=color, index=len(options))
         special = models.DashboardSpecialValueMapOptions(
             match=models.SpecialValueMatch.NULL_AND_NAN, result=result
         )
-        found.append(models.SpecialValueMap(options=special))
-    return found
+        mappings.append(models.SpecialValueMap(options=special))
+    return mappings
 
 
 def steps(base: str, *further: tuple[float, str]) -> dashboards.ThresholdsConfig:
-    """Return thresholds: a colour below the first value, then a colour from each value on."""
+    """Return thresholds: a color below the first value, then one from each value up."""
     first = [models.Threshold(value=None, color=base)]
-    rest = [models.Threshold(value=value, color=colour) for value, colour in further]
+    rest = [models.Threshold(value=value, color=color) for value, color in further]
     config = dashboards.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE)
     return config.steps([*first, *rest])
 
 
 def change_steps() -> dashboards.ThresholdsConfig:
-    """Return the colours of a change where no verdict is at hand: a few percent are noise."""
-    return steps(WORSE, (-0.10, MAYBE_WORSE), (-0.03, SAME), (0.03, MAYBE_BETTER), (0.10, BETTER))
+    """Return the colors of a change without a verdict: a few percent are noise."""
+    return steps(
+        WORSE, (-0.10, POSSIBLY_WORSE), (-0.03, NEUTRAL), (0.03, POSSIBLY_BETTER), (0.10, BETTER)
+    )
 
 
 def alarm_steps(limit: float = 1) -> dashboards.ThresholdsConfig:
-    """Return grey below the limit and orange from it on."""
-    return steps(SAME, (limit, WORSE))
+    """Return gray below the limit and orange from the limit up."""
+    return steps(NEUTRAL, (limit, WORSE))
 
 
 def by_steps() -> dashboards.FieldColor:
-    """Colour by threshold."""
+    """Return the color mode by threshold."""
     return dashboards.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)
 
 
-def plain(colour: str = SAME) -> dashboards.FieldColor:
-    """One colour, which says nothing."""
-    return dashboards.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color(colour)
+def plain(color: str = NEUTRAL) -> dashboards.FieldColor:
+    """Return a fixed color mode, by default neutral."""
+    return dashboards.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color(color)
 
 
 def sequential() -> dashboards.FieldColor:
-    """Darker is more: for absolute values, which are neither good nor bad by themselves."""
+    """Return a color scale for absolute values, which are neither good nor bad; darker is more."""
     return dashboards.FieldColor().mode(models.FieldColorModeId.CONTINUOUS_BLUES)
 
 
 def case_link(prefix: str) -> dashboards.DashboardLink:
-    """Return a link to the case; `prefix` is where its labels are.
+    """Return a link to the case.
 
     Args:
-        prefix: `__data.fields` in tables, `__field.labels` in graphs.
+        prefix: location of its labels: `__data.fields` in tables, `__field.labels` in graphs.
     """
     labels = ("node", "scenario", "workload")
     variables = "&".join(f"var-{label}=${{{prefix}.{label}}}" for label in labels)
@@ -110,38 +112,38 @@ def case_link(prefix: str) -> dashboards.DashboardLink:
     return dashboards.DashboardLink("Case detail").url(url)
 
 
-def fixed(colour: str) -> dict[str, str]:
-    """Return a colour mode: always this one."""
-    return {"mode": "fixed", "fixedColor": colour}
+def fixed(color: str) -> dict[str, str]:
+    """Return a color mode with one fixed color, as a plain dictionary."""
+    return {"mode": "fixed", "fixedColor": color}
 
 
-def signed_words(*, neutral: bool = False, nothing: str = "") -> list[models.ValueMapping]:
-    """Return what whole per cents are shown as: with sign, and a colour beyond 3 and 10 per cent.
+def signed_mappings(*, neutral: bool = False, nothing: str = "") -> list[models.ValueMapping]:
+    """Return mappings of whole percentages to text: with sign, and a color from 3 and 10% up.
 
-    No unit of Grafana writes a plus, but a pattern on text does; the column is made text for it.
+    No unit of Grafana writes a plus sign, but a pattern on text does, so the column becomes text.
 
     Args:
-        neutral: neither direction is the better one.
-        nothing: what is shown where there is no value.
+        neutral: neither direction is better.
+        nothing: text for a missing value.
     """
-    plus = ("blue", "blue") if neutral else (MAYBE_BETTER, BETTER)
-    minus = ("purple", "purple") if neutral else (MAYBE_WORSE, WORSE)
+    plus = ("blue", "blue") if neutral else (POSSIBLY_BETTER, BETTER)
+    minus = ("purple", "purple") if neutral else (POSSIBLY_WORSE, WORSE)
     patterns = (
-        ("/^-?0$/", "±0 %", SAME),
-        ("/^([12])$/", "+$1 %", SAME),
-        ("/^-([12])$/", "−$1 %", SAME),  # noqa: RUF001 # the sign, which a hyphen is not
-        ("/^([3-9])$/", "+$1 %", plus[0]),
-        ("/^-([3-9])$/", "−$1 %", minus[0]),  # noqa: RUF001 # likewise
-        (r"/^(\d+)$/", "+$1 %", plus[1]),
-        (r"/^-(\d+)$/", "−$1 %", minus[1]),  # noqa: RUF001 # likewise
-        ("/^(null|undefined|NaN)$/", nothing, SAME),
+        ("/^-?0$/", "±0%", NEUTRAL),
+        ("/^([12])$/", "+$1%", NEUTRAL),
+        ("/^-([12])$/", "−$1%", NEUTRAL),  # noqa: RUF001 # the minus sign
+        ("/^([3-9])$/", "+$1%", plus[0]),
+        ("/^-([3-9])$/", "−$1%", minus[0]),  # noqa: RUF001
+        (r"/^(\d+)$/", "+$1%", plus[1]),
+        (r"/^-(\d+)$/", "−$1%", minus[1]),  # noqa: RUF001
+        ("/^(null|undefined|NaN)$/", nothing, NEUTRAL),
     )
     return [
         models.RegexMap(
             options=models.DashboardRegexMapOptions(
                 pattern=pattern,
-                result=models.ValueMappingResult(text=text, color=colour, index=index),
+                result=models.ValueMappingResult(text=text, color=color, index=index),
             )
         )
-        for index, (pattern, text, colour) in enumerate(patterns)
+        for index, (pattern, text, color) in enumerate(patterns)
     ]

@@ -1,4 +1,4 @@
-"""Operations: is the measuring itself all right?"""
+"""Operations: health of the benchmark itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models.common import BarGaugeNamePlacement
 
 from builder.bars import ranking
-from builder.looks import SAME, WORSE, alarm_steps, prop, steps, values
-from builder.own_cost import exporters, host, memory_and_database, page_parts, scrapes
+from builder.looks import NEUTRAL, WORSE, alarm_steps, prop, steps, values
+from builder.own_cost import collectors, exporters, host, memory_and_database, scrapes
 from builder.panels import FEW_POINTS, intro, lines, names, number, timeline, verdict
 from builder.parts import (
-    STANDS_IN,
+    FALLBACK_REF,
     base,
     changes,
     environment_changes,
@@ -29,53 +29,36 @@ from builder.parts import (
     place,
     query,
 )
-from builder.promql import counted, none_of, recorded, series
+from builder.promql import count_or_zero, if_empty, recorded, series
 from builder.tables import Column, rows
-from pvebench.metrics.catalog import (
-    CONFIG_RELOAD_SUCCESS,
-    CURRENT_RUN,
-    CYCLE_EXPECTED_END,
-    CYCLE_PROGRESS,
-    HOLD,
-    MOVED_BYTES,
-    NEXT_RUN,
-    QUEUE_LENGTH,
-    RUN_ATTEMPT_TIMESTAMP,
-    RUN_DURATION,
-    RUN_SUCCESS,
-    RUN_TIMESTAMP,
-    RUNS,
-    SCHEDULER_PROGRESS,
-    SCHEDULER_STATE,
-)
+from pvebench.metrics import catalog as m
 
 NODE: Final = {"node": "$node"}
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 INTRO: Final = (
-    "**Is the measuring itself all right?** What the scheduler does, what fails and why, what is "
-    "overdue, how much is written (drives wear), and what the exporter costs. The exporter's own "
-    "page has the evidence of each failure."
+    "**Does the benchmark work?** Scheduler state, failures, overdue cases, writes (which wear "
+    "drives) and the cost of the exporter. The web UI has the evidence of each failure."
 )
 
 
 DOING: Final = {
-    "idle": (1, "waits for its next run", SAME),
-    "reconfiguring": (2, "switches the disk", "blue"),
-    "warmup": (3, "warms up", "blue"),
-    "running": (4, "measures", "blue"),
-    "collecting": (5, "cools down", "blue"),
-    "paused": (6, "PAUSED: nothing is measured", "orange"),
-    "error": (7, "ERROR: tries again later", "dark-orange"),
+    "idle": (1, "waiting for the next run", NEUTRAL),
+    "reconfiguring": (2, "switching the disk", "blue"),
+    "warmup": (3, "warming up", "blue"),
+    "running": (4, "measuring", "blue"),
+    "collecting": (5, "collecting results", "blue"),
+    "paused": (6, "PAUSED", "orange"),
+    "error": (7, "ERROR, retrying later", "dark-orange"),
 }
-"""State of the scheduler -> (number for it in a cell, words, colour)."""
+"""State of the scheduler -> (number in a cell, text, color)."""
 HOLDS: Final = {
-    "paused": "is PAUSED: pvebench resume goes on",
-    "quiet_hours": "waits for the end of the quiet hours",
-    "busy": "waits: a backup, migration or scrub runs",
-    "load": "waits: the host is too busy",
-    "turn": "waits for its turn on a shared storage",
+    "paused": "PAUSED, run pvebench resume",
+    "quiet_hours": "waiting for the end of quiet hours",
+    "busy": "waiting for a backup, migration or scrub",
+    "load": "waiting for a lower host load",
+    "turn": "waiting for its turn on a shared storage",
 }
-"""Reason -> what is said after the node's name."""
+"""Reason -> text after the node's name."""
 STUCK_SECONDS: Final = 1800
 
 
@@ -83,7 +66,10 @@ def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
         base(
-            "Operations", "pvebench-operations", "Scheduler, failures, wear, exporter.", since="24h"
+            "Operations",
+            "pvebench-operations",
+            "Scheduler, failures, drive wear, exporter.",
+            since="24h",
         )
         .annotation(environment_changes())
         .annotation(changes())
@@ -103,7 +89,7 @@ def build() -> dashboard.Dashboard:
         .with_panel(_written().grid_pos(place(0, 38, 12, 9)))
         .with_panel(_forecast().grid_pos(place(12, 38, 12, 9)))
         .with_panel(scrapes().grid_pos(place(0, 47, 8, 8)))
-        .with_panel(page_parts().grid_pos(place(8, 47, 8, 8)))
+        .with_panel(collectors().grid_pos(place(8, 47, 8, 8)))
         .with_panel(memory_and_database().grid_pos(place(16, 47, 8, 8)))
         .with_panel(exporters().grid_pos(place(0, 55, 24, 5)))
         .with_row(host())
@@ -113,44 +99,46 @@ def build() -> dashboard.Dashboard:
 
 def _doing() -> table.Panel:
     state = " or ".join(
-        f"{code} * ({series(SCHEDULER_STATE, **NODE, state=name)} == 1)"
+        f"{code} * ({series(m.SCHEDULER_STATE, **NODE, state=name)} == 1)"
         for name, (code, _, _) in DOING.items()
     )
-    step = f"time() - {series(SCHEDULER_PROGRESS, **NODE)}"
-    busy = series(SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|collecting")
+    step = f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}"
+    busy = series(m.SCHEDULER_STATE, **NODE, state="reconfiguring|warmup|running|collecting")
     stuck = f"({step} > {STUCK_SECONDS}) and on (node) ({busy} == 1)"
-    ends = f"max by (node) ({series(CYCLE_EXPECTED_END, **NODE)} > time()) * 1000"
+    cycle_end = f"max by (node) ({series(m.CYCLE_EXPECTED_END, **NODE)} > time()) * 1000"
     return (
         rows(
-            "What each node does",
-            "In words; the case that runs; how far the cycle is, when it ends or the next run "
-            "begins (an estimate from the plan and the runs so far), when the last step was made.",
+            "Node status",
+            "Activity, running case, progress and estimated end of the cycle (from the plan and "
+            "earlier runs), next run and time since the last step.",
             ("node",),
             (
-                Column(title="does", expression=f"max by (node) ({state})", wide=230),
+                Column(title="activity", expression=f"max by (node) ({state})", wide=230),
                 Column(
-                    title="for longer than half an hour",
+                    title="stalled",
                     expression=f"max by (node) ({stuck})",
                     unit="dtdurations",
                     decimals=0,
                     wide=210,
                 ),
                 Column(
-                    title="case", expression=f"max by (node, title) ({series(CURRENT_RUN, **NODE)})"
+                    title="case",
+                    expression=f"max by (node, title) ({series(m.CURRENT_RUN, **NODE)})",
                 ),
                 Column(
-                    title="cycle done",
-                    expression=f"max by (node) ({series(CYCLE_PROGRESS, **NODE)})",
+                    title="cycle progress",
+                    expression=f"max by (node) ({series(m.CYCLE_PROGRESS, **NODE)})",
                     unit="percentunit",
                     decimals=0,
                 ),
                 Column(
-                    title="cases left", expression=f"max by (node) ({series(QUEUE_LENGTH, **NODE)})"
+                    title="cases left",
+                    expression=f"max by (node) ({series(m.QUEUE_LENGTH, **NODE)})",
                 ),
-                Column(title="cycle ends", expression=ends, unit="dateTimeFromNow", wide=140),
+                Column(title="cycle ends", expression=cycle_end, unit="dateTimeFromNow", wide=140),
                 Column(
                     title="next run",
-                    expression=f"max by (node) ({series(NEXT_RUN, **NODE)}) * 1000",
+                    expression=f"max by (node) ({series(m.NEXT_RUN, **NODE)}) * 1000",
                     unit="dateTimeFromNow",
                     wide=140,
                 ),
@@ -163,10 +151,10 @@ def _doing() -> table.Panel:
                 ),
             ),
             linked=False,
-            missing="no exporter answers: is it running? pvebench selftest says where it stops",
+            missing="no exporter responds; run pvebench selftest",
         )
         .override_by_name(
-            "does",
+            "activity",
             [
                 prop(
                     "mappings", values({str(code): (text, c) for code, text, c in DOING.values()})
@@ -175,12 +163,12 @@ def _doing() -> table.Panel:
             ],
         )
         .override_by_name(
-            "for longer than half an hour",
+            "stalled",
             [
-                prop("displayName", "STUCK: no step for"),
+                prop("displayName", "STALLED for"),
                 prop("custom.displayMode", "color-text"),
                 prop("color", {"mode": "fixed", "fixedColor": WORSE}),
-                prop("mappings", values({}, nothing=("–", SAME))),  # a dash
+                prop("mappings", values({}, nothing=("–", NEUTRAL))),  # a dash
             ],
         )
         .override_by_name("case", [prop("custom.hidden", True)])
@@ -189,48 +177,48 @@ def _doing() -> table.Panel:
 
 
 def _waits() -> stat.Panel:
-    every = series(HOLD, **NODE)
+    holds = series(m.HOLD, **NODE)
     targets = [
         instant(
-            f"count by (node) ({series(HOLD, **NODE, reason=reason)})",
-            legend=f"{{{{node}}}} {words}",
+            f"count by (node) ({series(m.HOLD, **NODE, reason=reason)})",
+            legend=f"{{{{node}}}}: {text}",
             ref=chr(ord("A") + index),
         )
-        for index, (reason, words) in enumerate(HOLDS.items())
+        for index, (reason, text) in enumerate(HOLDS.items())
     ]
-    nothing = instant(none_of(every), legend="nothing: neither paused nor waiting", ref=STANDS_IN)
+    fallback = instant(if_empty(holds), legend="nothing", ref=FALLBACK_REF)
     return names(
-        "What holds the next case", "Who paused it, or what the next run waits for.", "", ""
-    ).targets([*targets, nothing])
+        "Waiting for", "Reason why the next run of a node has not started.", "", ""
+    ).targets([*targets, fallback])
 
 
 def _newest() -> stat.Panel:
     return number(
-        "Newest result",
-        "When the last good run ended.",
-        f"max({series(RUN_TIMESTAMP, **NODE)}) * 1000",
+        "Latest result",
+        "End of the latest successful run.",
+        f"max({series(m.RUN_TIMESTAMP, **NODE)}) * 1000",
         unit="dateTimeFromNow",
         missing="none yet",
     )
 
 
 def _failing() -> stat.Panel:
-    every = series(RUN_SUCCESS, **NODE)
+    cases = series(m.RUN_SUCCESS, **NODE)
     panel = number(
-        "Failing cases",
-        "Last attempt not good.",
-        counted(f"{every} == 0", every),
+        "Failing",
+        "Cases whose last run failed.",
+        count_or_zero(f"{cases} == 0", cases),
         missing="never run",
     )
     return verdict(panel, alarm_steps())
 
 
 def _overdue() -> stat.Panel:
-    every = recorded(OVERDUE, **NODE)
+    cases = recorded(OVERDUE, **NODE)
     panel = number(
-        "Stale cases",
-        "Older than two and a half intervals.",
-        counted(f"{every} > 2.5", every),
+        "Stale",
+        "Cases without a successful run for 2.5 intervals.",
+        count_or_zero(f"{cases} > 2.5", cases),
         missing="never run",
     )
     return verdict(panel, alarm_steps())
@@ -239,31 +227,33 @@ def _overdue() -> stat.Panel:
 def _reload() -> stat.Panel:
     panel = number(
         "Settings",
-        "Whether those on disk are in force.",
-        f"min({series(CONFIG_RELOAD_SUCCESS)})",
+        "State of the last configuration reload.",
+        f"min({series(m.CONFIG_RELOAD_SUCCESS)})",
         missing="fixed",
     )
-    words = values({"0": ("REFUSED", WORSE), "1": ("in force", SAME)}, nothing=("fixed", SAME))
-    return verdict(panel.mappings(words), steps(WORSE, (1, SAME)))
+    mappings = values(
+        {"0": ("REJECTED", WORSE), "1": ("loaded", NEUTRAL)}, nothing=("fixed", NEUTRAL)
+    )
+    return verdict(panel.mappings(mappings), steps(WORSE, (1, NEUTRAL)))
 
 
 def _states() -> statetimeline.Panel:
-    words = values({"0": ("no", "transparent"), "1": ("yes", "blue")})
+    mappings = values({"0": ("no", "transparent"), "1": ("yes", "blue")})
     return timeline(
-        "What the scheduler does",
-        "One bar for each state it was in.",
-        f"max by (node, state) ({series(SCHEDULER_STATE, **NODE)})",
+        "Scheduler state",
+        "One bar per state.",
+        f"max by (node, state) ({series(m.SCHEDULER_STATE, **NODE)})",
         "{{node}} {{state}}",
-        words,
-        missing="nothing to draw yet",
+        mappings,
+        missing="no data yet",
     )
 
 
 def _steps() -> timeseries.Panel:
     return lines(
-        "Time since the last step",
-        "A step of minutes is a long run; half an hour in the middle of a run is a stall.",
-        [query(f"time() - {series(SCHEDULER_PROGRESS, **NODE)}", legend="{{node}}")],
+        "Time since last step",
+        "A step takes minutes in a long run; half an hour during a run is a stall.",
+        [query(f"time() - {series(m.SCHEDULER_PROGRESS, **NODE)}", legend="{{node}}")],
         unit="s",
         linked=False,
         right=False,
@@ -272,16 +262,16 @@ def _steps() -> timeseries.Panel:
 
 
 def _outcomes() -> bargauge.Panel:
-    built = ranking(
+    panel = ranking(
         "Runs by outcome",
-        "Since the first run. Only `ok` is published without a reason.",
-        f"sort_desc(sum by (outcome) ({series(RUNS, **NODE)}))",
+        "Since the first run. Only `ok` has no reason.",
+        f"sort_desc(sum by (outcome) ({series(m.RUNS, **NODE)}))",
         unit="none",
         legend="{{outcome}}",
     )
-    # Short names, seven of them: beside their bars, in a size that fits.
+    # Seven short names fit next to their bars.
     return (
-        built.name_placement(BarGaugeNamePlacement.LEFT)
+        panel.name_placement(BarGaugeNamePlacement.LEFT)
         .text(common.VizTextDisplayOptions())
         .min_viz_height(16)
     )
@@ -289,42 +279,42 @@ def _outcomes() -> bargauge.Panel:
 
 def _failures() -> table.Panel:
     keys = "node, storage, scenario, workload"
-    failed = f"max by ({keys}) ({series(RUN_SUCCESS, **NODE)} == 0)"
-    tried = f"max by ({keys}) (time() - {series(RUN_ATTEMPT_TIMESTAMP, **NODE)})"
-    bad = f"sum by ({keys}) ({series(RUNS, outcome='failed|invalid', **NODE)})"
+    failed = f"max by ({keys}) ({series(m.RUN_SUCCESS, **NODE)} == 0)"
+    tried = f"max by ({keys}) (time() - {series(m.RUN_ATTEMPT_TIMESTAMP, **NODE)})"
+    failures = f"sum by ({keys}) ({series(m.RUNS, outcome='failed|invalid', **NODE)})"
     return rows(
-        "Cases that fail now",
-        "The exporter's page leads from each to its evidence.",
+        "Failing cases",
+        "Cases whose last run failed. The web UI has the evidence of each.",
         ("node", "storage", "scenario", "workload"),
         (
-            Column(title="good runs in a row", expression=failed),
-            Column(title="failures so far", expression=f"{bad} and on ({keys}) {failed}"),
+            Column(title="successful runs in a row", expression=failed),
+            Column(title="failures", expression=f"{failures} and on ({keys}) {failed}"),
             Column(
-                title="last try",
+                title="last attempt",
                 expression=f"{tried} and on ({keys}) {failed}",
                 unit="dtdurations",
                 decimals=0,
             ),
         ),
-        sort="last try",
+        sort="last attempt",
         descending=False,
         hidden=("storage",),  # the scenario begins with it
-        missing="no case fails",
+        missing="no failing cases",
     )
 
 
 def _durations() -> timeseries.Panel:
     return lines(
         "Duration of runs",
-        "Median and longest over the cases of a node.",
+        "Median and maximum over the cases of a node.",
         [
             query(
-                f"quantile by (node) (0.5, {series(RUN_DURATION, **NODE)})",
+                f"quantile by (node) (0.5, {series(m.RUN_DURATION, **NODE)})",
                 legend="{{node}} median",
             ),
             query(
-                f"max by (node) ({series(RUN_DURATION, **NODE)})",
-                legend="{{node}} longest",
+                f"max by (node) ({series(m.RUN_DURATION, **NODE)})",
+                legend="{{node}} maximum",
                 ref="B",
             ),
         ],
@@ -340,7 +330,7 @@ def _late() -> table.Panel:
     keys = "node, storage, scenario, workload"
     return rows(
         "Most overdue cases",
-        "Age of the last good run in intervals of its schedule.",
+        "Age of the latest successful run, in intervals of its schedule.",
         ("node", "storage", "scenario", "workload"),
         (
             Column(
@@ -356,10 +346,10 @@ def _late() -> table.Panel:
 
 
 def _written() -> timeseries.Panel:
-    written = series(MOVED_BYTES, direction="write", **NODE)
+    written = series(m.MOVED_BYTES, direction="write", **NODE)
     return lines(
-        "Written in 24 hours",
-        "By workloads, in measured windows; fills and ramps come on top. Drives wear by it.",
+        "Writes per 24 h",
+        "By workloads during measurement, without disk filling and ramp time. Wears drives.",
         [query(f"increase({written}[1d])", legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,
@@ -369,10 +359,10 @@ def _written() -> timeseries.Panel:
 
 
 def _forecast() -> timeseries.Panel:
-    written = series(MOVED_BYTES, direction="write", **NODE)
+    written = series(m.MOVED_BYTES, direction="write", **NODE)
     return lines(
-        "Written in a year at this pace",
-        "The last 24 hours times 365: compare it with the drive's TBW.",
+        "Projected writes per year",
+        "The last 24 hours times 365; compare with the drive's TBW.",
         [query(f"365 * increase({written}[1d])", legend="{{node}}/{{storage}}")],
         unit="decbytes",
         linked=False,

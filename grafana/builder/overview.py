@@ -1,4 +1,4 @@
-"""Overview: what changed, how fast is my storage, is it current?"""
+"""Overview: changes, storage performance, freshness of the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
-from builder.looks import BETTER, SAME, WORSE, alarm_steps, prop, steps, values
+from builder.looks import BETTER, NEUTRAL, WORSE, alarm_steps, prop, steps, values
 from builder.panels import (
     FEW_POINTS,
     FIRST_VERDICT,
@@ -39,20 +39,16 @@ from builder.parts import (
     query,
     storage_variable,
 )
-from builder.promql import SAME_CASE, counted, in_words, of_workloads, recorded, series
-from builder.tables import Column, rows
-from pvebench.metrics.catalog import (
-    BANDWIDTH,
-    CHANGE_STATE,
-    CYCLE_PROGRESS,
-    ENVIRONMENT_INFO,
-    HOLD,
-    IOPS,
-    RUN_SUCCESS,
-    RUN_TIMESTAMP,
-    SCENARIO_RANK_INFO,
-    SYNC_LATENCY_PERCENTILE,
+from builder.promql import (
+    SAME_CASE,
+    count_or_zero,
+    filter_workloads,
+    recorded,
+    series,
+    with_descriptions,
 )
+from builder.tables import Column, rows
+from pvebench.metrics import catalog as m
 
 HERE: Final = {"node": "$node", "storage": "$storage"}
 BY: Final = "node, storage"
@@ -83,12 +79,11 @@ def build() -> dashboard.Dashboard:
         .with_panel(_alerts().grid_pos(place(0, 43, 24, 6)))
         .with_panel(
             intro(
-                "**What changed, how fast is my storage, is it current?** pvebench cycles a "
-                "benchmark disk through configurations, measures each inside a guest, and keeps "
-                "every run; the last good value of each case stays here until the next one. A "
-                "*change* is one thing that happened, whatever the number of cases that show it: "
-                "it is told when it is larger than noise and has been seen again. In all changes "
-                "**plus is better**.",
+                "**What changed, how fast is my storage, and is the data current?** pvebench "
+                "cycles a benchmark disk through configurations and measures each one in a guest. "
+                "Each value is held until the case's next successful run. A *change* is one event "
+                "that affects any number of cases; it is listed once it is significant and "
+                "confirmed by further runs. In all changes, **positive is better**.",
                 y=49,
             )
         )
@@ -97,13 +92,13 @@ def build() -> dashboard.Dashboard:
 
 def _sentence() -> stat.Panel:
     text = common.VizTextDisplayOptions().value_size(24)
-    return headline("In one sentence").text(text)
+    return headline("Verdict").text(text)
 
 
 def _measured() -> stat.Panel:
     compared = "node_storage:pvebench_change_state:count_compared"
     slower = "node_storage:pvebench_change_state:count_regressed"
-    measured = f"count({series(RUN_TIMESTAMP, **HERE)})"
+    measured = f"count({series(m.RUN_TIMESTAMP, **HERE)})"
     judged = f"sum({recorded(compared, **HERE)}) or 0 * {measured}"
     return (
         number("Cases", f"Measured at least once; with a verdict ({FIRST_VERDICT}); slower.", "")
@@ -116,18 +111,18 @@ def _measured() -> stat.Panel:
         )
         .override_by_query(
             "C",
-            [prop("thresholds", steps(SAME, (1, WORSE))), prop("color", {"mode": "thresholds"})],
+            [prop("thresholds", steps(NEUTRAL, (1, WORSE))), prop("color", {"mode": "thresholds"})],
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
-        .no_value("the first comes with the first run")
+        .no_value("none before the first run")
     )
 
 
 def _newest() -> stat.Panel:
     return number(
-        "Newest result",
-        "When the last good run ended.",
-        f"max({series(RUN_TIMESTAMP, **HERE)}) * 1000",
+        "Latest result",
+        "End of the latest successful run.",
+        f"max({series(m.RUN_TIMESTAMP, **HERE)}) * 1000",
         unit="dateTimeFromNow",
         missing="none yet",
     )
@@ -137,41 +132,38 @@ def _stale() -> stat.Panel:
     condition = f"{recorded(OVERDUE, **HERE)} > 2.5"
     panel = number(
         "Stale",
-        "Cases without a good run for two and a half of their intervals.",
-        counted(condition, recorded(OVERDUE, **HERE)),
+        "Cases without a successful run for 2.5 intervals.",
+        count_or_zero(condition, recorded(OVERDUE, **HERE)),
         missing="none yet",
     )
     return verdict(panel, alarm_steps())
 
 
 def _failing() -> stat.Panel:
-    every = series(RUN_SUCCESS, **HERE)
+    cases = series(m.RUN_SUCCESS, **HERE)
     panel = number(
         "Failing",
-        "Cases whose last attempt gave no good run. Operations says why.",
-        counted(f"{every} == 0", every),
+        "Cases whose last run failed. The Operations dashboard lists them.",
+        count_or_zero(f"{cases} == 0", cases),
         missing="none yet",
     )
     return verdict(panel, alarm_steps())
 
 
 def _cycle() -> stat.Panel:
-    progress = f"avg({series(CYCLE_PROGRESS, node='$node')})"
-    paused = f"count by (node) ({series(HOLD, node='$node', reason='paused')})"
+    progress = f"avg({series(m.CYCLE_PROGRESS, node='$node')})"
+    paused = f"count by (node) ({series(m.HOLD, node='$node', reason='paused')})"
     return (
         number(
             "Cycle",
-            "Share of the present cycle that is done; who has paused it.",
+            "Progress of the current cycle; paused nodes.",
             "",
             unit="percentunit",
             decimals=0,
             missing="between two cycles",
         )
         .targets(
-            [
-                instant(progress, legend="done"),
-                instant(paused, legend="{{node}} is PAUSED", ref="B"),
-            ]
+            [instant(progress, legend="done"), instant(paused, legend="{{node}}: PAUSED", ref="B")]
         )
         .override_by_query(
             "B", [prop("unit", "none"), prop("mappings", values({"1": (" ", WORSE)}))]
@@ -181,40 +173,39 @@ def _cycle() -> stat.Panel:
 
 
 def _software() -> stat.Panel:
-    environment = series(ENVIRONMENT_INFO, node="$node")
+    environment = series(m.ENVIRONMENT_INFO, node="$node")
     return names(
-        "Software measured",
-        "The environment of the newest results of each node.",
+        "Tested software",
+        "Environment of the latest results per node.",
         f"max by (node, environment) ({environment})",
         "{{node}}: {{environment}}",
-        missing="known with the first run",
+        missing="none before the first run",
     )
 
 
 def _best_of(metric: str, direction: str, rw: str, **more: str) -> str:
-    chosen = IOPS if metric == "iops" else BANDWIDTH
-    fair = f"{series(chosen, direction=direction, **HERE)} and on ({SAME_CASE}) {_fair()}"
-    return f"max by ({BY}) ({of_workloads(f'({fair})', rw=rw, **more)})"
+    result = m.IOPS if metric == "iops" else m.BANDWIDTH
+    ranked = f"{series(result, direction=direction, **HERE)} and on ({SAME_CASE}) {_ranked()}"
+    return f"max by ({BY}) ({filter_workloads(f'({ranked})', rw=rw, **more)})"
 
 
-def _fair() -> str:
-    """Return the settings that keep data safe and read from the disk."""
-    return series(SCENARIO_RANK_INFO, excluded="", **HERE)
+def _ranked() -> str:
+    """Return the configurations that are ranked: durable, and reading from the disk."""
+    return series(m.SCENARIO_RANK_INFO, excluded="", **HERE)
 
 
 def _storages() -> table.Panel:
     index = "node_storage_metric:pvebench_performance_index:geomean"
     slower = "node_storage:pvebench_change_state:count_regressed"
-    sync = (
-        f"{series(SYNC_LATENCY_PERCENTILE, percentile='99', **HERE)} and on ({SAME_CASE}) {_fair()}"
-    )
-    against = f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)}) - 1"
+    syncs = series(m.SYNC_LATENCY_PERCENTILE, percentile="99", **HERE)
+    sync = f"{syncs} and on ({SAME_CASE}) {_ranked()}"
+    relative = f"max by ({BY}) ({recorded(index, metric='throughput', **HERE)}) - 1"
     return (
         rows(
-            "Storages",
-            "The best setting of each that keeps data safe: small random reads and writes, large "
-            "sequential ones, the 99th percentile of a sync; throughput against the baseline; age. "
-            "The name leads to its matrix, the last column to a comparison.",
+            "Storage summary",
+            "Fastest durable configuration per storage: small random and large sequential I/O, p99 "
+            "of sync latency, throughput change from baseline, age. Click a storage to see its "
+            "matrix, or *compare* to compare it with another one.",
             ("storage", "node"),
             (
                 Column(
@@ -242,21 +233,21 @@ def _storages() -> table.Panel:
                 Column(
                     title="sync p99", expression=f"min by ({BY}) ({sync})", unit="s", decimals=2
                 ),
-                Column(title="since baseline", expression=against, change=True),
+                Column(title="from baseline", expression=relative, change=True),
                 Column(title="slower", expression=f"max by ({BY}) ({recorded(slower, **HERE)})"),
                 Column(
                     title="age",
-                    expression=f"time() - max by ({BY}) ({series(RUN_TIMESTAMP, **HERE)})",
+                    expression=f"time() - max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
                     unit="dtdurations",
                     decimals=0,
                 ),
                 Column(
                     title="another",
-                    expression=f"0 * max by ({BY}) ({series(RUN_TIMESTAMP, **HERE)})",
+                    expression=f"0 * max by ({BY}) ({series(m.RUN_TIMESTAMP, **HERE)})",
                 ),
             ),
             linked=False,
-            missing="nothing measured yet: the first row comes with the first run",
+            missing="no data before the first run",
         )
         .override_by_name("storage", [prop("links", [_to_matrix()])])
         .override_by_name(
@@ -264,7 +255,7 @@ def _storages() -> table.Panel:
             [
                 prop("links", [_to_compare()]),
                 prop("mappings", values({"0": ("compare", BETTER)})),
-                prop("displayName", "with another"),
+                prop("displayName", "comparison"),
                 prop("custom.displayMode", "color-text"),
                 prop("custom.width", 130),
             ],
@@ -285,31 +276,30 @@ def _to_compare() -> dashboard.DashboardLink:
         for name in ("node", "storage")
     )
     url = f"/d/pvebench-compare?${{datasource:queryparam}}&{variables}"
-    return dashboard.DashboardLink("Compare with another node, storage or setting").url(url)
+    return dashboard.DashboardLink("Compare with another node, storage or configuration").url(url)
 
 
 def _best() -> bargauge.Panel:
-    best = (
-        f"topk by (workload, direction) (1, {series(IOPS, **HERE)} and on ({SAME_CASE}) {_fair()})"
-    )
+    candidates = f"{series(m.IOPS, **HERE)} and on ({SAME_CASE}) {_ranked()}"
+    best = f"topk by (workload, direction) (1, {candidates})"
     return ranking(
-        "Fastest setting of each workload",
-        "The best that keeps data safe, of all nodes and storages shown. Differences of a few per "
-        "cent are ties: see the matrix.",
-        f"sort_desc({in_words(f'({best})')})",
+        "Fastest configuration per workload",
+        "Fastest durable configuration of the selected nodes and storages. A difference of a few "
+        "percent may be noise: see the matrix.",
+        f"sort_desc({with_descriptions(f'({best})')})",
         unit="iops",
         legend="{{description}}: {{configuration}} ({{storage}}, {{node}})",
     )
 
 
 def _trend() -> timeseries.Panel:
-    now = series(IOPS, **HERE)
-    usual = f"avg_over_time({now}[$__range] @ end())"
-    expression = f"exp(avg by ({BY}) (ln({now} / ({usual} > 0))))"
+    now = series(m.IOPS, **HERE)
+    mean = f"avg_over_time({now}[$__range] @ end())"
+    expression = f"exp(avg by ({BY}) (ln({now} / ({mean} > 0))))"
     return lines(
-        "Throughput against the mean of the time range",
-        "Geometric mean over the storage's cases of IOPS, each against its own mean over the range "
-        "shown: a step of the line is a step of many cases.",
+        "Throughput relative to its mean",
+        "Geometric mean of the storage's IOPS, each case relative to its own mean over the time "
+        "range. A step of the line is a step of many cases.",
         [query(expression, legend="{{storage}}, {{node}}")],
         unit="percentunit",
         linked=False,
@@ -320,9 +310,9 @@ def _trend() -> timeseries.Panel:
 
 def _verdicts() -> statetimeline.Panel:
     return timeline(
-        "Worst verdict of each storage",
-        "The worst figure of each storage over time.",
-        f"min by ({BY}) ({series(CHANGE_STATE, **HERE)})",
+        "Worst verdict per storage",
+        "State of the worst metric of each storage.",
+        f"min by ({BY}) ({series(m.CHANGE_STATE, **HERE)})",
         "{{storage}}, {{node}}",
         points=FEW_POINTS,
     )
@@ -330,8 +320,8 @@ def _verdicts() -> statetimeline.Panel:
 
 def _alerts() -> table.Panel:
     return rows(
-        "Alerts that fire",
-        "What Prometheus alerts on now; the watchdog always fires.",
+        "Firing alerts",
+        "Alerts of Prometheus that fire now. The watchdog always fires.",
         ("alertname", "severity", "node", "storage"),
         (
             Column(
@@ -341,5 +331,5 @@ def _alerts() -> table.Panel:
             ),
         ),
         linked=False,
-        missing="none: not even the watchdog, so no rules are loaded",
+        missing="no alerts, not even the watchdog: Prometheus has not loaded the rules",
     ).cell_height(models.TableCellHeight.SM)

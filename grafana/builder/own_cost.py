@@ -1,4 +1,4 @@
-"""What measuring itself costs: the exporter, its page and database, and the host beside it."""
+"""Cost of measuring: exporter, scrapes, database and host."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ from builder.panels import lines
 from builder.parts import place, query
 from builder.promql import series
 from builder.tables import Column, rows
-from pvebench.metrics.catalog import (
-    BUILD_INFO,
-    COLLECTOR_DURATION,
-    COLLECTOR_SUCCESS,
-    DATABASE_SIZE,
-    RESULTS,
-)
+from pvebench.metrics import catalog as m
 
 JOB: Final = 'job="pvebench"'
 
 
 def scrapes() -> timeseries.Panel:
-    """Return duration and size of the exporter's scrapes."""
+    """Return the panel with duration and size of scrapes."""
     return lines(
         "Scrapes",
-        "Duration of a scrape, and samples in it.",
+        "Duration and number of samples of a scrape.",
         [
             query(f"scrape_duration_seconds{{{JOB}}}", legend="seconds {{instance}}"),
             query(
@@ -41,14 +35,14 @@ def scrapes() -> timeseries.Panel:
     )
 
 
-def page_parts() -> timeseries.Panel:
-    """Return how long each part of its page took."""
+def collectors() -> timeseries.Panel:
+    """Return the panel with the duration of each collector."""
     return lines(
-        "Parts of the page",
-        "How long each took to make; 0 where it failed.",
+        "Metric collectors",
+        "Duration of each collector; 0 if it failed.",
         [
             query(
-                f"{series(COLLECTOR_DURATION)} * {series(COLLECTOR_SUCCESS)}",
+                f"{series(m.COLLECTOR_DURATION)} * {series(m.COLLECTOR_SUCCESS)}",
                 legend="{{collector}}",
             )
         ],
@@ -60,13 +54,13 @@ def page_parts() -> timeseries.Panel:
 
 
 def memory_and_database() -> timeseries.Panel:
-    """Return what it keeps in memory and on disk."""
+    """Return the panel with memory and database size, in bytes."""
     return lines(
-        "Memory of the exporter, size of its database",
-        "Resident memory; bytes on disk.",
+        "Exporter memory and database size",
+        "Resident memory and size on disk.",
         [
             query(f"process_resident_memory_bytes{{{JOB}}}", legend="memory {{instance}}"),
-            query(series(DATABASE_SIZE), legend="database {{instance}}", ref="B"),
+            query(series(m.DATABASE_SIZE), legend="database {{instance}}", ref="B"),
         ],
         unit="bytes",
         linked=False,
@@ -76,28 +70,23 @@ def memory_and_database() -> timeseries.Panel:
 
 
 def exporters() -> table.Panel:
-    """Return which exporters there are."""
+    """Return the table of exporters."""
+    runs = f"{series(m.BUILD_INFO)} * on (instance) group_left () {series(m.RESULTS)}"
     return rows(
         "Exporters",
-        "Version of each, runs in its database.",
+        "Version, and number of runs in the database.",
         ("instance", "version", "python_version"),
-        (
-            Column(
-                title="runs",
-                expression=f"{series(BUILD_INFO)} * on (instance) group_left () {series(RESULTS)}",
-                unit="short",
-            ),
-        ),
+        (Column(title="runs", expression=runs, unit="short"),),
         linked=False,
     )
 
 
 def host() -> dashboard.Row:
-    """Return what the whole host does, for those who look for the cause."""
+    """Return the row of host metrics, which help to find causes."""
     busy = 'rate(node_cpu_seconds_total{mode!="idle"}[$__rate_interval])'
     disk = "rate(node_disk_io_time_seconds_total[$__rate_interval])"
     cpu = lines(
-        "Host CPU busy",
+        "Host CPU utilization",
         "Cores in use, from node_exporter.",
         [query(f"sum by (instance) ({busy})", legend="{{instance}}")],
         unit="none",
@@ -106,8 +95,8 @@ def host() -> dashboard.Row:
         zero=True,
     ).grid_pos(place(0, 62, 12, 8))
     disks = lines(
-        "Disks busy",
-        "Share of time with I/O under way, from node_exporter.",
+        "Disk utilization",
+        "Share of time with I/O in progress, from node_exporter.",
         [query(disk, legend="{{instance}} {{device}}")],
         unit="percentunit",
         linked=False,

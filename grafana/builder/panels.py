@@ -1,4 +1,4 @@
-"""Panels in the house style, one function for each kind."""
+"""Panels in the common style, one function per kind."""
 
 from __future__ import annotations
 
@@ -21,72 +21,59 @@ from grafana_foundation_sdk.models import text as text_models
 
 from builder.looks import (
     BETTER,
-    MAYBE_BETTER,
-    MAYBE_WORSE,
-    SAME,
+    NEUTRAL,
+    POSSIBLY_BETTER,
+    POSSIBLY_WORSE,
     UNKNOWN,
     WORSE,
     by_steps,
     case_link,
     plain,
     prop,
-    state_words,
+    state_mappings,
     steps,
     values,
 )
-from builder.parts import DATASOURCE, STANDS_IN, instant, place, query
-from builder.promql import changes_of, minus, none_of, plus, series
+from builder.parts import DATASOURCE, FALLBACK_REF, instant, place, query
+from builder.promql import changes_of, if_empty, minus, plus, series
 from builder.tables import Column, rows
-from pvebench.metrics.catalog import (
-    CHANGE_CASES,
-    CHANGE_CONFIDENCE,
-    CHANGE_EFFECT,
-    CHANGE_EFFECT_HIGH,
-    CHANGE_EFFECT_LOW,
-    CHANGE_SINCE,
-    VERDICT_INFO,
-    Metric,
-)
+from pvebench.metrics import catalog as m
 from pvebench.verdicts.summary import LEAST_JUDGED
 
 EMPTY: Final = (
-    " **Nothing here?** Nothing is measured yet, or it does not arrive: `pvebench selftest` says "
-    "where it stops."
+    " **No data?** Either pvebench has no results yet, or they do not reach Grafana: run "
+    "`pvebench selftest`."
 )
-FIRST_VERDICT: Final = f"it comes with run {LEAST_JUDGED} of a case"
-NOTHING_YET: Final = (
-    "Nothing is measured yet. The first result comes with the first run, the first verdict with "
-    f"run {LEAST_JUDGED} of a case."
-)
-NEW_CASES: Final = f"no verdict yet: {FIRST_VERDICT}"
+FIRST_VERDICT: Final = f"a verdict needs {LEAST_JUDGED} runs of a case"
+NOTHING_YET: Final = f"No data yet. A verdict needs {LEAST_JUDGED} runs of a case."
+NEW_CASES: Final = f"no verdict yet; {FIRST_VERDICT}"
 NEW_ROW: Final = f"no verdict before run {LEAST_JUDGED}"
-"""The same as a label, of which Grafana shows some 38 characters."""
+"""Short form for labels, of which Grafana shows about 38 characters."""
 FIRST_LINE: Final = (
-    "Nothing to draw yet: the line begins with the first good run. A shorter time range (top "
-    "right) shows it sooner."
+    "No data yet. The line begins with the first successful run; a shorter time range (top right) "
+    "shows it sooner."
 )
-ROOM: Final = "\u2007\u2007"
-"""Blanks as wide as digits before a name in a timeline: Grafana 12.4 draws names a little wider
-than it measures them, and cuts them on the left."""
+PADDING: Final = "\u2007\u2007"
+"""Digit-wide spaces before a name in a timeline: Grafana 12.4 draws names wider than it measures
+them, and cuts them on the left."""
 _NO_STATE: Final = -9
-"""No state has this value."""
-MOST_POINTS: Final = 800
-"""Of lines of one case. Values are held until the next run, so a point for every pixel only costs
-time."""
+"""Value that no state uses."""
+MAX_POINTS: Final = 800
+"""For lines of one case. Values are held until the next run, so more points only cost time."""
 FEWER_POINTS: Final = 400
-"""Of lines of as many cases as the variables choose: it costs by their product."""
+"""For lines of all cases that the variables select: the cost is the product of both."""
 FEW_POINTS: Final = 180
-"""Of what looks at every case at every point."""
+"""For queries that read every case at every point."""
 
 
-def intro(words: str, *, y: int = 0) -> text.Panel:
-    """Return the text at the top: question, data flow, and what to do when it is empty."""
+def intro(content: str, *, y: int = 0) -> text.Panel:
+    """Return the text panel: question, data flow, and the next step if there is no data."""
     return (
         text.Panel()
-        .title("What this shows")
-        .description("The question that this dashboard answers, and where its numbers come from.")
+        .title("About this dashboard")
+        .description("The question that this dashboard answers, and the source of its data.")
         .mode(text_models.TextMode.MARKDOWN)
-        .content(words + EMPTY)
+        .content(content + EMPTY)
         .grid_pos(place(0, y, 24, 4 if y else 3))
     )
 
@@ -102,7 +89,7 @@ def number(
     graph: bool = False,
     missing: str = "none yet",
 ) -> stat.Panel:
-    """Return one big number (or one for each series); grey unless it is given colours."""
+    """Return one big number, or one per series; gray by default."""
     target = query(expression, legend=legend) if graph else instant(expression, legend=legend)
     built = (
         stat.Panel()
@@ -112,10 +99,10 @@ def number(
         .description(description)
         .unit(unit)
         .no_value(missing)
-        # Else what is unknown gets the colour of the lowest step, which may mean worse.
-        .mappings(values({}, nothing=(missing, SAME)))
+        # Otherwise a missing value has the color of the lowest step, which may mean worse.
+        .mappings(values({}, nothing=(missing, NEUTRAL)))
         .color_scheme(plain())
-        .thresholds(steps(SAME))
+        .thresholds(steps(NEUTRAL))
         .color_mode(models.BigValueColorMode.VALUE)
         .graph_mode(models.BigValueGraphMode.AREA if graph else models.BigValueGraphMode.NONE)
         .text_mode(models.BigValueTextMode.AUTO)
@@ -124,22 +111,22 @@ def number(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     )
     if graph:
-        built = built.max_data_points(MOST_POINTS)
+        built = built.max_data_points(MAX_POINTS)
     return built if decimals is None else built.decimals(decimals)
 
 
 def verdict(
-    panel: stat.Panel, colours: dashboard.ThresholdsConfig, *, background: bool = False
+    panel: stat.Panel, colors: dashboard.ThresholdsConfig, *, background: bool = False
 ) -> stat.Panel:
-    """Give a number colours: only where they say better or worse."""
+    """Color a number; use it only if the colors mean better or worse."""
     mode = models.BigValueColorMode.BACKGROUND if background else models.BigValueColorMode.VALUE
-    return panel.color_scheme(by_steps()).thresholds(colours).color_mode(mode)
+    return panel.color_scheme(by_steps()).thresholds(colors).color_mode(mode)
 
 
 def signed(
     title: str, description: str, expression: str, *, legend: str = "", missing: str = NEW_CASES
 ) -> stat.Panel:
-    """Return changes in per cent with their sign, which no unit of Grafana writes before a plus."""
+    """Return changes in percent with their sign; no unit of Grafana writes a plus sign."""
     panel = number(title, description, "", missing=missing, decimals=1).targets(
         [
             instant(plus(expression), legend=legend or "better"),
@@ -147,14 +134,14 @@ def signed(
         ]
     )
     return (
-        verdict(panel, steps(SAME, (3, MAYBE_BETTER), (10, BETTER)))
+        verdict(panel, steps(NEUTRAL, (3, POSSIBLY_BETTER), (10, BETTER)))
         .text_mode(models.BigValueTextMode.VALUE if not legend else models.BigValueTextMode.AUTO)
         .override_by_query("A", [prop("unit", "prefix:+")])
         .override_by_query(
             "B",
             [
-                prop("unit", "prefix:−"),  # noqa: RUF001 # the sign, which a hyphen is not
-                prop("thresholds", steps(SAME, (3, MAYBE_WORSE), (10, WORSE))),
+                prop("unit", "prefix:−"),  # noqa: RUF001 # the minus sign
+                prop("thresholds", steps(NEUTRAL, (3, POSSIBLY_WORSE), (10, WORSE))),
             ],
         )
     )
@@ -163,13 +150,13 @@ def signed(
 def names(
     title: str, description: str, expression: str, legend: str, *, missing: str = "none yet"
 ) -> stat.Panel:
-    """Return text made of labels, one line for each series; where there is none, `missing`."""
+    """Return text made of labels, one line per series; `missing` without any."""
     return (
         number(title, description, "", missing=missing)
         .targets(
             [
                 instant(expression, legend=legend),
-                instant(none_of(expression), legend=missing, ref=STANDS_IN),
+                instant(if_empty(expression), legend=missing, ref=FALLBACK_REF),
             ]
         )
         .text_mode(models.BigValueTextMode.NAME)
@@ -177,22 +164,22 @@ def names(
     )
 
 
-def said_of_all() -> str:
-    """Return the verdict on everything: 2 worse, 1 not all known, 0 fine; its sentence a label.
+def overall_verdict() -> str:
+    """Return the overall verdict with its sentence as a label: 2 regression, 1 partial, 0 ok.
 
-    Of several exporters the worst: two sentences would be written over each other.
+    With several exporters, the worst: Grafana would draw two sentences over each other.
     """
-    worse, fine = (series(VERDICT_INFO, state=state) for state in ("regression", "ok"))
-    return f"topk(1, 2 * {worse} or 0 * {fine} or {series(VERDICT_INFO)})"
+    regression, ok = (series(m.VERDICT_INFO, state=state) for state in ("regression", "ok"))
+    return f"topk(1, 2 * {regression} or 0 * {ok} or {series(m.VERDICT_INFO)})"
 
 
 def headline(title: str) -> stat.Panel:
-    """Return the verdict on everything in a sentence; coloured only where something is known."""
+    """Return the overall verdict in one sentence; colored only if it is conclusive."""
     panel = names(
         title,
-        "The most important thing in one sentence: what got slower, since when, by how much; or "
-        "which change is excluded; or what is missing to say so.",
-        said_of_all(),
+        "The most important regression, its size and its start; otherwise the ruled-out change, "
+        "or the data that a verdict still needs.",
+        overall_verdict(),
         "{{summary}}",
         missing=NOTHING_YET,
     )
@@ -202,33 +189,35 @@ def headline(title: str) -> stat.Panel:
 
 
 def open_changes(node: str) -> table.Panel:
-    """Return the changes that last: a row each, as a sentence that leads to its cases."""
-    told = changes_of(node)
+    """Return the open changes: one row each, with a sentence that links to its cases."""
+    changes = changes_of(node)
 
-    def of(metric: Metric) -> str:
-        # All columns with all labels of the change: rows that differ in one are not merged.
+    def of(metric: m.Metric) -> str:
+        # All columns have all labels of the change: rows that differ in one label are not merged.
         labels = "node, storage, kind, severity, since, summary"
-        joined = f"{series(metric)} * on (job, instance, change) group_left ({labels}) {told}"
+        joined = f"{series(metric)} * on (job, instance, change) group_left ({labels}) {changes}"
         return f"max by (job, instance, change, {labels}) ({joined})"
 
     return (
         rows(
             "Open changes",
-            "What happened, told once, until it is over or accepted (pvebench baseline accept): "
-            "since when, how many cases, by how much with its 95 % interval, how sure. Plus is "
-            "better. A click on the sentence leads to its cases.",
+            "Open changes. Positive is better. Click one to see its cases. A change stays open "
+            "until it is resolved or accepted (`pvebench baseline accept`). From and to: 95% CI.",
             ("since", "severity", "summary"),
             (
-                Column(title="cases", expression=of(CHANGE_CASES)),
-                Column(title="effect", expression=of(CHANGE_EFFECT), change=True),
-                Column(title="from", expression=of(CHANGE_EFFECT_LOW), change=True),
-                Column(title="to", expression=of(CHANGE_EFFECT_HIGH), change=True),
+                Column(title="cases", expression=of(m.CHANGE_CASES)),
+                Column(title="effect", expression=of(m.CHANGE_EFFECT), change=True),
+                Column(title="from", expression=of(m.CHANGE_EFFECT_LOW), change=True),
+                Column(title="to", expression=of(m.CHANGE_EFFECT_HIGH), change=True),
                 Column(
-                    title="sure", expression=of(CHANGE_CONFIDENCE), unit="percentunit", decimals=0
+                    title="confidence",
+                    expression=of(m.CHANGE_CONFIDENCE),
+                    unit="percentunit",
+                    decimals=0,
                 ),
                 Column(
                     title="age",
-                    expression=f"time() - ({of(CHANGE_SINCE)})",
+                    expression=f"time() - ({of(m.CHANGE_SINCE)})",
                     unit="dtdurations",
                     decimals=0,
                 ),
@@ -237,21 +226,21 @@ def open_changes(node: str) -> table.Panel:
             descending=False,
             linked=False,
             hidden=("kind",),
-            missing="No change is open. The Overview's sentence says what is not known yet.",
+            missing="No open changes. The Overview shows inconclusive results.",
         )
         .override_by_name("since", [prop("custom.width", 110)])
         .override_by_name(
             "severity",
             [
-                prop("custom.width", 90),
+                prop("custom.width", 110),
                 prop("custom.displayMode", "color-text"),
                 prop(
                     "mappings",
                     values(
                         {
-                            "critical": ("worse, widely", WORSE),
-                            "warning": ("worse", MAYBE_WORSE),
-                            "info": ("better", BETTER),
+                            "critical": ("critical", WORSE),
+                            "warning": ("regression", POSSIBLY_WORSE),
+                            "info": ("improvement", BETTER),
                         }
                     ),
                 ),
@@ -262,7 +251,6 @@ def open_changes(node: str) -> table.Panel:
             [
                 prop("custom.cellOptions", {"type": "auto", "wrapText": True}),
                 prop("links", [to_change()]),
-                prop("displayName", "what happened"),
             ],
         )
         .override_by_name("change", [prop("custom.hidden", True)])
@@ -273,20 +261,19 @@ def open_changes(node: str) -> table.Panel:
 
 def to_change() -> dashboard.DashboardLink:
     """Return a link to the cases of a change."""
-    # All of its cases, also where it is for the better; it began maybe before the time range.
-    chosen = "var-change=${__data.fields.change}&var-worst=2"
-    url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{chosen}"
-    return dashboard.DashboardLink("Its cases").url(url)
+    # All of its cases, including improvements. It may have begun before the time range.
+    variables = "var-change=${__data.fields.change}&var-worst=2"
+    url = f"/d/pvebench-regressions?${{datasource:queryparam}}&{variables}"
+    return dashboard.DashboardLink("Cases of this change").url(url)
 
 
 def no_state(expression: str, *, step: str = "$__interval") -> str:
-    """Return what stands in a timeline that has nothing: a row without a bar.
+    """Return the fallback of an empty timeline: a row without a bar.
 
-    Seen in a Grafana 12.4: an answer without series is told as "Data does not have a time field".
-    So it stands there until what is there now has been there for a step: Grafana asks at whole
-    ones, and has no answer before.
+    For a result without series, Grafana 12.4 shows "Data does not have a time field". Grafana asks
+    at whole steps, so the fallback applies until the series have existed for one step.
     """
-    return f"{_NO_STATE} * ({none_of(f'last_over_time(({expression})[1s:1s] offset {step})')})"
+    return f"{_NO_STATE} * ({if_empty(f'last_over_time(({expression})[1s:1s] offset {step})')})"
 
 
 def _without_bar() -> list[dashboard_models.ValueMapping]:
@@ -306,7 +293,7 @@ def lines(
     points: int | None = None,
     missing: str = FIRST_LINE,
 ) -> timeseries.Panel:
-    """Return held values over time: thin steps, a table as legend, lines linked to their case."""
+    """Return held values over time: thin steps, a table as legend, lines linked to their cases."""
     scale = common.ScaleDistributionConfig().type(
         models.ScaleDistribution.LOG if log else models.ScaleDistribution.LINEAR
     )
@@ -320,7 +307,7 @@ def lines(
     built = (
         timeseries.Panel()
         .datasource(DATASOURCE)
-        .max_data_points(points or (FEWER_POINTS if linked else MOST_POINTS))
+        .max_data_points(points or (FEWER_POINTS if linked else MAX_POINTS))
         .targets(list(targets))
         .title(title)
         .description(description)
@@ -353,23 +340,23 @@ def timeline(
     points: int = FEWER_POINTS,
     missing: str = NEW_ROW,
 ) -> statetimeline.Panel:
-    """Return states over time, one bar for each series."""
+    """Return states over time, one bar per series."""
     return (
         statetimeline.Panel()
         .datasource(DATASOURCE)
         .max_data_points(points)
         .targets(
             [
-                query(expression, legend=ROOM + legend),
-                instant(no_state(expression), legend=ROOM + missing, ref=STANDS_IN),
+                query(expression, legend=PADDING + legend),
+                instant(no_state(expression), legend=PADDING + missing, ref=FALLBACK_REF),
             ]
         )
         .title(title)
         .description(description)
         .unit("none")
         .no_value(missing)
-        .mappings([*(state_words() if mappings is None else mappings), *_without_bar()])
-        # Any other mode would make Grafana's legend list thresholds instead of the words.
+        .mappings([*(state_mappings() if mappings is None else mappings), *_without_bar()])
+        # With any other mode, Grafana's legend lists thresholds instead of states.
         .color_scheme(plain())
         .show_value(models.VisibilityMode.NEVER)
         .merge_values(True)

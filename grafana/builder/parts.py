@@ -1,4 +1,4 @@
-"""What all dashboards have in common: data source, variables, annotations, links, queries."""
+"""Common parts of all dashboards: data source, variables, annotations, links, queries."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from builder.promql import changes_of, series
-from pvebench.metrics.catalog import (
-    CHANGE_SINCE,
-    ENVIRONMENT_START,
-    IOPS,
-    RUN_ATTEMPT_TIMESTAMP,
-    WORKLOAD_INFO,
-    Metric,
-)
+from pvebench.metrics import catalog as m
 
 DATASOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG: Final = "pvebench"
@@ -30,8 +23,8 @@ def query(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Da
     return built.legend_format(legend) if legend else built
 
 
-STANDS_IN: Final = "Z"
-"""Query of a panel that answers where its others do not, with what is to be read then."""
+FALLBACK_REF: Final = "Z"
+"""Query of a panel with its explanation, which returns a series only if the others return none."""
 
 
 def table_query(expression: str, *, ref: str = "A") -> prometheus.Dataquery:
@@ -47,16 +40,16 @@ def table_query(expression: str, *, ref: str = "A") -> prometheus.Dataquery:
 
 
 def instant(expression: str, *, legend: str = "", ref: str = "A") -> prometheus.Dataquery:
-    """Return an instant query with one value for each series."""
+    """Return an instant query with one value per series."""
     built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(DATASOURCE).instant()
     return built.legend_format(legend) if legend else built
 
 
 def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashboards.Dashboard:
-    """Return an empty dashboard with what all have in common.
+    """Return an empty dashboard with the common parts.
 
     Args:
-        since: default length of the time range.
+        since: default time range, as Grafana writes it: `30d`.
     """
     return (
         dashboards.Dashboard(f"Storage benchmark / {title}")
@@ -68,15 +61,15 @@ def base(title: str, uid: str, description: str, *, since: str = "30d") -> dashb
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .readonly()
-        .link(_others())
+        .link(_dashboard_menu())
         .with_variable(
             dashboards.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
     )
 
 
-def _others() -> dashboards.DashboardLink:
-    # Without the variables: `All` of one dashboard is an error in another that takes one value.
+def _dashboard_menu() -> dashboards.DashboardLink:
+    # Without variables: `All` of one dashboard is an error in another with a single-value variable.
     return (
         dashboards.DashboardLink("Storage benchmark")
         .type(models.DashboardLinkType.DASHBOARDS)
@@ -88,14 +81,14 @@ def _others() -> dashboards.DashboardLink:
 
 
 def environment_changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
-    """Return one marker for each new environment: the value of the series is its time."""
+    """Return one marker per new environment; the value of the series is its time."""
     return (
         dashboards.AnnotationQuery()
         .name("Software changes")
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color("purple")
-        .expr(f"{series(ENVIRONMENT_START, node=node)} * 1000")
+        .expr(f"{series(m.ENVIRONMENT_START, node=node)} * 1000")
         .use_value_for_time(True)
         .title_format("{{node}}: {{environment}}")
         .text_format("PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}")
@@ -105,9 +98,9 @@ def environment_changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
 
 
 def changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
-    """Return one marker for each open change, where it began, with its sentence."""
-    told = (
-        f"{series(CHANGE_SINCE)} "
+    """Return one marker per open change, at its start, with its sentence."""
+    started = (
+        f"{series(m.CHANGE_SINCE)} "
         "* on (job, instance, change) group_left (severity, since, summary) "
         f"{changes_of(node)}"
     )
@@ -117,7 +110,7 @@ def changes(*, node: str = "$node") -> dashboards.AnnotationQuery:
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color("dark-orange")
-        .expr(f"{told} * 1000")
+        .expr(f"{started} * 1000")
         .use_value_for_time(True)
         .title_format("since {{since}}")
         .text_format("{{summary}}")
@@ -132,17 +125,17 @@ def label_variable(
     *,
     among: str = "",
     multi: bool = False,
-    metric: Metric = IOPS,
+    metric: m.Metric = m.IOPS,
     of: str = "",
     descending: bool = False,
 ) -> dashboards.QueryVariable:
-    """Return a variable over the values that a label has.
+    """Return a variable over the values of a label.
 
     Args:
         among: selector that narrows the values, such as `node=~"$node"`.
-        multi: several values and All; else one.
-        of: the label; default: the variable's own name.
-        descending: the default is then the last in the alphabet.
+        multi: allow several values and All.
+        of: the label; default: the name of the variable.
+        descending: the default value is the last in alphabetical order.
     """
     selector = f"{metric.exposed}{{{among}}}" if among else metric.exposed
     order = (
@@ -156,7 +149,7 @@ def label_variable(
 
 
 def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable:
-    """Return a variable over what a query of Grafana's own language gives."""
+    """Return a variable over the results of a query in Grafana's own language."""
     return (
         dashboards.QueryVariable(name)
         .label(label)
@@ -168,7 +161,7 @@ def query_variable(name: str, label: str, text: str) -> dashboards.QueryVariable
 
 
 def custom_variable(name: str, label: str, choices: dict[str, str]) -> dashboards.CustomVariable:
-    """Return a variable with fixed choices, text -> value; the first is the default."""
+    """Return a variable with fixed choices, text -> value. The first is the default."""
     text = ",".join(f"{shown} : {value}" for shown, value in choices.items())
     options = [
         models.VariableOption(text=shown, value=value, selected=index == 0)
@@ -184,22 +177,24 @@ def custom_variable(name: str, label: str, choices: dict[str, str]) -> dashboard
 
 
 def node_variable(*, multi: bool = True) -> dashboards.QueryVariable:
-    """Return the variable of the node."""
-    return label_variable("node", "Node", multi=multi, metric=RUN_ATTEMPT_TIMESTAMP)
+    """Return the node variable."""
+    return label_variable("node", "Node", multi=multi, metric=m.RUN_ATTEMPT_TIMESTAMP)
 
 
 def storage_variable(*, multi: bool = True) -> dashboards.QueryVariable:
-    """Return the variable of the storage."""
+    """Return the storage variable."""
     return label_variable(
-        "storage", "Storage", among='node=~"$node"', multi=multi, metric=RUN_ATTEMPT_TIMESTAMP
+        "storage", "Storage", among='node=~"$node"', multi=multi, metric=m.RUN_ATTEMPT_TIMESTAMP
     )
 
 
-def workload_variable(*, multi: bool = False, metric: Metric = IOPS) -> dashboards.QueryVariable:
-    """Return the variable of the workload: words to read, the slug as its value."""
+def workload_variable(
+    *, multi: bool = False, metric: m.Metric = m.IOPS
+) -> dashboards.QueryVariable:
+    """Return the workload variable: its text is the description, its value the slug."""
     measured = f'{metric.exposed}{{node=~"$node",storage=~"$storage"}}'
     named = (
-        f'label_join({WORKLOAD_INFO.exposed}, "shown", "  ·  ", "description", "workload") '
+        f'label_join({m.WORKLOAD_INFO.exposed}, "shown", "  ·  ", "description", "workload") '
         f"and on (job, instance, workload) {measured}"
     )
     text = f"query_result(count by (shown, workload) ({named}))"
@@ -211,13 +206,13 @@ def workload_variable(*, multi: bool = False, metric: Metric = IOPS) -> dashboar
 
 
 def scenario_variable(*, multi: bool = True) -> dashboards.QueryVariable:
-    """Return the variable of the scenario."""
+    """Return the scenario variable."""
     among = 'node=~"$node",storage=~"$storage"'
     return label_variable("scenario", "Scenario", among=among, multi=multi)
 
 
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:
-    """Return a panel's place on the 24-column grid."""
+    """Return a panel's position on the 24-column grid."""
     return models.GridPos(x=x, y=y, w=width, h=height)
 
 

@@ -1,4 +1,4 @@
-"""Tables in the house style."""
+"""Table panels in the common style."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ from builder.looks import (
     plain,
     prop,
     sequential,
-    signed_words,
-    state_words,
+    signed_mappings,
+    state_mappings,
     values,
 )
-from builder.parts import DATASOURCE, STANDS_IN, instant, table_query, transformation
-from builder.promql import none_of
+from builder.parts import DATASOURCE, FALLBACK_REF, instant, table_query, transformation
+from builder.promql import if_empty
 
 SHORT_PIXELS: Final = 86
 NARROW: Final = {"node": SHORT_PIXELS, "direction": SHORT_PIXELS, "metric": 126, "storage": 120}
 """Label -> pixels of its column."""
-LETTER_PIXELS: Final = 8
-"""The most that a letter of what stands in an empty table is wide."""
-LEAST_PIXELS: Final = 110
-"""Of a column that shares what is left: on a narrow screen the table scrolls."""
+MAX_LETTER_PIXELS: Final = 8
+"""Maximum width of a letter of an empty table's text."""
+MIN_COLUMN_PIXELS: Final = 110
+"""Minimum width of a column without its own; on a narrow screen the table scrolls."""
 WIDE: Final = {"description": 250, "configuration": 250, "scenario": 310, "summary": 420}
-"""Label -> the least pixels of its column; without them a narrow screen would leave a syllable."""
-SO_FAR: Final = "nothing"
-"""Label of what stands in an empty table: of its own, so that it is no link and is not cut."""
+"""Label -> minimum pixels of its column, so that it is readable on a narrow screen."""
+PLACEHOLDER: Final = "nothing"
+"""Label of an empty table's text: a separate column has no link and is not cut."""
 NAMES: Final = {
-    "description": "workload, in words",
-    "metric": "figure",
+    "description": "workload description",
     "pve_version": "PVE",
     "kernel_version": "kernel",
     "qemu_version": "QEMU",
-    SO_FAR: "so far",
+    PLACEHOLDER: "status",
 }
-"""Labels -> what their columns are called."""
+"""Label -> title of its column."""
 
 
 _Look = list[dashboard_models.DynamicConfigValue]
@@ -54,58 +53,61 @@ class Column:
     """One value column of a table.
 
     Attributes:
-        title: of the column; `merge` would call it `Value #A`.
+        title: title of the column instead of `Value #A`.
         expression: instant query; its labels join the rows.
         unit: as Grafana spells it.
-        words: of the verdict instead of the number.
+        state: show the text of a verdict state instead of its number.
         gauge: draw a bar in the cell.
-        change: the expression is a ratio; show it in per cent with its sign, in colour.
-        neutral: of a change: neither direction is the better one.
-        wide: how many pixels it gets; 0: what its title needs.
+        change: the expression is a ratio; show it in percent with its sign, in color.
+        neutral: neither direction of a change is better.
+        wide: width in pixels; 0: as wide as its title.
     """
 
     title: str
     expression: str
     unit: str = "short"
     decimals: int | None = None
-    words: bool = False
+    state: bool = False
     gauge: bool = False
     change: bool = False
     neutral: bool = False
     wide: int = 0
 
     @property
-    def asked(self) -> str:
-        """What Prometheus is asked."""
+    def query(self) -> str:
+        """Return the query to send to Prometheus."""
         return f"round(100 * ({self.expression}))" if self.change else self.expression
 
     @property
     def pixels(self) -> int:
-        """How wide its title and its filter need it."""
-        return self.wide or max(104 if self.words else SHORT_PIXELS, 8 * len(self.title) + 44)
+        """Return the width that its title and its filter need."""
+        return self.wide or max(104 if self.state else SHORT_PIXELS, 8 * len(self.title) + 44)
 
     def properties(self) -> list[dashboard_models.DynamicConfigValue]:
-        """Return the column's look."""
-        found = [prop("unit", self.unit)]
+        """Return the column's field properties."""
+        properties = [prop("unit", self.unit)]
         if self.decimals is not None:
-            found.append(prop("decimals", self.decimals))
-        if self.words:
-            found += [prop("mappings", state_words()), prop("custom.displayMode", "color-text")]
+            properties.append(prop("decimals", self.decimals))
+        if self.state:
+            properties += [
+                prop("mappings", state_mappings()),
+                prop("custom.displayMode", "color-text"),
+            ]
         if self.gauge:
-            found += [
+            properties += [
                 prop("custom.displayMode", "gradient-gauge"),
-                # Else the bar is scaled by the largest value of all columns, such as an age.
+                # Otherwise the largest value of all columns, such as an age, scales the bar.
                 prop("fieldMinMax", True),
                 prop("min", 0),
                 prop("color", fixed("blue")),
             ]
         if self.change:
-            found += [
+            properties += [
                 prop("custom.displayMode", "color-text"),
                 prop("custom.align", "right"),
-                prop("mappings", signed_words(neutral=self.neutral, nothing="–")),
+                prop("mappings", signed_mappings(neutral=self.neutral, nothing="–")),
             ]
-        return found
+        return properties
 
 
 def rows(
@@ -118,39 +120,43 @@ def rows(
     descending: bool = True,
     linked: bool = True,
     hidden: Sequence[str] = (),
-    there: str = "",
+    present: str = "",
     missing: str = "none yet",
 ) -> table.Panel:
-    """Return a table: a row for each set of `keys`, a column for each query.
+    """Return a table: one row per set of `keys`, one column per query.
 
     Args:
         keys: labels, in the order of their columns.
         sort: title of a column.
-        linked: the column `setting` leads to the case.
+        linked: link the column `configuration` or `scenario` to the case.
         hidden: labels without a column.
-        there: what has an answer where there is a row; default: the first or the last column.
+        present: expression with a result if the table has rows; default: first or last column.
+        missing: text of an empty table.
     """
     built = (
         table.Panel()
         .datasource(DATASOURCE)
-        .targets([*_targets(columns, there, missing)])
+        .targets([*_targets(columns, present, missing)])
         .title(title)
         .description(description)
         .unit("short")
         .no_value(missing)
-        # Grafana's own colour of a cell is green, which judges.
+        # Grafana's default cell color is green, which implies good.
         .color_scheme(plain())
         .align(models.FieldTextAlignment.AUTO)
         .display_mode(models.TableCellDisplayMode.AUTO)
         .filterable(True)
-        .min_width(LEAST_PIXELS)
+        .min_width(MIN_COLUMN_PIXELS)
         .transformations(_shaped(keys, columns, hidden, sort=sort, descending=descending))
     )
-    # What stands for an empty table is too long for an empty cell.
+    # The text of an empty table is too long for an empty cell.
     built = built.override_by_regexp("/.*/", [prop("noValue", "–")])  # a dash
     looks = [
-        *((one.title, _column_look(one)) for one in columns),
-        (NAMES[SO_FAR], [prop("custom.minWidth", max(LEAST_PIXELS, LETTER_PIXELS * len(missing)))]),
+        *((column.title, _column_look(column)) for column in columns),
+        (
+            NAMES[PLACEHOLDER],
+            [prop("custom.minWidth", max(MIN_COLUMN_PIXELS, MAX_LETTER_PIXELS * len(missing)))],
+        ),
         *_key_looks(keys, linked=linked),
     ]
     for name, properties in looks:
@@ -158,17 +164,17 @@ def rows(
     return built
 
 
-def _targets(columns: Sequence[Column], there: str, missing: str) -> list[prometheus.Dataquery]:
-    asked = [table_query(one.asked, ref=_ref(index)) for index, one in enumerate(columns)]
+def _targets(columns: Sequence[Column], present: str, missing: str) -> list[prometheus.Dataquery]:
+    queries = [table_query(column.query, ref=_ref(i)) for i, column in enumerate(columns)]
     if len(columns) == 1:
-        return asked
-    # Seen in a Grafana 12.4: of several answers without rows it shows a header and no `noValue`.
-    # To ask all columns again would cost too much; a row that has neither end is none.
-    none = none_of(there or columns[0].asked)
-    if not there:
-        none += f" unless on () ({columns[-1].asked})"
-    words = f'label_replace({none}, "{SO_FAR}", "{missing}", "", "")'
-    return [*asked, table_query(words, ref=STANDS_IN)]
+        return queries
+    # For several empty answers, Grafana 12.4 shows a header and no `noValue`. Repeating all
+    # queries would cost too much; every row has a value in the first or the last column.
+    none = if_empty(present or columns[0].query)
+    if not present:
+        none += f" unless on () ({columns[-1].query})"
+    text = f'label_replace({none}, "{PLACEHOLDER}", "{missing}", "", "")'
+    return [*queries, table_query(text, ref=FALLBACK_REF)]
 
 
 def _ref(index: int) -> str:
@@ -183,28 +189,30 @@ def _shaped(
     sort: str,
     descending: bool,
 ) -> list[dashboard_models.DataTransformerConfig]:
-    """Return the steps from the answers of all queries to one table."""
-    # With one query Grafana calls the column `Value`, with several `Value #A` and so on.
-    shown = {"Value": columns[0].title} | {
+    """Return the transformations that join all query results into one table."""
+    # With one query, Grafana names the column `Value`, with several `Value #A` and so on.
+    titles = {"Value": columns[0].title} | {
         f"Value #{_ref(index)}": column.title for index, column in enumerate(columns)
     }
-    done = [
+    transformations = [
         transformation("merge"),
         transformation(
             "organize",
             # A scenario's name begins with its storage.
             excludeByName=dict.fromkeys(
-                ("Time", "__name__", "job", "instance", f"Value #{STANDS_IN}", *hidden), True
+                ("Time", "__name__", "job", "instance", f"Value #{FALLBACK_REF}", *hidden), True
             ),
-            renameByName=shown | NAMES,
-            indexByName={name: index for index, name in enumerate([SO_FAR, *keys, *shown])},
+            renameByName=titles | NAMES,
+            indexByName={name: index for index, name in enumerate([PLACEHOLDER, *keys, *titles])},
         ),
     ]
     if sort:
-        done.append(transformation("sortBy", fields={}, sort=[{"field": sort, "desc": descending}]))
+        transformations.append(
+            transformation("sortBy", fields={}, sort=[{"field": sort, "desc": descending}])
+        )
     if changing := [column.title for column in columns if column.change]:
-        done.append(as_text(*changing))
-    return done
+        transformations.append(as_text(*changing))
+    return transformations
 
 
 def _column_look(column: Column) -> _Look:
@@ -213,9 +221,9 @@ def _column_look(column: Column) -> _Look:
 
 
 def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Look]]:
-    """Yield the looks of the labels' columns: name, properties."""
-    # Settings and words are long, everything else is short: it gets no more than it needs. Where
-    # nothing is long, the storage or the figure takes what is left.
+    """Yield the properties of the labels' columns: name, properties."""
+    # Configurations and descriptions are long; all other columns get a fixed width. Without a
+    # long column, the storage or the metric takes the remaining width.
     narrow = [key for key in keys if key in NARROW]
     if not {*keys} & WIDE.keys():
         rest = "storage" if "storage" in narrow else "metric"
@@ -224,7 +232,7 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
         yield NAMES.get(name, name), [prop("custom.width", NARROW[name])]
     for name in [key for key in keys if key in WIDE]:
         yield NAMES.get(name, name), [prop("custom.minWidth", WIDE[name])]
-    # What words say, nobody has to read as a slug; but the link needs it.
+    # Descriptions replace slugs, but the links need them.
     hide = [prop("custom.hidden", True)]
     if "description" in keys and "workload" in keys:
         yield "workload", hide
@@ -236,7 +244,7 @@ def _key_looks(keys: Sequence[str], *, linked: bool) -> Iterator[tuple[str, _Loo
 
 
 def as_text(*titles: str) -> dashboard_models.DataTransformerConfig:
-    """Make columns text: only text can be given a sign."""
+    """Convert columns to text: only text can show a plus sign."""
     return transformation(
         "convertFieldType",
         fields={},
@@ -255,10 +263,10 @@ def grid(
     corner: str,
     order: Sequence[str],
 ) -> table.Panel:
-    """Return a table of one label by another, coloured by value.
+    """Return a table of one label by another, colored by value.
 
     Args:
-        order: of the columns; else it is that of the answer, another in each table.
+        order: order of the columns; the order of results differs between tables.
     """
     first = f"{row}\\{column}"
     return (
@@ -268,15 +276,15 @@ def grid(
         .title(title)
         .description(description)
         .unit(unit)
-        .no_value("nothing measured yet: it comes with the first run")
-        # Without a colour: the lowest value has the darkest one. That is for zero, not for the
-        # least: a single value would else be as dark as none.
+        .no_value("no data before the first run")
+        # Missing values have no color: the lowest value has the darkest one. That is for zero,
+        # not for the minimum: otherwise a single value would be as dark as a missing one.
         .mappings(values({}, nothing=("not measured", UNKNOWN)))
         .min(0)
         .align(models.FieldTextAlignment.RIGHT)
         .display_mode(models.TableCellDisplayMode.COLOR_BACKGROUND)
         .color_scheme(sequential())
-        # Else Grafana gives every column 150 pixels, and cuts off what does not fit.
+        # Otherwise every column has 150 pixels, and Grafana cuts off the columns that do not fit.
         .min_width(80)
         .transformations(
             [
@@ -307,11 +315,11 @@ def grid(
 
 
 def facts(title: str, description: str, expression: str) -> table.Panel:
-    """Return the labels of one series as a table of name and value."""
+    """Return the labels of one series as a table of names and values."""
     return (
         table.Panel()
         .datasource(DATASOURCE)
-        # Arithmetic takes the metric's name off, which is no fact.
+        # Arithmetic removes the metric's name, which is not one of the facts.
         .with_target(instant(f"1 * {expression}"))
         .title(title)
         .description(description)

@@ -1,4 +1,4 @@
-"""Trends: how did it develop?"""
+"""Trends: results over time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from builder.parts import (
     storage_variable,
     workload_variable,
 )
-from builder.promql import in_words, series
-from pvebench.metrics.catalog import BANDWIDTH, HOST_CPU, IOPS, LATENCY_MAX, LATENCY_PERCENTILE
+from builder.promql import series, with_descriptions
+from pvebench.metrics import catalog as m
 
 CASE: Final = {
     "node": "$node",
@@ -29,14 +29,14 @@ CASE: Final = {
     "workload": "$workload",
 }
 RESULT: Final = {**CASE, "direction": "$direction"}
-MOST: Final = 10
+MAX_SERIES: Final = 10
 LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("Trends", "pvebench-trends", "How did each scenario develop?")
+        base("Trends", "pvebench-trends", "Results of each scenario over time.")
         .annotation(environment_changes())
         .annotation(changes())
         .with_variable(node_variable())
@@ -48,9 +48,9 @@ def build() -> dashboard.Dashboard:
         .with_variable(scenario_variable())
         .with_panel(
             intro(
-                "**How did it develop?** The held value of each scenario; a step is a new run, a "
-                f"purple line a change of software. At most the {MOST} scenarios with the highest "
-                "last value are drawn; choose others above."
+                "**How did results develop?** Each value is held until the next run; a purple line "
+                f"marks a change of software. The panels show the {MAX_SERIES} scenarios with the "
+                "highest latest value; select others above."
             )
         )
         .with_panel(_iops().grid_pos(place(0, 3, 24, 10)))
@@ -64,29 +64,31 @@ def build() -> dashboard.Dashboard:
 
 
 def _some(expression: str) -> str:
-    """Keep the same few series over the whole range: those highest at its end."""
-    return in_words(f"({expression} and topk({MOST}, {expression} @ end()))", workload=False)
+    """Keep the same series over the whole range: the highest at its end."""
+    return with_descriptions(
+        f"({expression} and topk({MAX_SERIES}, {expression} @ end()))", workload=False
+    )
 
 
 def _iops() -> timeseries.Panel:
     return lines(
         "IOPS",
         "Mean of each run.",
-        [query(_some(series(IOPS, **RESULT)), legend=LEGEND)],
+        [query(_some(series(m.IOPS, **RESULT)), legend=LEGEND)],
         unit="iops",
     )
 
 
 def _relative() -> timeseries.Panel:
-    now = series(IOPS, **RESULT)
-    usual = f"avg_over_time({now}[$__range] @ end())"
+    now = series(m.IOPS, **RESULT)
+    mean = f"avg_over_time({now}[$__range] @ end())"
     return lines(
-        "IOPS against the mean of the time range",
-        "100 % is a scenario's own mean over the range shown: different ones become comparable.",
+        "IOPS relative to their mean",
+        "100% is a scenario's own mean over the time range, which makes scenarios comparable.",
         [
             query(
-                in_words(
-                    f"({now} / ({usual} > 0) and topk({MOST}, {now} @ end()))", workload=False
+                with_descriptions(
+                    f"({now} / ({mean} > 0) and topk({MAX_SERIES}, {now} @ end()))", workload=False
                 ),
                 legend=LEGEND,
             )
@@ -97,11 +99,11 @@ def _relative() -> timeseries.Panel:
 
 
 def _percentile(percentile: str, name: str) -> timeseries.Panel:
-    chosen = series(LATENCY_PERCENTILE, percentile=percentile, **RESULT)
+    latency = series(m.LATENCY_PERCENTILE, percentile=percentile, **RESULT)
     return lines(
         f"Completion latency, {name}",
         "Logarithmic. Lower is better.",
-        [query(_some(chosen), legend=LEGEND)],
+        [query(_some(latency), legend=LEGEND)],
         unit="s",
         log=True,
         right=False,
@@ -111,8 +113,8 @@ def _percentile(percentile: str, name: str) -> timeseries.Panel:
 def _bandwidth() -> timeseries.Panel:
     return lines(
         "Bandwidth",
-        "Mean of each run; SI units, as vendors count.",
-        [query(_some(series(BANDWIDTH, **RESULT)), legend=LEGEND)],
+        "Mean of each run, in SI units.",
+        [query(_some(series(m.BANDWIDTH, **RESULT)), legend=LEGEND)],
         unit="Bps",
         right=False,
     )
@@ -120,9 +122,9 @@ def _bandwidth() -> timeseries.Panel:
 
 def _longest() -> timeseries.Panel:
     return lines(
-        "Longest single operation",
-        "Logarithmic. Stalls show here first, long before any mean moves.",
-        [query(_some(series(LATENCY_MAX, **RESULT)), legend=LEGEND)],
+        "Maximum latency",
+        "Slowest operation of each run, logarithmic. Shows stalls before any mean changes.",
+        [query(_some(series(m.LATENCY_MAX, **RESULT)), legend=LEGEND)],
         unit="s",
         log=True,
         right=False,
@@ -132,10 +134,10 @@ def _longest() -> timeseries.Panel:
 def _cpu() -> timeseries.Panel:
     return lines(
         "Host CPU of QEMU, cores",
-        "What the workload costs the host.",
+        "Host CPU that QEMU uses during the workload.",
         [
             query(
-                _some(series(HOST_CPU, component="qemu", **CASE)),
+                _some(series(m.HOST_CPU, component="qemu", **CASE)),
                 legend="{{configuration}} ({{storage}}, {{node}})",
             )
         ],

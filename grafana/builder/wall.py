@@ -1,4 +1,4 @@
-"""Wall: what can be read from five metres. No variable, no scrolling, no table."""
+"""Wall: readable from 5 meters, without variables, scrolling or tables."""
 
 from __future__ import annotations
 
@@ -18,55 +18,49 @@ from grafana_foundation_sdk.builders import (
 from grafana_foundation_sdk.models import common as models
 
 from builder.bars import ranking
-from builder.looks import SAME, WORSE, plain, prop, steps, values
+from builder.looks import NEUTRAL, WORSE, plain, prop, steps, values
 from builder.panels import (
     FIRST_VERDICT,
     NEW_ROW,
     NOTHING_YET,
-    ROOM,
+    PADDING,
     headline,
     lines,
     no_state,
     number,
-    said_of_all,
+    overall_verdict,
     signed,
     timeline,
 )
-from builder.parts import STANDS_IN, TAG, place
-from builder.promql import SAME_CASE, SAME_RESULT, in_words, minus, none_of, plus, recorded, series
-from pvebench.metrics.catalog import (
-    BANDWIDTH,
-    CHANGE,
-    CHANGE_STATE,
-    CURRENT_RUN,
-    CYCLE_EXPECTED_END,
-    ENVIRONMENT_INFO,
-    HOLD,
-    IOPS,
-    NEXT_RUN,
-    RUN_TIMESTAMP,
-    SCENARIO_RANK_INFO,
-    SCHEDULE_INTERVAL,
-    WALL_SLOT,
-    Metric,
+from builder.parts import FALLBACK_REF, TAG, place
+from builder.promql import (
+    SAME_CASE,
+    SAME_RESULT,
+    if_empty,
+    minus,
+    plus,
+    recorded,
+    series,
+    with_descriptions,
 )
+from pvebench.metrics import catalog as m
 
 FIXED: Final = models.DataSourceRef(type_val="prometheus", uid="pvebench-prometheus")
-"""Variables are visible in kiosk mode since Grafana 11.3, so the wall has none at all."""
+"""Grafana 11.3 and later show variables in kiosk mode, so the wall has none."""
 SLOTS: Final = ("1", "2", "3", "4")
 SLOT_LEGEND: Final = "{{title}} · {{storage}} on {{node}}"
 THRESHOLDS: Final = {"mode": "thresholds"}
 TREND: Final = "30d"
-"""Of the four cases: as long as an upgrade is worth a look."""
+"""Time range of the four cases: long enough to include an upgrade."""
 TREND_POINTS: Final = 1000
-"""Fine enough to show a line within the first hour; it is four series."""
+"""Enough to show a line within the first hour; affordable for four series."""
 TREND_STEP: Final = "30m"
-"""The step in which Grafana asks for so many points of so many days."""
+"""Step of Grafana's queries with these points and this range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A screen: heights of the strips and of a case's trend in grid units, fonts in pixels."""
+    """Screen layout: heights of strips and trends in grid units, font sizes in pixels."""
 
     strips: tuple[int, int, int, int]
     trend: int
@@ -81,7 +75,7 @@ class Size:
 FULL_HD: Final = Size(
     strips=(6, 8, 7, 6), trend=4, sentence=44, value=52, label=26, text=34, bars=3, axes=True
 )
-# A title takes forty of a panel's pixels: what is left of a small trend is for the line alone.
+# A title takes 40 pixels of a panel: a small trend has no space for axes.
 HD: Final = Size(
     strips=(4, 6, 4, 4), trend=3, sentence=28, value=32, label=17, text=22, bars=2, axes=False
 )
@@ -89,22 +83,22 @@ HD: Final = Size(
 
 def build() -> dashboard.Dashboard:
     """Return the wall for 1920×1080: 27 units high."""
-    return _wall("Wall", "pvebench-wall", FULL_HD)
+    return _build_wall("Wall", "pvebench-wall", FULL_HD)
 
 
 def build_small() -> dashboard.Dashboard:
     """Return the wall for 1280×720, or 1920×1080 at a device scale of 1.5: 18 units high."""
-    return _wall("Wall 720", "pvebench-wall-720", HD)
+    return _build_wall("Wall 720", "pvebench-wall-720", HD)
 
 
-def _wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
+def _build_wall(title: str, uid: str, size: Size) -> dashboard.Dashboard:
     first, second, third, fourth = size.strips
     top, middle, low = first, first + second, first + second + third
     upper = first // 2
     built = (
         dashboard.Dashboard(f"Storage benchmark / {title}")
         .uid(uid)
-        .description("For a screen on the wall: fixed data source, no controls, reads from afar.")
+        .description("For a wall screen: fixed data source, no controls, readable from a distance.")
         .tags([TAG])
         .time("now-14d", "now")
         .refresh("1m")
@@ -138,32 +132,32 @@ def _fixed(panel: stat.Panel, size: int, title: int) -> stat.Panel:
 def _ask(
     expression: str, *, legend: str = "", ref: str = "A", past: bool = False
 ) -> prometheus.Dataquery:
-    """Ask the fixed data source: the house's queries ask a variable one."""
+    """Return a query to the fixed data source; the common queries use a variable."""
     built = prometheus.Dataquery().expr(expression).ref_id(ref).datasource(FIXED)
     built = built.range() if past else built.instant()
     return built.legend_format(legend) if legend else built
 
 
 def _sentence(size: Size) -> stat.Panel:
-    panel = headline("What is to be said")
-    said = _ask(said_of_all(), legend="{{summary}}")
-    silent = _ask(none_of(said_of_all()), legend=NOTHING_YET, ref=STANDS_IN)
-    return _fixed(panel.targets([said, silent]), size.sentence, size.label)
+    panel = headline("Verdict")
+    verdicts = _ask(overall_verdict(), legend="{{summary}}")
+    fallback = _ask(if_empty(overall_verdict()), legend=NOTHING_YET, ref=FALLBACK_REF)
+    return _fixed(panel.targets([verdicts, fallback]), size.sentence, size.label)
 
 
 def _age(size: Size) -> stat.Panel:
-    # Ages in intervals would need a second number; days and hours are read at a glance.
-    overdue = f"min(time() - {series(RUN_TIMESTAMP)})"
-    limit = f"max({series(SCHEDULE_INTERVAL)})"
+    # Ages in intervals would need a second number; days and hours are faster to read.
+    overdue = f"min(time() - {series(m.RUN_TIMESTAMP)})"
+    limit = f"max({series(m.SCHEDULE_INTERVAL)})"
     panel = number(
-        "Newest result",
-        "Age of the newest good run; STALE when two are missing.",
+        "Latest result",
+        "Age of the latest successful run. STALE after 2.5 intervals.",
         overdue,
         unit="dtdurations",
         decimals=0,
         missing="none yet",
     )
-    late = _ask(f"(min(time() - {series(RUN_TIMESTAMP)}) > bool 2.5 * {limit}) > 0", ref="B")
+    late = _ask(f"(min(time() - {series(m.RUN_TIMESTAMP)}) > bool 2.5 * {limit}) > 0", ref="B")
     panel = (
         panel.targets([_ask(overdue, legend="age"), late])
         .text_mode(models.BigValueTextMode.VALUE)
@@ -183,24 +177,21 @@ def _age(size: Size) -> stat.Panel:
 def _clock(size: Size) -> stat.Panel:
     expression = "vector(time() * 1000)"
     panel = number(
-        "Clock",
-        "Time of the server: when it stands still, this screen is dead.",
-        expression,
-        unit="time:HH:mm",
+        "Clock", "Server time. If it stops, the screen is frozen.", expression, unit="time:HH:mm"
     )
     return _fixed(panel.targets([_ask(expression)]), size.text, size.label)
 
 
-def _in_slot(metric: Metric, slot: str, **more: str) -> str:
-    # The present choice, for the past as well: what a slot showed before is another case's story.
-    chosen = f"topk(1, {series(WALL_SLOT, slot=slot, **more)} @ end())"
+def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
+    # The current selection applies to the past too: earlier cases of the slot are other cases.
+    chosen = f"topk(1, {series(m.WALL_SLOT, slot=slot, **more)} @ end())"
     shown = f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {chosen}"
-    return in_words(shown, workload=False)
+    return with_descriptions(shown, workload=False)
 
 
 def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
-    """Return the queries of a slot's figure: operations or bytes, of which one has an answer."""
-    figures = (("A", IOPS, "iops"), ("B", BANDWIDTH, "bandwidth"))
+    """Return the queries of a slot: operations or bytes, one of which has a result."""
+    figures = (("A", m.IOPS, "iops"), ("B", m.BANDWIDTH, "bandwidth"))
     return [
         _ask(_in_slot(metric, slot, figure=figure), legend=SLOT_LEGEND, ref=ref, past=past)
         for ref, metric, figure in figures
@@ -208,11 +199,11 @@ def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
 
 
 def _hero(slot: str, size: Size) -> stat.Panel:
-    # Of this moment: what is asked over 30 days has no answer in the first hour.
+    # An instant query: a query over 30 days has no result in the first hour.
     panel = (
         number(
             f"Case {slot}",
-            "The case of this slot: its last good value. Chosen by `wall` in the settings.",
+            "Latest successful result of this slot's case, selected by `wall` in the settings.",
             "",
             missing="no run yet",
         )
@@ -229,7 +220,7 @@ def _trend(slot: str, size: Size) -> timeseries.Panel:
     return (
         lines(
             f"Case {slot}, 30 days",
-            "From zero, so that noise looks as small as it is.",
+            "The axis begins at zero, so that noise keeps its proportion.",
             _slot(slot, past=True),
             unit="iops",
             linked=False,
@@ -250,32 +241,34 @@ def _trend(slot: str, size: Size) -> timeseries.Panel:
 
 
 def _delta(slot: str, size: Size) -> stat.Panel:
-    chosen = series(WALL_SLOT, slot=slot)
-    change = f"{series(CHANGE, metric='throughput')} and on ({SAME_RESULT}) {chosen}"
+    chosen = series(m.WALL_SLOT, slot=slot)
+    change = f"{series(m.CHANGE, metric='throughput')} and on ({SAME_RESULT}) {chosen}"
     panel = signed(
         "%",  # a longer title is cut
-        f"Case {slot}: change of its throughput since its baseline; plus is better.",
+        f"Case {slot}: throughput change from baseline. Positive is better.",
         "",
-        missing="not yet",
+        missing="none yet",
     ).targets([_ask(plus(change)), _ask(minus(change), ref="B")])
     return _fixed(panel, size.text, size.label)
 
 
 def _fastest(size: Size) -> bargauge.Panel:
-    slot = f"max by (job, instance, node, workload) ({series(WALL_SLOT, slot='1')})"
-    fair = series(SCENARIO_RANK_INFO, excluded="")
-    mine = (
-        f"{series(IOPS)} * on (job, instance, node, workload) group_left () {slot} "
-        f"and on ({SAME_CASE}) {fair}"
+    slot = f"max by (job, instance, node, workload) ({series(m.WALL_SLOT, slot='1')})"
+    ranked = series(m.SCENARIO_RANK_INFO, excluded="")
+    candidates = (
+        f"{series(m.IOPS)} * on (job, instance, node, workload) group_left () {slot} "
+        f"and on ({SAME_CASE}) {ranked}"
     )
-    expression = f"sort_desc({in_words(f'topk({size.bars}, {mine})', workload=False)})"
+    expression = (
+        f"sort_desc({with_descriptions(f'topk({size.bars}, {candidates})', workload=False)})"
+    )
     panel = ranking(
-        "Fastest settings for case 1",
-        "The fastest of those that keep data safe, for the first slot's workload on its node.",
+        "Fastest configurations for case 1",
+        "Durable configurations only, for the workload of case 1 on its node.",
         expression,
         unit="iops",
         legend="",
-        missing="they come with the first run of case 1",
+        missing="no data before the first run of case 1",
     )
     return _bars(panel, [_ask(expression, legend="{{configuration}}, {{storage}}")], size)
 
@@ -283,13 +276,13 @@ def _fastest(size: Size) -> bargauge.Panel:
 def _cases(size: Size) -> stat.Panel:
     compared = "node_storage:pvebench_change_state:count_compared"
     slower = "node_storage:pvebench_change_state:count_regressed"
-    measured = f"count({series(RUN_TIMESTAMP)})"
+    measured = f"count({series(m.RUN_TIMESTAMP)})"
     panel = (
         number(
             "Cases",
-            f"Measured at least once; with a verdict: {FIRST_VERDICT}; slower.",
+            f"Measured at least once; with a verdict ({FIRST_VERDICT}); slower.",
             "",
-            missing="none yet: they come with the first run",
+            missing="none before the first run",
         )
         .targets(
             [
@@ -299,7 +292,7 @@ def _cases(size: Size) -> stat.Panel:
             ]
         )
         .override_by_query(
-            "C", [prop("thresholds", steps(SAME, (1, WORSE))), prop("color", THRESHOLDS)]
+            "C", [prop("thresholds", steps(NEUTRAL, (1, WORSE))), prop("color", THRESHOLDS)]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .orientation(models.VizOrientation.VERTICAL)
@@ -316,23 +309,24 @@ def _bars(
 
 
 def _history() -> statetimeline.Panel:
-    judged = series(CHANGE_STATE, metric="throughput")
-    slots = f"topk by ({SAME_RESULT}) (1, {series(WALL_SLOT)} @ end())"
+    judged = series(m.CHANGE_STATE, metric="throughput")
+    slots = f"topk by ({SAME_RESULT}) (1, {series(m.WALL_SLOT)} @ end())"
     expression = f"{judged} * on ({SAME_RESULT}) group_left (title) {slots}"
     legend = "{{title}}"
     panel = timeline(
-        "Verdicts of the four cases, 30 days",
-        "Blue faster, grey same, orange slower; the pattern counts.",
-        expression,
-        legend,
+        "Verdicts, 30 days", "Blue: faster; gray: unchanged; orange: slower.", expression, legend
     )
     return (
         panel.datasource(FIXED)
         .legend(common.VizLegendOptions().show_legend(False))
         .targets(
             [
-                _ask(expression, legend=ROOM + legend, past=True),
-                _ask(no_state(expression, step=TREND_STEP), legend=ROOM + NEW_ROW, ref=STANDS_IN),
+                _ask(expression, legend=PADDING + legend, past=True),
+                _ask(
+                    no_state(expression, step=TREND_STEP),
+                    legend=PADDING + NEW_ROW,
+                    ref=FALLBACK_REF,
+                ),
             ]
         )
         .max_data_points(TREND_POINTS)
@@ -341,40 +335,40 @@ def _history() -> statetimeline.Panel:
 
 
 def _now(size: Size) -> stat.Panel:
-    now = f"count by (node, title) ({series(CURRENT_RUN)})"
-    ends = f"max({series(CYCLE_EXPECTED_END)} > time()) * 1000"
-    waits = f"min({series(NEXT_RUN)} > time()) * 1000"
-    paused = f"count by (node) ({series(HOLD, reason='paused')})"
-    held = f"count by (node, reason) ({series(HOLD, reason='quiet_hours|busy|load|turn')})"
+    now = f"count by (node, title) ({series(m.CURRENT_RUN)})"
+    ends = f"max({series(m.CYCLE_EXPECTED_END)} > time()) * 1000"
+    upcoming = f"min({series(m.NEXT_RUN)} > time()) * 1000"
+    paused = f"count by (node) ({series(m.HOLD, reason='paused')})"
+    held = f"count by (node, reason) ({series(m.HOLD, reason='quiet_hours|busy|load|turn')})"
     by = "count by (pve_version, kernel_version, qemu_version)"
-    software = f"{by} ({series(ENVIRONMENT_INFO)})"
-    rest = "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}"
-    said = [prop("mappings", values({"1": (" ", SAME)})), prop("unit", "none")]
+    software = f"{by} ({series(m.ENVIRONMENT_INFO)})"
+    versions = "PVE {{pve_version}}, kernel {{kernel_version}}, QEMU {{qemu_version}}"
+    without_value = [prop("mappings", values({"1": (" ", NEUTRAL)})), prop("unit", "none")]
     panel = (
         number(
-            "Now",
-            "What runs or waits, when the cycle ends or the next one begins, and the software of "
-            "the newest results.",
+            "Activity",
+            "Running or waiting cases, end of the cycle or next run, and software of the latest "
+            "results.",
             "",
             unit="dateTimeFromNow",
-            missing="nothing runs and nothing is due",
+            missing="no case is running or due",
         )
         .targets(
             [
-                _ask(now, legend="{{node}} measures {{title}}", ref="A"),
-                _ask(paused, legend="{{node}} is PAUSED", ref="E"),
-                _ask(held, legend="{{node}} waits: {{reason}}", ref="F"),
+                _ask(now, legend="{{node}}: running {{title}}", ref="A"),
+                _ask(paused, legend="{{node}}: PAUSED", ref="E"),
+                _ask(held, legend="{{node}}: waiting ({{reason}})", ref="F"),
                 _ask(ends, legend="cycle ends", ref="B"),
-                _ask(waits, legend="next run", ref="C"),
-                _ask(software, legend=rest, ref="D"),
+                _ask(upcoming, legend="next run", ref="C"),
+                _ask(software, legend=versions, ref="D"),
             ]
         )
         .text_mode(models.BigValueTextMode.VALUE_AND_NAME)
         .orientation(models.VizOrientation.HORIZONTAL)
     )
     for ref in "AEF":
-        panel = panel.override_by_query(ref, said)
-    # How many nodes have it is no date.
-    count = [prop("mappings", values({str(n): (" ", SAME) for n in range(1, 33)}))]
+        panel = panel.override_by_query(ref, without_value)
+    # The number of nodes is not a date.
+    count = [prop("mappings", values({str(n): (" ", NEUTRAL) for n in range(1, 33)}))]
     panel = panel.override_by_query("D", [*count, prop("unit", "none")])
     return _fixed(panel, size.label, size.label - 4)

@@ -72,7 +72,7 @@ class Visitor:
         self.click(self.page.locator(f"a[href*='var-storage_a={storage}']"))
         self.is_on(COMPARE)
         self.choose(variable, value)
-        self.reads("Workload by workload", r"\d io/s")
+        self.reads("Results by workload", r"\d io/s")
 
 
 def fastest_for_random_writes(one: Visitor) -> None:
@@ -80,23 +80,23 @@ def fastest_for_random_writes(one: Visitor) -> None:
     one.click(one.page.locator("a[href*='/d/pvebench-matrix']"))
     one.is_on("pvebench-matrix")
     one.choose("Workload", "randwrite")
-    one.reads("Best setting", r"random write[^\n]* is fastest with")
+    one.reads("Best configuration", r"random write[^\n]* is fastest")
 
 
 def cost_of_the_upgrade(one: Visitor) -> None:
     """Did the last upgrade cost anything?"""
-    one.reads("In one sentence", r"got .* slower with")
+    one.reads("Verdict", r"\d% slower since")
 
 
 def upgrade_by_menu(one: Visitor) -> None:
     """Did the last upgrade cost anything, case by case?"""
     one.menu("pvebench-upgrades")
-    one.reads("Cases that changed", "certain|may be chance")
+    one.reads("Changed cases", "significant|within noise")
 
 
 def why_the_wall_is_orange(one: Visitor) -> None:
     """Why is the wall orange?"""
-    one.reads("What is to be said", r"got .* slower with")
+    one.reads("Verdict", r"\d% slower since")
 
 
 def which_cases(one: Visitor) -> None:
@@ -108,7 +108,7 @@ def which_cases(one: Visitor) -> None:
 
 def is_it_alive(one: Visitor) -> None:
     """Is the bench alive, and when was the last run?"""
-    one.reads("Newest result", "ago")
+    one.reads("Latest result", "ago")
 
 
 def another_storage(one: Visitor) -> None:
@@ -126,7 +126,7 @@ def another_node(one: Visitor) -> None:
 def cost_of_an_operation(one: Visitor) -> None:
     """What does an I/O cost in CPU, by setting?"""
     one.menu("pvebench-cpu")
-    one.reads("Core-µs an I/O, the cheapest first", r"(virtio|scsi), (raw|qcow2)")
+    one.reads("CPU time per I/O, lowest first", r"(virtio|scsi), (raw|qcow2)")
 
 
 TASKS: Final[dict[Callable[[Visitor], None], str]] = {

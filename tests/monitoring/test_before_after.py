@@ -28,7 +28,7 @@ HOURS_BETWEEN_RUNS = {"often": 6, "daily": 48}
 
 def asked(ref: str) -> str:
     """Return the query of a column of the table of cases."""
-    here = ("pvebench-upgrades", "Cases that changed", ref)
+    here = ("pvebench-upgrades", "Changed cases", ref)
     expression = next(one for *where, one in queries() if tuple(where) == here)
     return substitute(expression, CHOSEN)
 

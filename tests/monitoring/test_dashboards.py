@@ -38,29 +38,29 @@ SAFE_TRANSFORMATIONS = {
     "labelsToFields",
 }
 MAY_BE_EMPTY = {
-    ("pvebench-operations", "Host CPU busy"): "needs node_exporter, as its row says",
-    ("pvebench-operations", "Disks busy"): "needs node_exporter, as its row says",
-    ("pvebench-operations", "What holds the next case"): "nothing does in the demo",
-    ("pvebench-operations", "Cases that fail now"): "the defaults may have none",
-    ("pvebench-matrix", "Holes explained"): "lists failures; the defaults may have none",
-    ("pvebench-cpu", "Watts of the host's processors"): "needs node_exporter's collector rapl",
+    ("pvebench-operations", "Host CPU utilization"): "needs node_exporter, as its row says",
+    ("pvebench-operations", "Disk utilization"): "needs node_exporter, as its row says",
+    ("pvebench-operations", "Waiting for"): "nothing does in the demo",
+    ("pvebench-operations", "Failing cases"): "the defaults may have none",
+    ("pvebench-matrix", "Failed configurations"): "lists failures; the defaults may have none",
+    ("pvebench-cpu", "Host CPU power"): "needs node_exporter's collector rapl",
     ("pvebench-case", "IOPS, baseline and noise"): "dots are drawn where a run ended just then",
     ("pvebench-case", "Sync latency"): "the default case does not sync",
     (
         "pvebench-latency",
-        "How long operations took (workloads with histogram: true)",
+        "Completion latency distribution (workloads with histogram: true)",
     ): "the default case keeps none",
-    ("pvebench-upgrades", "Largest gains, %"): "nothing gained by the story's last upgrade",
+    ("pvebench-upgrades", "Largest improvements, %"): "nothing gained by the story's last upgrade",
     ("pvebench-upgrades", "Latency (p99), largest changes, %"): "the default storage lost nothing",
     ("pvebench-upgrades", "Host CPU of QEMU, largest changes, %"): "nor did any CPU change",
-    ("pvebench-regressions", "Cannot be told"): "the tests' verdicts are all known",
-    ("pvebench-regressions", "Largest gains, %"): "the defaults may have gained nothing",
+    ("pvebench-regressions", "Inconclusive"): "the tests' verdicts are all known",
+    ("pvebench-regressions", "Largest improvements, %"): "the defaults may have gained nothing",
 }
 """Panels that may be empty, and why; every other one must say something."""
 NOT_ALWAYS = {
-    ("pvebench-operations", "What each node does"): "a node runs, waits or is stuck, never all",
-    ("pvebench-wall", "Newest result"): "STALE appears only when it is",
-    ("pvebench-wall-720", "Newest result"): "likewise",
+    ("pvebench-operations", "Node status"): "a node runs, waits or is stuck, never all",
+    ("pvebench-wall", "Latest result"): "STALE appears only when it is",
+    ("pvebench-wall-720", "Latest result"): "likewise",
 }
 """Panels of which some queries may be empty beside those that the kind of panel allows."""
 EITHER_OR = {"stat", "bargauge", "timeseries"}
@@ -129,7 +129,7 @@ def one_query(uid: str, title: str, ref: str = "A") -> str:
 
 
 def test_a_cell_of_the_matrix_is_one_scenario_the_same_in_all_tables(server: Prometheus) -> None:
-    for title in ("IOPS", "Against the best", "Change since its baseline"):
+    for title in ("IOPS", "Gap to the fastest", "Change from baseline"):
         expression = one_query("pvebench-matrix", title)
         found = results(server, "pvebench-matrix", expression, every=True)
         cells = [(entry["metric"]["disk"], entry["metric"]["cache"]) for entry in found]
@@ -144,7 +144,7 @@ SCENARIOS = 'count by (scenario) (pvebench_iops{node="$node",storage="$storage"}
 def test_the_matrix_names_one_fastest_setting_and_how_far_the_others_are(
     server: Prometheus,
 ) -> None:
-    expression = one_query("pvebench-matrix", "Against the best")
+    expression = one_query("pvebench-matrix", "Gap to the fastest")
     found = results(server, "pvebench-matrix", expression, every=True)
     values = [float(entry["value"][1]) for entry in found]
     assert values.count(1001) == 1
@@ -154,7 +154,7 @@ def test_the_matrix_names_one_fastest_setting_and_how_far_the_others_are(
 def test_the_upgrade_dashboard_finds_the_loss_of_the_storys_last_upgrade(
     server: Prometheus,
 ) -> None:
-    expression = one_query("pvebench-upgrades", "Largest losses, %")
+    expression = one_query("pvebench-upgrades", "Largest regressions, %")
     found = results(server, "pvebench-upgrades", expression, every=True)
     assert found
     assert {entry["metric"]["node"] for entry in found} == {"pve1", "pve2"}
@@ -165,7 +165,7 @@ def test_the_upgrade_dashboard_finds_the_loss_of_the_storys_last_upgrade(
 
 
 def test_the_loss_of_the_storys_last_upgrade_is_certain(server: Prometheus) -> None:
-    expression = one_query("pvebench-upgrades", "Cases that changed", "E")
+    expression = one_query("pvebench-upgrades", "Changed cases", "E")
     found = results(server, "pvebench-upgrades", expression, every=True)
     certain = [entry for entry in found if entry["metric"]["workload"].startswith("randread")]
     assert certain
@@ -176,7 +176,7 @@ def test_what_is_compared_with_itself_is_not_called_the_same(server: Prometheus)
     """Without an upgrade both sides are the one environment that there is."""
     board = dashboard("pvebench-upgrades")
     values = chosen(server, board, every=True)
-    for title in ("Slower", "Faster", "Compared", "Throughput after against before, %"):
+    for title in ("Slower", "Faster", "Compared cases", "Throughput change, %"):
         asked = [one_query(board["uid"], title)]
         if title.startswith("Throughput"):
             asked.append(one_query(board["uid"], title, "B"))
@@ -227,7 +227,8 @@ def test_the_heatmap_counts_the_operations_of_the_runs_of_each_step(server: Prom
     board = dashboard("pvebench-latency")
     values = chosen(server, board, every=True) | {"__rate_interval": "2d"}
     asked = substitute(
-        one_query(board["uid"], "How long operations took (workloads with histogram: true)"), values
+        one_query(board["uid"], "Completion latency distribution (workloads with histogram: true)"),
+        values,
     )
     found = server.query_range(asked, days=10, step=86400)
     by_bound = {entry["metric"]["le"]: dict(entry["values"]) for entry in found}
@@ -329,7 +330,7 @@ def test_an_empty_panel_says_what_is_missing(board: dict[str, Any]) -> None:
         if panel["type"] in {"stat", "table", "bargauge", "barchart", "state-timeline", "heatmap"}:
             assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
     texts = [panel["options"]["content"] for panel in panels(board) if panel["type"] == "text"]
-    assert board["uid"].startswith("pvebench-wall") or "Nothing here?" in texts[0]
+    assert board["uid"].startswith("pvebench-wall") or "No data?" in texts[0]
 
 
 def of_kind(kind: str) -> list[tuple[str, dict[str, Any]]]:
@@ -393,7 +394,7 @@ def test_a_table_without_rows_has_no_link_and_no_colour() -> None:
         for target in panel["targets"]:
             if target["refId"] == STANDS_IN:
                 assert ', "nothing", "' in target["expr"], where
-                assert looks(panel, "so far").keys() == {"custom.minWidth"}, where
+                assert looks(panel, "status").keys() == {"custom.minWidth"}, where
 
 
 def test_the_switch_of_the_axis_reaches_each_chart_that_it_is_said_of() -> None:

@@ -55,15 +55,15 @@ def answers(
 
 
 FIRST_SEEN = {
-    "pvebench-wall": ("What is to be said", "Newest result", "Clock", "Case 1", "Cases", "Now"),
-    "pvebench-overview": ("In one sentence", "Storages", "Cases", "Newest result"),
-    "pvebench-matrix": ("IOPS", "Against the best", "All settings"),
-    "pvebench-case": ("Case", "Last attempt", "Runs so far"),
-    "pvebench-operations": ("What each node does", "Runs by outcome", "Newest result"),
+    "pvebench-wall": ("Verdict", "Latest result", "Clock", "Case 1", "Cases", "Activity"),
+    "pvebench-overview": ("Verdict", "Storage summary", "Cases", "Latest result"),
+    "pvebench-matrix": ("IOPS", "Gap to the fastest", "All configurations"),
+    "pvebench-case": ("Case", "Last attempt", "Runs by outcome"),
+    "pvebench-operations": ("Node status", "Runs by outcome", "Latest result"),
     "pvebench-upgrades": ("Environments",),
 }
 """Panels that say something from the first good run on, at least one of their queries."""
-FROM_THE_START = ("What is to be said", "In one sentence", "Clock", "What each node does")
+FROM_THE_START = ("Verdict", "Clock", "Node status")
 """Those of them that say something of an empty store too."""
 
 
@@ -138,25 +138,25 @@ def board_of(uid: str) -> dict[str, Any]:
 
 def test_the_only_setting_that_was_measured_is_not_called_the_fastest(server: Prometheus) -> None:
     found = answers(server, board_of("pvebench-matrix"))
-    settings = {one["metric"]["scenario"] for one in found["All settings", "A"]}
-    codes = {float(one["value"][1]) for one in found["All settings", "B"]}
+    settings = {one["metric"]["scenario"] for one in found["All configurations", "A"]}
+    codes = {float(one["value"][1]) for one in found["All configurations", "B"]}
     assert 1001 not in codes or len(settings) > 1
-    assert bool(found["Best setting", "C"]) == (1007 in codes) == (len(settings) == 1)
+    assert bool(found["Best configuration", "C"]) == (1007 in codes) == (len(settings) == 1)
 
 
 def test_none_is_called_the_fastest_while_others_have_too_few_runs(server: Prometheus) -> None:
     """As the own page says it: it "shows the most"."""
     found = answers(server, board_of("pvebench-matrix"))
-    codes = {float(one["value"][1]) for one in found["All settings", "B"]}
+    codes = {float(one["value"][1]) for one in found["All configurations", "B"]}
     assert not {1001, 1003} <= codes
-    assert (1008 in codes) == (1003 in codes) == bool(found["Best setting", "D"])
+    assert (1008 in codes) == (1003 in codes) == bool(found["Best configuration", "D"])
 
 
 def test_no_level_is_drawn_as_that_before_an_upgrade_where_both_sides_are_one_moment(
     server: Prometheus,
 ) -> None:
     board = board_of("pvebench-upgrades")
-    title = "Throughput against the environment before"
+    title = "Throughput relative to the previous environment"
     (panel,) = (one for one in panels(board) if one["title"] == title)
     now, later = f"{time.time():.0f}", f"{time.time() + 1:.0f}"
     values = chosen(server, board, every=True) | {"before": now}
@@ -175,7 +175,7 @@ def test_a_workload_of_one_side_only_is_named_in_the_comparison(
     board = board_of("pvebench-compare")
     nothing = {missing: "was-never-measured"} if missing else {}
     values = chosen(server, board, every=False) | nothing
-    (panel,) = (one for one in panels(board) if one["title"] == "Workload by workload")
+    (panel,) = (one for one in panels(board) if one["title"] == "Results by workload")
     asked = {one["refId"]: substitute(one["expr"], values) for one in panel["targets"]}
 
     def measured(side: str) -> set[str]:
