@@ -1,4 +1,4 @@
-"""Case detail: all data of one scenario and workload; the target of all case links."""
+"""Case detail: all data of one configuration and workload; the target of all case links."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ CASE: Final = {"node": "$node", "scenario": "$scenario", "workload": "$workload"
 OVERDUE: Final = "scenario_workload:pvebench_result_overdue_ratio:current"
 KEYS: Final = "node, storage, scenario, workload"
 INTRO: Final = (
-    "**All data of one case**: a disk configuration (scenario) with a workload, its latest value "
-    "and its history. The web UI has the raw output and logs of each run."
+    "**All data of one case**: a disk configuration with a workload, its latest value and its "
+    "history. The web UI has the raw output and logs of each run."
 )
 
 
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     attempts = m.RUN_ATTEMPT_TIMESTAMP
-    scenarios = label_variable("scenario", "Scenario", among='node=~"$node"', metric=attempts)
+    scenarios = label_variable("scenario", "Configuration", among='node=~"$node"', metric=attempts)
     # The last one by default: the first in alphabetical order is `idle`, which has no IOPS.
     workloads = label_variable(
         "workload",
@@ -54,7 +54,11 @@ def build() -> dashboard.Dashboard:
         descending=True,
     )
     return (
-        base("Case detail", "pvebench-case", "One scenario and workload: value, verdict, history.")
+        base(
+            "Case detail",
+            "pvebench-case",
+            "One configuration and workload: value, verdict, history.",
+        )
         .annotation(environment_changes())
         .annotation(changes())
         .with_variable(node_variable(multi=False))
@@ -161,7 +165,7 @@ def _age() -> stat.Panel:
 
 def _success() -> stat.Panel:
     panel = number(
-        "Last attempt",
+        "Latest run",
         "Result of the latest run.",
         f"min({series(m.RUN_SUCCESS, **CASE)})",
         missing="none yet",
@@ -337,7 +341,7 @@ def _duration() -> timeseries.Panel:
 
 def _scenario() -> table.Panel:
     return facts(
-        "Scenario",
+        "Configuration",
         "All options of the disk and its VM.",
         series(m.SCENARIO_INFO, node="$node", scenario="$scenario"),
     )

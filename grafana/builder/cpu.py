@@ -109,7 +109,7 @@ def _components() -> timeseries.Panel:
     threads = series(m.HOST_CPU, **CASE, component="vcpu|iothread|other")
     return lines(
         "QEMU CPU by thread, cores",
-        "Mean over the selected scenarios.",
+        "Mean over all configurations of the selected workload.",
         [query(f"avg by (component) ({threads})", legend="{{component}}")],
         unit="none",
         linked=False,

@@ -42,7 +42,7 @@ def build() -> dashboard.Dashboard:
     return (
         base("DiskMark view", "pvebench-diskmark", "The rows of CrystalDiskMark, for a screenshot.")
         .with_variable(node_variable(multi=False))
-        .with_variable(label_variable("scenario", "Scenario", among='node=~"$node"'))
+        .with_variable(label_variable("scenario", "Configuration", among='node=~"$node"'))
         .with_panel(_title().grid_pos(place(0, 0, 14, 3)))
         .with_panel(_measured().grid_pos(place(14, 0, 10, 3)))
         .with_panel(_bandwidth().grid_pos(place(0, 3, 24, 8)))

@@ -41,11 +41,11 @@ STANDINGS: Final[dict[str, tuple[int, str, str, dict[str, str]]]] = {
 LONG_SUFFIXES: Final = dict.fromkeys(("not_durable", "warm", "host"), ", excluded")
 """Standing -> suffix of its text in a wider table."""
 INTRO: Final = (
-    "**Which configuration is fastest for this workload, and is the difference significant?** Each "
-    "cell is one scenario, the same in all three tables: the disk of its row with the cache mode "
-    "of its column. *Within noise* means no significant difference from the fastest. A ranking "
-    "needs three runs per configuration. *Not durable* (ignores the guest's flushes), *warm cache* "
-    "(reads may come from the host's memory) and *no VM* are excluded."
+    "**Which configuration is fastest for this workload, and is the difference significant?** "
+    "Each cell is one configuration, the same in all three tables: the disk of its row with the "
+    "cache mode of its column. *Within noise* means no significant difference from the fastest. A"
+    " ranking needs three runs per configuration. *Not durable* (ignores the guest's flushes), "
+    "*warm cache* (reads may come from the host's memory) and *no VM* are excluded."
 )
 
 
@@ -275,7 +275,7 @@ def _failed() -> table.Panel:
         "Failed configurations",
         "Configurations whose last run failed. The web UI has the evidence.",
         ("configuration", "node", "scenario", "workload"),
-        (Column(title="last attempt", expression=failed),),
+        (Column(title="latest run", expression=failed),),
         hidden=("storage", "bus", "cache", "format"),
         missing="no failed configurations",
-    ).override_by_name("last attempt", [prop("mappings", values({"0": ("FAILED", "orange")}))])
+    ).override_by_name("latest run", [prop("mappings", values({"0": ("FAILED", "orange")}))])

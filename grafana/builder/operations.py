@@ -290,13 +290,13 @@ def _failures() -> table.Panel:
             Column(title="successful runs in a row", expression=failed),
             Column(title="failures", expression=f"{failures} and on ({keys}) {failed}"),
             Column(
-                title="last attempt",
+                title="latest run",
                 expression=f"{tried} and on ({keys}) {failed}",
                 unit="dtdurations",
                 decimals=0,
             ),
         ),
-        sort="last attempt",
+        sort="latest run",
         descending=False,
         hidden=("storage",),  # the scenario begins with it
         missing="no failing cases",

@@ -105,7 +105,7 @@ def _measured() -> stat.Panel:
         .targets(
             [
                 instant(measured, legend="measured"),
-                instant(judged, legend="judged", ref="B"),
+                instant(judged, legend="with a verdict", ref="B"),
                 instant(f"sum({recorded(slower, **HERE)})", legend="slower", ref="C"),
             ]
         )

@@ -208,7 +208,7 @@ def workload_variable(
 def scenario_variable(*, multi: bool = True) -> dashboards.QueryVariable:
     """Return the scenario variable."""
     among = 'node=~"$node",storage=~"$storage"'
-    return label_variable("scenario", "Scenario", among=among, multi=multi)
+    return label_variable("scenario", "Configuration", among=among, multi=multi)
 
 
 def place(x: int, y: int, width: int, height: int) -> models.GridPos:

@@ -36,7 +36,7 @@ LEGEND: Final = "{{configuration}}, {{direction}} ({{storage}}, {{node}})"
 def build() -> dashboard.Dashboard:
     """Return the dashboard."""
     return (
-        base("Trends", "pvebench-trends", "Results of each scenario over time.")
+        base("Trends", "pvebench-trends", "Results of each configuration over time.")
         .annotation(environment_changes())
         .annotation(changes())
         .with_variable(node_variable())
@@ -49,8 +49,8 @@ def build() -> dashboard.Dashboard:
         .with_panel(
             intro(
                 "**How did results develop?** Each value is held until the next run; a purple line "
-                f"marks a change of software. The panels show the {MAX_SERIES} scenarios with the "
-                "highest latest value; select others above."
+                f"marks a change of software. The panels show the {MAX_SERIES} configurations with "
+                "the highest latest value; select others above."
             )
         )
         .with_panel(_iops().grid_pos(place(0, 3, 24, 10)))
@@ -84,7 +84,7 @@ def _relative() -> timeseries.Panel:
     mean = f"avg_over_time({now}[$__range] @ end())"
     return lines(
         "IOPS relative to their mean",
-        "100% is a scenario's own mean over the time range, which makes scenarios comparable.",
+        "100% is a configuration's own mean over the time range.",
         [
             query(
                 with_descriptions(

@@ -184,9 +184,9 @@ def _clock(size: Size) -> stat.Panel:
 
 def _in_slot(metric: m.Metric, slot: str, **more: str) -> str:
     # The current selection applies to the past too: earlier cases of the slot are other cases.
-    chosen = f"topk(1, {series(m.WALL_SLOT, slot=slot, **more)} @ end())"
-    shown = f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {chosen}"
-    return with_descriptions(shown, workload=False)
+    slot_case = f"topk(1, {series(m.WALL_SLOT, slot=slot, **more)} @ end())"
+    value = f"{series(metric)} * on ({SAME_RESULT}) group_left (title) {slot_case}"
+    return with_descriptions(value, workload=False)
 
 
 def _slot(slot: str, *, past: bool) -> list[prometheus.Dataquery]:
@@ -241,8 +241,8 @@ def _trend(slot: str, size: Size) -> timeseries.Panel:
 
 
 def _delta(slot: str, size: Size) -> stat.Panel:
-    chosen = series(m.WALL_SLOT, slot=slot)
-    change = f"{series(m.CHANGE, metric='throughput')} and on ({SAME_RESULT}) {chosen}"
+    slot_case = series(m.WALL_SLOT, slot=slot)
+    change = f"{series(m.CHANGE, metric='throughput')} and on ({SAME_RESULT}) {slot_case}"
     panel = signed(
         "%",  # a longer title is cut
         f"Case {slot}: throughput change from baseline. Positive is better.",
@@ -287,7 +287,9 @@ def _cases(size: Size) -> stat.Panel:
         .targets(
             [
                 _ask(measured, legend="measured", ref="A"),
-                _ask(f"sum({recorded(compared)}) or 0 * {measured}", legend="judged", ref="B"),
+                _ask(
+                    f"sum({recorded(compared)}) or 0 * {measured}", legend="with a verdict", ref="B"
+                ),
                 _ask(f"sum({recorded(slower)})", legend="slower", ref="C"),
             ]
         )

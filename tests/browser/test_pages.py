@@ -176,7 +176,7 @@ def test_tab_reaches_the_skip_link_first_then_links_and_tables_and_shows_where_i
     page.goto(instance.address)
     page.keyboard.press("Tab")
     focused = "document.activeElement"
-    assert page.evaluate(f"{focused}.textContent") == "Skip to the content"
+    assert page.evaluate(f"{focused}.textContent") == "Skip to content"
     assert page.evaluate(f"{focused}.getBoundingClientRect().left") >= 0
     reached, regions = set(), set()
     for _ in range(80):
@@ -284,7 +284,7 @@ def test_a_page_that_cannot_be_updated_says_so_until_it_can(
         "() => { window.real = fetch; window.fetch = () => Promise.reject(new Error('gone')); }"
     )
     page.clock.run_for(16_000)
-    page.get_by_text("what you see is old").wait_for()
+    page.get_by_text("The values are outdated").wait_for()
     page.evaluate("() => { window.fetch = window.real; }")
     page.clock.run_for(16_000)
     expect(page.locator("#lost")).to_have_text("")
@@ -295,7 +295,7 @@ def test_without_javascript_the_page_is_whole(instance: Instance, browser: Brows
     page = context.new_page()
     page.goto(instance.address)
     assert page.get_by_role("table").count() == 2
-    page.get_by_text("Earlier ones").click()
+    page.get_by_text("Earlier runs").click()
     assert page.locator(".failures li").last.is_visible()
     context.close()
 
@@ -359,14 +359,14 @@ def test_colours_can_be_chosen_and_stay_on_every_page(instance: Instance, window
     page.goto(instance.address)
     back = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(back)
-    page.get_by_label("Colours").select_option("dark")
+    page.get_by_label("Theme").select_option("dark")
     dark = page.evaluate(back)
     assert dark != light
     for path in paths(instance):
         page.goto(instance.address + path)
         assert page.evaluate(back) == dark, path
-        assert page.get_by_label("Colours").input_value() == "dark"
-    page.get_by_label("Colours").select_option("")
+        assert page.get_by_label("Theme").input_value() == "dark"
+    page.get_by_label("Theme").select_option("")
     assert page.evaluate(back) == light
 
 

@@ -58,7 +58,7 @@ FIRST_SEEN = {
     "pvebench-wall": ("Verdict", "Latest result", "Clock", "Case 1", "Cases", "Activity"),
     "pvebench-overview": ("Verdict", "Storage summary", "Cases", "Latest result"),
     "pvebench-matrix": ("IOPS", "Gap to the fastest", "All configurations"),
-    "pvebench-case": ("Case", "Last attempt", "Runs by outcome"),
+    "pvebench-case": ("Case", "Latest run", "Runs by outcome"),
     "pvebench-operations": ("Node status", "Runs by outcome", "Latest result"),
     "pvebench-upgrades": ("Environments",),
 }

@@ -61,12 +61,12 @@ def access() -> Access:
 
 @pytest.mark.parametrize("host", OURS)
 def test_addresses_and_names_of_ours_are_answered_to(host: str) -> None:
-    assert access().is_ours(host)
+    assert access().is_allowed(host)
 
 
 @pytest.mark.parametrize("host", FOREIGN)
 def test_any_other_name_is_not(host: str) -> None:
-    assert not access().is_ours(host)
+    assert not access().is_allowed(host)
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/api/v1/status"])

@@ -348,8 +348,8 @@ def test_a_port_in_use_is_told_with_the_next_step() -> None:
             listen(address)
     assert str(caught.value).splitlines() == [
         f"cannot listen on {address}: Address already in use",
-        "  likely cause: another pvebench or another program listens there",
-        "  next step: stop it, or choose another address with --listen",
+        "  likely cause: another pvebench or another program listens on this port",
+        "  next step: stop it, or set another address with --listen",
     ]
 
 

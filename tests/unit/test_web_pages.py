@@ -105,7 +105,7 @@ def test_each_cell_says_how_far_it_is_behind_the_fastest_and_the_table_says_it_i
     assert sum(cell.best for cell in cells) >= 1
     assert [cell.against for cell in cells].count("fastest") == 1
     behind = [cell.against for cell in cells if not cell.best]
-    assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+ %", text) for text in behind), behind
+    assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+%", text) for text in behind), behind
     assert reads.found.startswith("virtio, raw, cache writeback is ")
     assert "The usual disk (scsi, raw, cache none) is" in reads.found
     assert "beyond noise (95 % interval " in reads.found
@@ -323,9 +323,9 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     chart = view.year
     assert chart is not None
     assert [(mark.number, mark.open) for mark in chart.marks] == [(1, True)]
-    assert [band.text for band in chart.bands] == ["the first runs", "qemu_package 9.2.0-2"]
-    assert re.search("last (7[789]|8[0123]) %", chart.label)
-    assert chart.title == "What the newest open change moved"
+    assert [band.text for band in chart.bands] == ["first runs", "qemu_package 9.2.0-2"]
+    assert re.search("last (7[789]|8[0123])%", chart.label)
+    assert chart.title == "Cases of the latest open change"
 
 
 def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: Path) -> None:
@@ -336,10 +336,10 @@ def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: P
     simulation.worker.run()
     chart = index_view(results_of(simulation).now, [], START).year
     assert chart is not None
-    assert (chart.title, chart.point, chart.marks) == ("The usual disk", "a run", ())
+    assert (chart.title, chart.point, chart.marks) == ("Default configuration", "one run", ())
     assert all("scsi, raw, cache none" in line.text for line in chart.lines)
     assert [len(line.points.split()) for line in chart.lines] == [2, 2]
-    assert chart.value_ticks[0].text == "0 %"
+    assert chart.value_ticks[0].text == "0%"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 7, 13, 30])
@@ -354,7 +354,7 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     assert [one.reached for one in view.ahead] == [steps >= 13, False, False]
     assert bool(re.search(r"About 00:\d\d UTC, with 7 runs", view.ahead[2].text)) is (steps > 0)
     text = said(render("index.html", page=view, simulated=True, here="/"))
-    assert "What this page will say, and when" in text
+    assert "Upcoming results" in text
     # What is not known is not called slower, nor in the colour of it.
     assert "slower," not in text.replace("whether anything gets slower,", "")
     assert not [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
@@ -394,7 +394,7 @@ def test_simulated_results_are_loudly_called_so_on_every_page(
 ) -> None:
     key = next(iter(measured.store.cases()))
     for path in ("/", f"/cases/{key}", "/runs/1"):
-        assert "These numbers are invented" in asking.get(address + path).text
+        assert "These results are simulated" in asking.get(address + path).text
     store = Store(measured.store.path.parent / "real.db", simulated=False)
     view = index_view(Results(store).now, [], measured.world.clock.now())
     assert "invented" not in render("index.html", page=view, simulated=view.simulated, here="/")
@@ -407,7 +407,7 @@ def test_a_case_tells_its_definition_numbers_trend_and_runs(
     page = asking.get(f"{address}/cases/{key}").text
     text = said(page)
     assert "local.scsi.raw.none/randwrite-4k-qd32" in text
-    assert "The environment was the same all the time." in text
+    assert "The environment did not change." in text
     assert "iodepth 32" in text
     assert re.search(r"clat percentile write p99 [\d.]+ ms", text)
     assert len(re.findall(r"run \d+ 2026-01-01 00:\d\d:\d\d UTC ok", text)) == 3
@@ -420,7 +420,7 @@ def test_a_case_that_was_never_measured_has_a_page_too(tmp_path: Path) -> None:
     simulation = simulate(tmp_path)
     key = quick()[1].cases[0].key
     with served(app_of(simulation)) as where:
-        assert "It has not been measured yet." in asking.get(f"{where}/cases/{key}").text
+        assert "Not measured yet." in asking.get(f"{where}/cases/{key}").text
         # Quoted slashes mean the same.
         assert asking.get(f"{where}/cases/{key.replace('/', '%2F')}").status_code == 200
 
@@ -557,11 +557,11 @@ def test_pages_have_no_inline_style_or_script(address: str, measured: Simulation
 
 def test_an_unknown_page_run_or_case_is_a_helpful_404(address: str) -> None:
     for path, words in (
-        ("/nothing", "There is nothing at /nothing"),
-        ("/runs/999999", "There is no run 999999"),
-        ("/runs/" + "9" * 5000, "There is no run 999"),
-        ("/runs/one", "There is no run one"),
-        ("/cases/lab/none", "There is no case 'lab/none'"),
+        ("/nothing", "/nothing not found"),
+        ("/runs/999999", "Run 999999 not found"),
+        ("/runs/" + "9" * 5000, "Run 999"),
+        ("/runs/one", "Run one not found"),
+        ("/cases/lab/none", "Case 'lab/none' not found"),
     ):
         answer = asking.get(address + path)
         assert answer.status_code == 404, path
@@ -595,7 +595,7 @@ def test_a_fault_of_ours_is_told_without_its_details(
             answer = asking.get(where + path)
             assert answer.status_code == 500
             assert "a detail" not in answer.text
-            assert "look at pvebench's log; measuring goes on" in said(answer.text)
+            assert "check pvebench's log; runs continue" in said(answer.text)
             assert "content-security-policy" in answer.headers
         assert asking.get(f"{where}/-/healthy").status_code == 200
 
@@ -667,5 +667,5 @@ def test_a_tool_that_only_streams_shows_its_speed_and_what_it_measures_beside(
     key = simulation.recorder.runs[0].case.key
     with served(app_of(simulation)) as where:
         text = said(asking.get(f"{where}/cases/{key}").text)
-    assert "Beside the disk this workload measures cache." in text
+    assert "In addition to the disk, this workload measures cache." in text
     assert "MiB/s read" in text or "GiB/s read" in text

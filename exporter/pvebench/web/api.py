@@ -1,4 +1,4 @@
-"""The same as JSON: plain data, UTC, base units. Pure, beside the store it is given."""
+"""JSON data of the API: UTC, base units. Free of side effects except reading the store."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _case_name(case: Case) -> api_schema.CaseName:
 
 
 def results_data(content: View, now: datetime) -> api_schema.Results:
-    """Return `/api/v1/results`: every case of the present packs, and every older one."""
+    """Return `/api/v1/results`: all cases of the current packs and all earlier ones."""
     keys = sorted({*content.planned, *content.cases})
     return {**_head(content, now), "results": [result_data(content, key, now) for key in keys]}
 
 
 def result_data(content: View, key: str, now: datetime) -> api_schema.Result:
-    """Return the latest of one case, which must be planned or have a state."""
+    """Return the latest result of a case, which must be planned or have a state."""
     planned, state = content.planned.get(key), content.cases.get(key)
     definition = planned.definition if planned else content.cases[key].definition
     return {
@@ -127,7 +127,7 @@ def _number_data(number: Number) -> api_schema.Value:
 def case_data(
     store: Store, content: View, key: str, now: datetime
 ) -> api_schema.CaseDetails | None:
-    """Return `/api/v1/cases/<key>`; None if no such case is planned or was ever tried."""
+    """Return `/api/v1/cases/<key>`; None if the case is neither planned nor has runs."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
         return None

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, made from the shapes that its answers have."""
+"""Response types of the API, and the OpenAPI document made from them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from typing_extensions import TypedDict
 from pvebench import __version__
 from pvebench.model.run import Outcome
 
-# --- What the API answers, key by key: what `api` fills in, and what the OpenAPI document is
-# made of.
+# --- Response types.
 #
-# Times are ISO 8601 in UTC, numbers in base units; docs/api.md says what each key means.
+# Times are ISO 8601 in UTC, numbers in base units; docs/api.md describes each key.
 
 
 class CaseName(TypedDict):
-    """Which case."""
+    """Key and name of a case."""
 
     case_key: str
     case: str
 
 
 class Upcoming(CaseName):
-    """A case that is due, and when it will probably begin."""
+    """A due case and its expected start."""
 
     expected_start: str
 
@@ -45,14 +44,14 @@ class Cycle(TypedDict):
 
 
 class Hold(TypedDict):
-    """What the next case waits for."""
+    """Reason why the next case has not started."""
 
     kind: str
     reason: str
 
 
 class Worker(TypedDict):
-    """What one worker does."""
+    """Status of a worker."""
 
     node: str
     state: str
@@ -69,7 +68,7 @@ class Worker(TypedDict):
 
 
 class Head(TypedDict):
-    """The instance's time, and whether its numbers are invented."""
+    """Time of the instance, and whether its results are simulated."""
 
     now: str
     simulated: bool
@@ -83,7 +82,7 @@ class Status(Head):
 
 
 class Value(TypedDict):
-    """One number of a case's last good run, with its spread over the last ones."""
+    """A value of a case's latest successful run, with its spread over recent runs."""
 
     direction: str
     metric: str
@@ -94,7 +93,7 @@ class Value(TypedDict):
 
 
 class Latest(TypedDict):
-    """How the last attempt of a case ended, and its last good run."""
+    """Outcome of a case's latest run, and its latest successful run."""
 
     outcome: str | None
     reason: str
@@ -106,7 +105,7 @@ class Latest(TypedDict):
 
 
 class Result(CaseName, Latest):
-    """The latest of a case."""
+    """Latest result of a case."""
 
     title: str
     labels: dict[str, str]
@@ -123,7 +122,7 @@ class Results(Head):
 
 
 class Sample(TypedDict):
-    """One number of a run."""
+    """A value of a run."""
 
     metric: str
     direction: str
@@ -139,7 +138,7 @@ Run = TypedDict(
         "uid": str,
         "case_key": str,
         "cycle": str,
-        "pass": int,  # a word of Python, so not a class
+        "pass": int,  # a keyword of Python, so not a class
         "environment": str,
         "node": str,
         "scenario": str,
@@ -168,7 +167,7 @@ class RunDetails(Run):
 
 
 class Point(TypedDict):
-    """A good run in a case's history."""
+    """A successful run in a case's history."""
 
     run: int
     finished: str
@@ -189,21 +188,21 @@ class CaseDetails(Head, Result):
     runs: list[Run]
 
 
-class What(TypedDict):
-    """What is wrong, and what to do."""
+class ErrorDetails(TypedDict):
+    """The error, and the action for the client."""
 
     happened: str
     next_step: str
 
 
 class Error(TypedDict):
-    """The answer to what is refused."""
+    """Response to a rejected request."""
 
-    error: What
+    error: ErrorDetails
 
 
 class Verdict(Head):
-    """`/api/v1/verdict`: what `pvebench verdict --format json` prints; see docs/verdict.md."""
+    """`/api/v1/verdict`: output of `pvebench verdict --format json`; see docs/verdict.md."""
 
     run: int
     failed: bool
@@ -219,13 +218,13 @@ class Verdict(Head):
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 500
 REFERENCE: Final = "#/components/schemas/{model}"
-_REFUSED: Final[Mapping[str, str]] = {
-    "400": "A parameter is wrong.",
-    "401": "A login is wanted: basic_auth_users of the web configuration file.",
-    "404": "There is no such thing.",
-    "421": "Asked by a host name that is not pvebench's.",
-    "429": "Asked too often.",
-    "503": "pvebench is starting, in plain text.",
+_ERRORS: Final[Mapping[str, str]] = {
+    "400": "Invalid parameter.",
+    "401": "Authentication required: basic_auth_users of the web configuration file.",
+    "404": "Not found.",
+    "421": "Host name not allowed.",
+    "429": "Too many requests.",
+    "503": "pvebench is starting (plain text).",
 }
 
 Data = dict[str, Any]
@@ -241,52 +240,52 @@ def _query(name: str, schema: Data, about: str) -> Data:
 
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-_OUTCOME: Final = {"type": "string", "enum": [str(one) for one in Outcome]}
+_OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
 
 PATHS: Final[Mapping[str, tuple[Any, str, tuple[Data, ...]]]] = {
-    "/api/v1/status": (Status, "What each worker does", ()),
-    "/api/v1/results": (Results, "The latest of every case", ()),
+    "/api/v1/status": (Status, "Status of each worker", ()),
+    "/api/v1/results": (Results, "Latest result of every case", ()),
     "/api/v1/cases/{case_key}": (
         CaseDetails,
-        "One case with its definition, samples, history and runs",
-        # It has slashes of its own, and they may come as they are.
+        "A case with its definition, samples, history and runs",
+        # It contains slashes, which need no quoting.
         (_path("case_key", {"type": "string", "minLength": 1}, "As in /api/v1/results."),),
     ),
-    "/api/v1/verdict": (Verdict, "Whether anything got slower", ()),
+    "/api/v1/verdict": (Verdict, "Verdicts and changes", ()),
     "/api/v1/runs": (
         Runs,
         "Runs with their samples, newest first",
         (
-            _query("limit", _LIMIT, "How many at most."),
-            _query("outcome", _OUTCOME, "Only those that ended so."),
-            _query("case", {"type": "string"}, "Only those of this case_key."),
+            _query("limit", _LIMIT, "Maximum number of runs."),
+            _query("outcome", _OUTCOME, "Only runs with this outcome."),
+            _query("case", {"type": "string"}, "Only runs of this case_key."),
         ),
     ),
     "/api/v1/runs/{number}": (
         RunDetails,
-        "One run with its samples, definition, environment and evidence",
+        "A run with its samples, definition, environment and evidence",
         (_path("number", _NUMBER, "As in /api/v1/runs."),),
     ),
 }
-"""Address -> shape of its answer, what it is, parameters."""
+"""Path -> response type, summary, parameters."""
 
 
 @cache
 def document() -> Data:
-    """Return the document (OpenAPI 3.1)."""
+    """Return the OpenAPI 3.1 document."""
     inputs = [
         (shape, "serialization", TypeAdapter[Any](shape))
         for shape in (*(shape for shape, _, _ in PATHS.values()), Error)
     ]
-    made, rest = TypeAdapter.json_schemas(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
-    schemas = {shape.__name__: made[shape, "serialization"] for shape, _, _ in inputs}
+    models, rest = TypeAdapter.json_schemas(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
+    schemas = {shape.__name__: models[shape, "serialization"] for shape, _, _ in inputs}
     named = {name: schema for name, schema in schemas.items() if "$ref" not in schema}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "pvebench",
             "version": __version__,
-            "summary": "What pvebench does, and what it has measured; nothing can be changed.",
+            "summary": "Status and results of pvebench. Read-only.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {
@@ -314,8 +313,8 @@ def _operation(shape: Any, about: str, parameters: tuple[Data, ...]) -> Data:
                     "description": text,
                     "content": {"text/plain": {}} if status == "503" else _json_of("Error"),
                 }
-                for status, text in _REFUSED.items()
-                if status != "404" or any(one["in"] == "path" for one in parameters)
+                for status, text in _ERRORS.items()
+                if status != "404" or any(parameter["in"] == "path" for parameter in parameters)
             },
         },
     }

@@ -1,8 +1,8 @@
-"""Who gets in: connections are bounded in number and time, so that measuring has what it needs.
+"""HTTP connection limits that keep file descriptors free.
 
-Idle connections cost file descriptors, which QEMU's sockets and the database need too. Beyond the
-limit the one that has been idle for longest makes room, so that a scrape gets in whoever else
-holds connections open.
+Idle connections use file descriptors, which QEMU's sockets and the database need too. Beyond the
+limit, pvebench closes the connection that has been idle for longest, so that a scrape always
+succeeds.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 CONNECTIONS: Final = 128
-"""At once; a tenth of the file descriptors that a process usually has."""
+"""Maximum number; a tenth of the usual file descriptor limit of a process."""
 REQUEST_SECONDS: Final = 10.0
-"""How long a connection may be there without a whole request."""
+"""Maximum time of a connection without a complete request."""
 ANSWER_SECONDS: Final = 120.0
-"""How long an answer may take, its reading by the other side included."""
+"""Maximum time of a response, including the time that the client needs to read it."""
 HEAD_BYTES: Final = 16 * 1024
-"""Of a request: its line and its headers."""
+"""Maximum size of a request's line and headers."""
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's HTTP, with a limit on connections and on the time that each may take.
+    """uvicorn's HTTP protocol with limits on the number and the time of connections.
 
-    TLS begins here and not in asyncio's server, which neither counts connections before their
-    handshake is done nor takes another context while it runs.
+    It starts TLS itself: asyncio's server does not count connections before their handshake ends,
+    and cannot change its context while it runs.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,22 +41,22 @@ class BoundedProtocol(H11Protocol):
 
     @staticmethod
     def tls() -> ssl.SSLContext | None:
-        """Return what to open the next connection with; None: plain HTTP."""
+        """Return the TLS context of the next connection; None: plain HTTP."""
         return None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
-        """Take a connection; another one that is idle may have to go."""
+        """Accept a connection; drop an idle one beyond the limit."""
         super().connection_made(transport)
-        self._limit = self.loop.call_later(REQUEST_SECONDS, self._look)
+        self._limit = self.loop.call_later(REQUEST_SECONDS, self._check_time)
         if len(self.connections) > CONNECTIONS:
-            self._make_room()
+            self._drop_idle()
         context = self.tls()
         if context is not None:
             transport.pause_reading()
             self._handshake = self.loop.create_task(self._shake_hands(transport, context))
 
     def data_received(self, data: bytes) -> None:
-        """Take what was sent; a request right behind the handshake waits for its end."""
+        """Handle received data; data right after the handshake waits for its end."""
         if self._handshake is None:
             super().data_received(data)
         else:
@@ -65,7 +65,7 @@ class BoundedProtocol(H11Protocol):
     async def _shake_hands(self, plain: asyncio.Transport, context: ssl.SSLContext) -> None:
         try:
             secured = await self.loop.start_tls(plain, self, context, server_side=True)
-        except OSError:  # ssl.SSLError is one: whoever it was does not speak TLS, or is not let in
+        except OSError:  # includes ssl.SSLError: not TLS, or rejected
             secured = None
         if secured is None:
             self.drop()
@@ -76,62 +76,63 @@ class BoundedProtocol(H11Protocol):
             super().data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a connection."""
+        """Stop the timer of a closed connection."""
         if self._limit is not None:
             self._limit.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, but not for long."""
+        """Start the time limit for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 
     def drop(self) -> None:
-        """End the connection now."""
+        """Close the connection immediately."""
         self.connections.discard(self)
         self.transport.abort()
 
     @property
     def idle_since(self) -> float | None:
-        """Since when nothing is asked, by the loop's clock; None: a request is being answered."""
-        asked: RequestResponseCycle | None = self.cycle
-        return self._since if asked is None or asked.response_complete else None
+        """Start of the idle time, by the loop's clock; None while a request is in progress."""
+        request: RequestResponseCycle | None = self.cycle
+        return self._since if request is None or request.response_complete else None
 
-    def _make_room(self) -> None:
+    def _drop_idle(self) -> None:
         idle = {
-            one: since
-            for one in self.connections
-            if isinstance(one, BoundedProtocol) and (since := one.idle_since) is not None
+            connection: since
+            for connection in self.connections
+            if isinstance(connection, BoundedProtocol)
+            and (since := connection.idle_since) is not None
         }
-        min(idle, key=idle.__getitem__).drop()  # this one is idle too: there is always one
+        min(idle, key=idle.__getitem__).drop()  # never empty: this connection is idle too
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         since = self.idle_since
         waited = self.loop.time() - (self._since if since is None else since)
-        most = ANSWER_SECONDS if since is None else REQUEST_SECONDS
-        if waited >= most:
+        limit = ANSWER_SECONDS if since is None else REQUEST_SECONDS
+        if waited >= limit:
             self.drop()
         else:
-            self._limit = self.loop.call_later(most - waited, self._look)
+            self._limit = self.loop.call_later(limit - waited, self._check_time)
 
 
 class Encodings:
-    """ASGI middleware: what is compressed is told by one header, `gzip` or none.
+    """ASGI middleware that reduces Accept-Encoding to `gzip` or nothing.
 
-    Others only look whether the word is there; `gzip;q=0` refuses it (RFC 9110, 12.5.3).
+    Other code only searches for the word, although `gzip;q=0` rejects it (RFC 9110, 12.5.3).
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, with the header put in plain words."""
+        """Forward the request with the normalized header."""
         if scope["type"] == "http":
             headers = MutableHeaders(scope=scope)
-            given = headers.getlist("accept-encoding")
-            if given:
+            values = headers.getlist("accept-encoding")
+            if values:
                 del headers["accept-encoding"]
-                if accepts_gzip(",".join(given)):
+                if accepts_gzip(",".join(values)):
                     headers["accept-encoding"] = "gzip"
         await self._app(scope, receive, send)
 

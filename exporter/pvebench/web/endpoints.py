@@ -1,4 +1,4 @@
-"""The endpoints for people and for programs. Nothing here waits for a measurement."""
+"""Endpoints of web UI and API. None of them waits for a run."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from pvebench.web.views.tables import shown_cases
 from pvebench.web.views.workers import case_url
 
 FRESH_SECONDS: Final = 2
-"""How old a page may be: so often at most it is made anew, whoever asks."""
+"""Maximum age of a cached page, regardless of the number of clients."""
 _NUMBER: Final = re.compile("[0-9]{1,18}")
-"""Of a run; SQLite holds integers of 63 bits."""
+"""Number of a run; SQLite integers have 63 bits."""
 _UNCHANGING: Final = {"cache-control": "public, max-age=31536000, immutable"}
 _NEVER_KEPT: Final = {"cache-control": "no-cache"}
 
 
 class Pages:
-    """Endpoints over the results.
+    """Endpoints of the results.
 
     Args:
-        statuses: what each worker does.
-        now: the clock that the workers' times come from.
-        verdicts: what was said last.
+        statuses: returns the status of each worker.
+        now: clock of the workers' times.
+        verdicts: returns the latest verdicts.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Pages:
         self._pictures: Memo[bytes] = Memo()
 
     def routes(self) -> list[Route]:
-        """Return the routes; each takes GET and HEAD only."""
+        """Return the routes, which allow only GET and HEAD."""
         return [
             Route("/", self.index),
             Route("/cases/{key:path}", self.case),
             Route("/runs/{number}", self.run),
             Route("/card.png", self.card),
             Route("/static/{name}", self.static),
-            # Browsers ask for it beside pages that cannot name an icon, such as /metrics.
+            # Browsers request it for pages that cannot name an icon, such as /metrics.
             Route("/favicon.ico", self.icon),
             Route("/api/v1/openapi.json", self.openapi),
             Route("/api/v1/status", self.status_data),
@@ -86,66 +86,67 @@ class Pages:
     ) -> Made:
         content, statuses, now = self._results.now, self._statuses(), self._now()
         verdicts, fresh = self._verdicts(), int(now.timestamp() // FRESH_SECONDS)
-        said = verdicts.version, verdicts.failed, verdicts.decisions
-        key = (content.version, said, statuses, fresh)
+        verdict_key = verdicts.version, verdicts.failed, verdicts.decisions
+        key = (content.version, verdict_key, statuses, fresh)
         return memo.get(name, key, lambda: make(content, statuses, now))
 
-    def _storage(self, given: Mapping[str, str]) -> str:
-        storage, known = given.get("storage", ""), of_storage(shown_cases(self._results.now))
+    def _storage(self, parameters: Mapping[str, str]) -> str:
+        storage, known = parameters.get("storage", ""), of_storage(shown_cases(self._results.now))
         if storage and storage not in known:
-            raise Refused(404, f"there is no storage {storage!r} with cases", "start at /")
+            raise Refused(404, f"no cases on storage {storage!r}", "select a storage at /")
         return storage
 
     def card(self, request: Request) -> Response:
-        """`/card.png`: what the index says of one storage, as a picture for a forum."""
-        given = only(request, ("storage", "theme", "anonymous"))
-        storage, theme = self._storage(given), given.get("theme", THEMES[0])
-        anonymous = given.get("anonymous", "0")
+        """Serve `/card.png`: the results of one storage as an image."""
+        parameters = only(request, ("storage", "theme", "anonymous"))
+        storage, theme = self._storage(parameters), parameters.get("theme", THEMES[0])
+        anonymous = parameters.get("anonymous", "0")
         if theme not in THEMES or anonymous not in ("0", "1"):
-            steps = f"give theme as one of {', '.join(THEMES)}, and anonymous as 0 or 1"
-            raise Refused(400, f"theme={theme!r} or anonymous={anonymous!r} is not possible", steps)
+            step = f"set theme to one of {', '.join(THEMES)}, and anonymous to 0 or 1"
+            raise Refused(400, f"invalid theme={theme!r} or anonymous={anonymous!r}", step)
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> bytes:
             verdicts, shown = self._verdicts(), shown_cases(content)
             cases = of_storage(shown).get(storage or chosen_storage("", verdicts, shown), {})
-            made = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
-            return card_png(made, theme)
+            card = make_card(content, verdicts, now, cases, anonymous=anonymous == "1")
+            return card_png(card, theme)
 
-        # As many as storages, themes and both ways to name them.
+        # Bounded by the number of storages, themes and anonymity options.
         picture = self._once(f"{storage}?{theme}{anonymous}", make, self._pictures)
         return Response(picture, media_type="image/png", headers=_NEVER_KEPT)
 
     def index(self, request: Request) -> Response:
-        """`/`."""
+        """Serve `/`."""
         storage = self._storage(only(request, ("storage",)))
 
         def make(content: View, statuses: list[WorkerStatus], now: datetime) -> str:
             page = index_view(content, statuses, now, self._verdicts(), storage)
             return render("index.html", page=page, simulated=page.simulated, here="/")
 
-        # As many as there are storages: what was asked for beside them is refused.
+        # Bounded by the number of storages; other values are rejected.
         return _html(self._once(f"/?{storage}", make, self._texts))
 
     def case(self, request: Request) -> Response:
-        """`/cases/<key>`."""
+        """Serve `/cases/<key>`."""
         key, content = request.path_params["key"], self._results.now
         page = case_view(self._results.store, content, key, self._now())
         if page is None:
             raise _no_case(key)
-        judged = [
-            (verdict_sign(one.state), verdict_row(one)) for one in self._verdicts().of_case(key)
+        rows = [
+            (verdict_sign(verdict.state), verdict_row(verdict))
+            for verdict in self._verdicts().of_case(key)
         ]
         values = {
             "url": case_url(key),
             "simulated": content.simulated,
             "here": "",
-            "judged": judged,
+            "judged": rows,
             "columns": COLUMNS,
         }
         return _html(render("case.html", page=page, **values))
 
     def run(self, request: Request) -> Response:
-        """`/runs/<number>`."""
+        """Serve `/runs/<number>`."""
         number = _number(request)
         page = run_view(self._results.store, number)
         if page is None:
@@ -154,29 +155,29 @@ class Pages:
         return _html(render("run.html", page=page, simulated=simulated, here=""))
 
     def static(self, request: Request) -> Response:
-        """`/static/<name>`: its address changes with its content, so it may be kept for ever."""
+        """Serve `/static/<name>`; clients can cache it, since its URL changes with its content."""
         name = request.path_params["name"]
         if name not in STATIC:
-            raise Refused(404, f"there is no file {name!r}", "start at /")
+            raise Refused(404, f"file {name!r} not found", "start at /")
         kind = KINDS[name.rpartition(".")[2]]
         return Response(STATIC[name], media_type=kind, headers=_UNCHANGING)
 
     def icon(self, _: Request) -> Response:
-        """`/favicon.ico`."""
+        """Serve `/favicon.ico`."""
         return Response(STATIC["pvebench.svg"], media_type=KINDS["svg"], headers=_NEVER_KEPT)
 
     def openapi(self, request: Request) -> Response:
-        """`/api/v1/openapi.json`."""
+        """Serve `/api/v1/openapi.json`."""
         only(request, ())
         return _json(document())
 
     def status_data(self, request: Request) -> Response:
-        """`/api/v1/status`."""
+        """Serve `/api/v1/status`."""
         only(request, ())
         return _json(api.status_data(self._statuses(), self._results.now, self._now()))
 
     def results_data(self, request: Request) -> Response:
-        """`/api/v1/results`."""
+        """Serve `/api/v1/results`."""
         only(request, ())
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
@@ -185,7 +186,7 @@ class Pages:
         return _json_text(self._once("results", make, self._texts))
 
     def case_data(self, request: Request) -> Response:
-        """`/api/v1/cases/<key>`."""
+        """Serve `/api/v1/cases/<key>`."""
         only(request, ())
         key = request.path_params["key"]
         data = api.case_data(self._results.store, self._results.now, key, self._now())
@@ -194,7 +195,7 @@ class Pages:
         return _json(data)
 
     def verdict_data(self, request: Request) -> Response:
-        """`/api/v1/verdict`."""
+        """Serve `/api/v1/verdict`."""
         only(request, ())
 
         def make(content: View, _: list[WorkerStatus], now: datetime) -> str:
@@ -204,17 +205,17 @@ class Pages:
         return _json_text(self._once("verdict", make, self._texts))
 
     def runs_data(self, request: Request) -> Response:
-        """`/api/v1/runs`, newest first."""
-        given = only(request, ("limit", "outcome", "case"))
+        """Serve `/api/v1/runs`, newest first."""
+        parameters = only(request, ("limit", "outcome", "case"))
         runs = self._results.store.runs(
-            limit=_limit(given.get("limit")),
-            outcome=_outcome(given.get("outcome")),
-            case_key=given.get("case"),
+            limit=_limit(parameters.get("limit")),
+            outcome=_outcome(parameters.get("outcome")),
+            case_key=parameters.get("case"),
         )
         return _json({"runs": [api.run_data(run) for run in runs]})
 
     def run_data(self, request: Request) -> Response:
-        """`/api/v1/runs/<number>`."""
+        """Serve `/api/v1/runs/<number>`."""
         only(request, ())
         number = _number(request)
         data = api.run_details(self._results.store, number)
@@ -246,9 +247,7 @@ def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
     if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_LIMIT:
-        raise Refused(
-            400, f"limit={text!r} is not possible", f"give a whole number from 1 to {MAX_LIMIT}"
-        )
+        raise Refused(400, f"invalid limit={text!r}", f"set an integer from 1 to {MAX_LIMIT}")
     return int(text)
 
 
@@ -259,17 +258,15 @@ def _outcome(text: str | None) -> Outcome | None:
         return Outcome(text)
     except ValueError as error:
         known = ", ".join(Outcome)
-        raise Refused(400, f"there is no outcome {text!r}", f"give one of {known}") from error
+        raise Refused(400, f"unknown outcome {text!r}", f"use one of {known}") from error
 
 
 def _no_case(key: str) -> Refused:
-    step = "find its key at /api/v1/results; it changes when the definition of a case does"
-    return Refused(404, f"there is no case {key!r}", step)
+    step = "see /api/v1/results for keys; a key changes with the definition of its case"
+    return Refused(404, f"case {key!r} not found", step)
 
 
 def _no_run(number: object) -> Refused:
     return Refused(
-        404,
-        f"there is no run {number}",
-        "find runs at /api/v1/runs; old ones are removed (keep_runs)",
+        404, f"run {number} not found", "see /api/v1/runs for runs; keep_runs removes old ones"
     )

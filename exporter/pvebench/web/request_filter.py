@@ -1,4 +1,4 @@
-"""What every request passes before anything is answered: host name, rate, login; and headers."""
+"""Checks of every request (host name, rate, login) and headers of every response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvebench.errors import ConfigError
 from pvebench.files import signature
 from pvebench.web.responses import HEADERS, Refused, refuse
 
-# --- By what name and under which rules clients come in; the rules are read anew when they change.
+# --- Allowed host names, and the web configuration, which is reloaded when it changes.
 
 _HOST: Final = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::\d{1,5})?")
 
@@ -34,21 +34,21 @@ log = structlog.get_logger()
 
 
 class Access:
-    """The names that are ours, and what the web configuration file says now.
+    """Allowed host names and the current web configuration.
 
     Args:
-        address: what is listened on, `host:port`.
-        names: further names that clients may ask for.
-        file: the web configuration file, if there is one.
+        address: listen address, `host:port`.
+        names: further allowed host names.
+        file: the web configuration file, if any.
 
     Raises:
-        ConfigError: the file is wrong.
+        ConfigError: the file is invalid.
     """
 
     def __init__(
         self, address: str = "", *, names: Iterable[str] = (), file: Path | None = None
     ) -> None:
-        # Its own name too: nobody else on the internet has that, and containers are called by it.
+        # Includes the own host name: it is not public, and containers are reached by it.
         own = (address.rpartition(":")[0], "localhost", socket.gethostname(), *names)
         self._names = frozenset(name.lower().rstrip(".") for name in own)
         self._file = file
@@ -57,43 +57,42 @@ class Access:
 
     @property
     def scheme(self) -> str:
-        """How clients must ask: `http` or `https`."""
+        """The URL scheme that clients must use: `http` or `https`."""
         return "http" if self._config.tls is None else "https"
 
-    def is_ours(self, host: str) -> bool:
-        """Return whether a Host header names this machine: by an address, or a name of ours.
+    def is_allowed(self, host: str) -> bool:
+        """Return whether a Host header is an address or an allowed name.
 
-        A page elsewhere whose name is made to lead here (DNS rebinding) can ask by its own name
-        only.
+        A foreign page that redirects its own name to this machine (DNS rebinding) sends that name.
         """
-        found = _HOST.fullmatch(host)
-        if found is None:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
-        name = (found["ip"] or found["name"]).lower().rstrip(".")
+        name = (match["ip"] or match["name"]).lower().rstrip(".")
         return name in self._names or name.endswith(".localhost") or _is_address(name)
 
     def now(self) -> WebConfig:
-        """Return what is in force; a changed file is taken over first, if it is right.
+        """Return the current configuration; reload a changed file first, if it is valid.
 
-        Called from one thread only.
+        Call it from one thread only.
         """
         if self._file is not None and (seen := signature(self._config.files)) != self._seen:
             self._seen = seen
-            self._reread(self._file)
+            self._reload(self._file)
         return self._config
 
-    def _reread(self, file: Path) -> None:
+    def _reload(self, file: Path) -> None:
         try:
-            found = load_web_config(file)
+            config = load_web_config(file)
         except ConfigError as error:
-            # Between a new certificate and its new key it is so for a moment.
-            log.warning("the changed web configuration is not used", reason=str(error))
+            # Happens between writing a new certificate and its key.
+            log.warning("web configuration reload failed", reason=str(error))
             return
-        if (found.tls is None) is not (self._config.tls is None):
-            reason = "tls_server_config cannot come or go while running; restart pvebench"
-            log.warning("the changed web configuration is not used", reason=reason)
+        if (config.tls is None) is not (self._config.tls is None):
+            reason = "adding or removing tls_server_config needs a restart of pvebench"
+            log.warning("web configuration reload failed", reason=reason)
             return
-        self._config, self._seen = found, signature(found.files)
+        self._config, self._seen = config, signature(config.files)
         log.info("web configuration reloaded", file=str(file))
 
 
@@ -105,23 +104,23 @@ def _is_address(text: str) -> bool:
     return True
 
 
-# --- Basic authentication: passwords are compared with bcrypt hashes, beside the event loop.
+# --- Basic authentication; bcrypt runs in a thread, outside the event loop.
 
-MOST_WAITING: Final = 8
-"""Logins that wait while one is looked at, which takes a tenth of a second of a CPU."""
-MOST_KNOWN: Final = 100
+MAX_WAITING: Final = 8
+"""Maximum logins that wait for one check, which takes 0.1 s of CPU time."""
+MAX_KNOWN: Final = 100
 _BCRYPT_BYTES: Final = 72
-"""Of a password: bcrypt never looked at more, and htpasswd leaves the rest out too."""
+"""Maximum length of a password; bcrypt and htpasswd ignore the rest."""
 
 
 class TooMany(Exception):
-    """So many logins wait already that this one is not looked at."""
+    """Too many logins are waiting; this one is not checked."""
 
 
 class Logins:
-    """Who has logged in before is let in at once, so that a scrape costs nothing.
+    """Password checks with a cache of successful logins, so that scrapes are cheap.
 
-    What is remembered is a keyed digest of name, hash and password, of those that were right.
+    The cache holds keyed digests of name, hash and password.
     """
 
     def __init__(self) -> None:
@@ -134,21 +133,21 @@ class Logins:
         """Return whether an Authorization header has the name and password of a user.
 
         Raises:
-            TooMany: it was not looked at.
+            TooMany: the login was not checked.
         """
-        given = _credentials(header)
-        if given is None:
+        credentials = _credentials(header)
+        if credentials is None:
             return False
-        name, password = given
+        name, password = credentials
         digest = self._digest(name.encode(), users.get(name, b""), password)
         if digest in self._known:
             return True
-        # Somebody's hash for a name that is nobody's, and always the same one: it takes as long.
+        # An unknown name always gets the same existing hash, so that the check takes as long.
         choice = int.from_bytes(self._digest(name.encode()), "big") % len(users)
-        wanted = users.get(name, sorted(users.values())[choice])
-        if not await self._fits(password, wanted) or name not in users:
+        expected = users.get(name, sorted(users.values())[choice])
+        if not await self._fits(password, expected) or name not in users:
             return False
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known.add(digest)
         return True
@@ -157,19 +156,19 @@ class Logins:
         whole = b"".join(hashlib.sha256(part).digest() for part in parts)
         return hmac.digest(self._key, whole, "sha256")
 
-    async def _fits(self, password: bytes, wanted: bytes) -> bool:
-        if self._waiting >= MOST_WAITING:
+    async def _fits(self, password: bytes, expected: bytes) -> bool:
+        if self._waiting >= MAX_WAITING:
             raise TooMany
         self._waiting += 1
         try:
             async with self._one_at_a_time:
-                return await asyncio.to_thread(bcrypt.checkpw, password[:_BCRYPT_BYTES], wanted)
+                return await asyncio.to_thread(bcrypt.checkpw, password[:_BCRYPT_BYTES], expected)
         finally:
             self._waiting -= 1
 
 
 def _credentials(header: str) -> tuple[str, bytes] | None:
-    """Return (name, password) of `Basic …` (RFC 7617); None: it is not that."""
+    """Return (name, password) of a `Basic` header (RFC 7617); None for other headers."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -180,22 +179,22 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
         return None
 
 
-MOST_TOLD: Final = 20
-"""Foreign host names that are logged, each once."""
+MAX_LOGGED: Final = 20
+"""Maximum number of unknown host names to log, each once."""
 
 
 class RequestFilter:
-    """ASGI middleware around everything, whatever the path."""
+    """ASGI middleware for every request, regardless of its path."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
         self._logins = Logins()
         self._bucket = Bucket()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or refuse; put the headers on what comes back."""
+        """Forward or reject a request; add headers to the response."""
         config = self._access.now()
 
         async def sending(message: Message) -> None:
@@ -208,14 +207,14 @@ class RequestFilter:
 
         request = Request(scope)
         try:
-            await self._look(request, config)
+            await self._check(request, config)
         except Refused as refused:
             await refuse(request, refused)(scope, receive, sending)
         else:
             await self._app(scope, receive, sending)
 
-    async def _look(self, request: Request, config: WebConfig) -> None:
-        self._look_at_host(request.headers.get("host"))
+    async def _check(self, request: Request, config: WebConfig) -> None:
+        self._check_host(request.headers.get("host"))
         if not self._bucket.takes(config.rate_limit, time.monotonic()):
             seconds = max(1, round(config.rate_limit.interval))
             raise _later("too many requests (rate_limit)", seconds)
@@ -228,31 +227,29 @@ class RequestFilter:
             raise _later("too many logins at once", 1) from error
         raise Refused(
             401,
-            "a name and a password are wanted",
+            "authentication required",
             "log in as one of basic_auth_users of the web configuration file",
             headers={"www-authenticate": 'Basic realm="pvebench", charset="UTF-8"'},
         )
 
-    def _look_at_host(self, host: str | None) -> None:
-        # Browsers always say by which name they came; what does not is none.
-        if host is None or self._access.is_ours(host):
+    def _check_host(self, host: str | None) -> None:
+        # Browsers always send a Host header, so a client without one is not a browser.
+        if host is None or self._access.is_allowed(host):
             return
-        shown = host[:100]
-        step = "ask by address, or name it: --host-name, or host_names in the settings"
-        if shown not in self._told and len(self._told) < MOST_TOLD:
-            self._told.add(shown)
-            log.warning("refused: asked by a name that is not ours", host=shown, next_step=step)
-        raise Refused(421, f"{shown!r} is not a name of this pvebench", step)
+        name = host[:100]
+        step = "use the address, or allow the name with --host-name or host_names in the settings"
+        if name not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(name)
+            log.warning("request rejected: unknown host name", host=name, next_step=step)
+        raise Refused(421, f"host name {name!r} is not allowed", step)
 
 
 def _later(happened: str, seconds: int) -> Refused:
-    return Refused(
-        429, happened, f"ask again in {seconds} s", headers={"retry-after": str(seconds)}
-    )
+    return Refused(429, happened, f"retry in {seconds} s", headers={"retry-after": str(seconds)})
 
 
 class Bucket:
-    """A token bucket: full at first, one more each interval, never more than the burst."""
+    """Token bucket: full at first, one token per interval, at most `burst` tokens."""
 
     def __init__(self) -> None:
         self._limit = RateLimit()
@@ -260,7 +257,7 @@ class Bucket:
         self._since = 0.0
 
     def takes(self, limit: RateLimit, now: float) -> bool:
-        """Return whether there is a token, and take it; `now` in seconds."""
+        """Take a token, if any, and return whether it did; `now` in seconds."""
         if limit.interval == 0:
             return True
         if limit != self._limit:

@@ -1,4 +1,4 @@
-"""What every answer has in common: headers, errors, and not making one twice."""
+"""Common parts of responses: templates, headers, errors and caching."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from pvebench import __version__
 from pvebench.report.html import templates_of
 
-# --- Templates and static files, read once.
+# --- Templates and static files.
 
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 EVIDENCE_TITLES: Final = {
@@ -23,11 +23,11 @@ EVIDENCE_TITLES: Final = {
     "error": "Error",
     "command": "Command in the guest",
     "output": "Raw output",
-    "host": "Host figures at both ends of the window",
-    "hypervisor": "What the hypervisor said",
+    "host": "Host metrics at the start and end of the measurement",
+    "hypervisor": "Hypervisor messages",
     "notes": "Notes on the output",
-    "host_cache": "What was done about the host's page cache before the run",
-    "host_cached_bytes": "Bytes of the volume in the host's page cache before the run",
+    "host_cache": "Handling of the host page cache before the run",
+    "host_cached_bytes": "Volume data in the host page cache before the run, bytes",
 }
 
 
@@ -37,11 +37,11 @@ def _read_static() -> dict[str, bytes]:
 
 
 STATIC: Final = _read_static()
-"""File name -> content; a handful of small files."""
+"""File name -> content."""
 
 
 def asset(name: str) -> str:
-    """Return the address of a static file, which changes with its content."""
+    """Return the URL of a static file, which changes with its content."""
     return f"/static/{name}?v={hashlib.sha256(STATIC[name]).hexdigest()[:12]}"
 
 
@@ -50,7 +50,7 @@ _ENVIRONMENT.globals |= {"asset": asset, "version": __version__, "titles": EVIDE
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page; every value is escaped."""
+    """Return a rendered page with all values escaped."""
     return _ENVIRONMENT.get_template(template).render(**values)
 
 
@@ -65,13 +65,13 @@ HEADERS: Final = {
 
 
 class Refused(HTTPException):
-    """A request that is answered with an error.
+    """A rejected request.
 
     Args:
-        status: of HTTP.
-        happened: what is wrong with it.
-        next_step: what to do instead.
-        headers: further ones of the answer.
+        status: HTTP status.
+        happened: the error.
+        next_step: the action for the client.
+        headers: further headers of the response.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ Made = TypeVar("Made")
 
 
 class Memo(Generic[Made]):
-    """Remembers the last answer of each name, so that many viewers cost no more than one."""
+    """Cache of the latest response per name, so that many viewers cost no more than one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[object, Made]] = {}
 
     def get(self, name: str, key: object, make: Callable[[], Made]) -> Made:
-        """Return what `make` gave for an equal key the last time, else make it now."""
+        """Return the cached result for an equal key; otherwise call `make`."""
         with self._lock:
             known = self._known.get(name)
             if known is None or known[0] != key:
@@ -101,29 +101,24 @@ class Memo(Generic[Made]):
 
 
 def refuse(request: Request, error: Exception) -> Response:
-    """Answer a Refused, and what Starlette refuses by itself: unknown addresses and methods."""
+    """Return the response to a Refused, and to paths and methods that Starlette rejects."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    # Not request.url: that is put together with the Host header, which may be anything.
-    happened, step = (
-        f"there is nothing at {request.scope['path']}",
-        "start at /, or at /api/v1/status",
-    )
+    # Not request.url, which contains the unchecked Host header.
+    happened, step = (f"{request.scope['path']} not found", "start at /, or at /api/v1/status")
     if isinstance(error, Refused):
         happened, step = error.detail, error.next_step
     elif status == 405:
-        happened, step = f"{request.method} is not possible here", "read with GET or HEAD"
-    answer = _error(request, status, happened, step)
+        happened, step = f"method {request.method} not allowed", "use GET or HEAD"
+    response = _error(request, status, happened, step)
     if isinstance(error, HTTPException):
-        answer.headers.update(error.headers or {})  # Allow, of a method that is not
-    return answer
+        response.headers.update(error.headers or {})  # such as Allow for status 405
+    return response
 
 
-def our_fault(request: Request, error: Exception) -> Response:
-    """Answer a fault of pvebench; what it was stands in the log only."""
+def internal_error(request: Request, error: Exception) -> Response:
+    """Return the response to an internal error; only the log has its details."""
     del error
-    return _error(
-        request, 500, "the page cannot be made", "look at pvebench's log; measuring goes on"
-    )
+    return _error(request, 500, "internal error", "check pvebench's log; runs continue")
 
 
 def _error(request: Request, status: int, happened: str, next_step: str) -> Response:
@@ -148,14 +143,14 @@ def only(request: Request, allowed: Iterable[str]) -> dict[str, str]:
     """Return the query parameters.
 
     Raises:
-        Refused: one is not among `allowed`, or is there twice.
+        Refused: a parameter is not in `allowed`, or is repeated.
     """
     names = tuple(allowed)
     items = request.query_params.multi_items()
     for name, _ in items:
         if name not in names:
-            known = f"known are {', '.join(names)}" if names else "this address takes none"
-            raise Refused(400, f"there is no parameter {name!r}", known)
+            known = f"use {', '.join(names)}" if names else "remove it; this path has no parameters"
+            raise Refused(400, f"unknown parameter {name!r}", known)
     if len(dict(items)) < len(items):
-        raise Refused(400, "a parameter is given twice", "give each one once")
+        raise Refused(400, "repeated parameter", "send each parameter once")
     return dict(items)

@@ -1,4 +1,4 @@
-"""uvicorn in a thread beside the workers."""
+"""HTTP application, and its server: uvicorn in a separate thread."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from pvebench.verdicts import Verdicts
 from pvebench.web.connection_limits import HEAD_BYTES, BoundedProtocol, Encodings
 from pvebench.web.endpoints import Pages
 from pvebench.web.request_filter import Access, RequestFilter
-from pvebench.web.responses import our_fault, refuse
+from pvebench.web.responses import internal_error, refuse
 
-# --- What answers while pvebench starts: the first start builds the guest's image, for minutes.
+# --- Responses during startup, which takes minutes if it builds the guest image.
 
 RETRY_SECONDS = 5
 
 
 class StartupApp:
-    """An ASGI application that says what pvebench is at, until the real one is there.
+    """ASGI application that reports the progress of the startup.
 
-    Until `open_to`, `/-/healthy` answers 200 (the process lives) and everything else 503 with
-    what was said last; afterwards every request goes to the application.
+    Before `open_to`, `/-/healthy` returns 200 (the process is alive) and every other path 503 with
+    the latest line; afterwards, every request goes to the application.
     """
 
     def __init__(self) -> None:
@@ -51,19 +51,19 @@ class StartupApp:
         self._last = ""
 
     def say(self, line: str) -> None:
-        """Keep a line about the start, as it is printed too."""
+        """Set the line that reports the progress, as printed on the console."""
         self._last = line
 
     def open_to(self, app: ASGIApp) -> None:
-        """Let the application answer from now on."""
+        """Forward every further request to the application."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request (ASGI 3)."""
-        answer = self._app or self._answer(scope)
-        await answer(scope, receive, send)
+        """Handle a request (ASGI 3)."""
+        respond = self._app or self._response(scope)
+        await respond(scope, receive, send)
 
-    def _answer(self, scope: Scope) -> ASGIApp:
+    def _response(self, scope: Scope) -> ASGIApp:
         if scope["path"] == "/-/healthy":
             return PlainTextResponse("pvebench is healthy.\n")
         text = f"pvebench is starting. {self._last}".rstrip()
@@ -71,13 +71,13 @@ class StartupApp:
         return PlainTextResponse(f"{text}\n", status_code=503, headers=headers)
 
 
-# --- What to do about an alert, where its link leads: its section of docs/runbooks.md.
+# --- Runbooks of alerts: sections of docs/runbooks.md.
 
 _HEADING: Final = re.compile(r"^## (\w+)$", re.MULTILINE)
 
 
 def runbook(request: Request) -> Response:
-    """`/runbooks/PVEBenchChange`."""
+    """Serve `/runbooks/<alert>`."""
     text = sections().get(request.path_params["alert"].lower())
     if text is None:
         raise HTTPException(404)
@@ -86,7 +86,7 @@ def runbook(request: Request) -> Response:
 
 @cache
 def sections() -> dict[str, str]:
-    """Return an alert's name in small letters -> what to do about it."""
+    """Return the runbooks: alert name in lower case -> text."""
     _, *parts = _HEADING.split(shipped("docs/runbooks.md").read_text("utf-8"))
     return {
         name.lower(): f"{name}\n\n{text.strip()}\n"
@@ -94,7 +94,7 @@ def sections() -> dict[str, str]:
     }
 
 
-# --- The application: /metrics, its targets and health here, pages and API from `pages`.
+# --- Application: /metrics, scrape targets and health; `endpoints` adds web UI and API.
 
 
 def _utc_now() -> datetime:
@@ -112,11 +112,11 @@ def make_app(
     """Return the application.
 
     Args:
-        page: what /metrics answers.
-        statuses: what each worker does.
-        results: what the pages show.
-        now: the clock that the workers' times come from.
-        verdicts: what was said last.
+        page: content of /metrics.
+        statuses: returns the status of each worker.
+        results: results for web UI and API.
+        now: clock of the workers' times.
+        verdicts: returns the latest verdicts.
     """
 
     def metrics(request: Request) -> Response:
@@ -128,20 +128,20 @@ def make_app(
         return Response(body, headers=headers)
 
     def targets(request: Request) -> Response:
-        # Whoever asks has come by this name, and the gate let it in: so a scrape comes as well.
-        found = target_file(Targets(addresses=[request.url.netloc]))
-        return Response(found, media_type="application/json")
+        # The client reached pvebench by this allowed name, so a scrape can use it too.
+        content = target_file(Targets(addresses=[request.url.netloc]))
+        return Response(content, media_type="application/json")
 
     def healthy(_: Request) -> Response:
         return PlainTextResponse("pvebench is healthy.\n")
 
     def is_ready(_: Request) -> Response:
-        # Until this application is there, the doorway answers 503.
+        # During startup, StartupApp returns 503.
         return PlainTextResponse("pvebench is ready.\n")
 
     return Starlette(
         routes=[
-            # A Route, not a Mount: a mounted /metrics answers 307 first.
+            # A Route, not a Mount: a mounted /metrics redirects with 307.
             Route("/metrics", metrics),
             Route("/metrics/targets", targets),
             Route("/-/healthy", healthy),
@@ -151,39 +151,42 @@ def make_app(
         ],
         middleware=[
             Middleware(Encodings),
-            # A large matrix is a megabyte of table; /metrics comes compressed already.
+            # A large matrix is a megabyte of HTML; /metrics is already compressed.
             Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4),
         ],
-        exception_handlers={HTTPException: refuse, Exception: our_fault},
+        exception_handlers={HTTPException: refuse, Exception: internal_error},
     )
 
 
 def listen(address: str) -> socket.socket:
-    """Return a listening socket on `host:port`; bound before anything else starts.
+    """Return a listening socket on `host:port`; called before anything else starts.
 
     Raises:
-        PortInUse: somebody listens there already, or the address is not ours.
+        PortInUse: the port is in use, or the address is not local.
     """
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((host.strip("[]"), int(port)))
-        opened.listen(128)
+        listener.bind((host.strip("[]"), int(port)))
+        listener.listen(128)
     except OSError as error:
-        opened.close()
+        listener.close()
         taken = error.errno == errno.EADDRINUSE
         raise PortInUse(
             f"cannot listen on {address}: {error.strerror}",
-            cause="another pvebench or another program listens there" if taken else "",
-            next_step="stop it, or choose another address with --listen",
+            cause="another pvebench or another program listens on this port" if taken else "",
+            next_step="stop it, or set another address with --listen",
         ) from error
-    return opened
+    return listener
 
 
 class _Counting(uvicorn.Server):
-    """Counts the turns of its main loop, some ten a second: a loop that hangs turns no more."""
+    """Server that counts the iterations of its main loop, about ten per second.
+
+    The number stops growing if the loop hangs.
+    """
 
     turns = 0
 
@@ -193,13 +196,13 @@ class _Counting(uvicorn.Server):
 
 
 class WebServer:
-    """Serves an application on an open socket from its own thread, until closed.
+    """HTTP server for an application on a listening socket, in its own thread.
 
     Args:
-        access: by what names and under which rules clients come in; None: the usual names.
+        access: allowed host names and access rules; None: the default names.
     """
 
-    def __init__(self, app: ASGIApp, opened: socket.socket, access: Access | None = None) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket, access: Access | None = None) -> None:
         rules = access or Access()
 
         class Protocol(BoundedProtocol):
@@ -215,12 +218,12 @@ class WebServer:
             lifespan="off",
         )
         self._server = _Counting(config)
-        self._socket = opened
+        self._socket = listener
         self._thread = threading.Thread(target=self._serve, name="pvebench-web", daemon=True)
 
     @property
     def turns(self) -> int:
-        """A number that grows as long as requests are answered."""
+        """Number of loop iterations; it grows as long as the server responds."""
         return self._server.turns
 
     def _serve(self) -> None:

@@ -1,5 +1,5 @@
-// Fetches this page again and puts what changed into it, so that focus and scroll stay where they are.
-// Everything works without it: the page is whole when it arrives.
+// Reloads this page and updates only what changed, so that focus and scroll position stay.
+// The page is complete without this script.
 "use strict";
 
 const EVERY_MS = 15000;
@@ -18,9 +18,9 @@ async function update() {
     }
     lost.textContent = "";
   } catch {
-    // Said once: a screen reader repeats what is written again.
+    // Set the text only once: a screen reader repeats it on each change.
     if (!lost.textContent) {
-      lost.textContent = `pvebench has not answered since ${new Date().toISOString().slice(11, 16)} UTC; what you see is old.`;
+      lost.textContent = `No response from pvebench since ${new Date().toISOString().slice(11, 16)} UTC. The values are outdated.`;
     }
   }
 }
@@ -30,13 +30,13 @@ function morph(old, fresh) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   for (const { name } of [...old.attributes]) {
-    // Whether details are open is the reader's business.
+    // Keep the open state of details.
     if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
   let here = old.firstChild;
   for (const child of [...fresh.childNodes]) {
-    const known = child.id ? [...old.children].find((one) => one.id === child.id) : null;
-    // What stands before an element that stays is gone or comes again behind it.
+    const known = child.id ? [...old.children].find((element) => element.id === child.id) : null;
+    // Elements before one that stays are gone, or follow after it.
     while (known && here && here !== known) here = drop(here);
     if (here && alike(here, child)) {
       if (child.nodeType === Node.ELEMENT_NODE) morph(here, child);
@@ -49,8 +49,8 @@ function morph(old, fresh) {
   while (here) here = drop(here);
 }
 
-function alike(one, other) {
-  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
+function alike(node, other) {
+  return node.nodeType === other.nodeType && node.nodeName === other.nodeName && (node.id || "") === (other.id || "");
 }
 
 function drop(node) {

@@ -1,16 +1,16 @@
-// Light or dark: as the system, unless the reader chose. In the head, so that nothing flashes.
-// Without it, or without storage, the page follows the system.
+// Light or dark: the system theme, or the selected one. In the head, so that the page does not flash.
+// Without this script or without local storage, the page follows the system.
 "use strict";
 
 const KEY = "pvebench-theme";
-const kept = (() => {
+const stored = (() => {
   try {
     return localStorage.getItem(KEY) || "";
   } catch {
     return "";
   }
 })();
-show(kept);
+show(stored);
 
 function show(theme) {
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
@@ -26,7 +26,7 @@ addEventListener("DOMContentLoaded", () => {
     try {
       localStorage.setItem(KEY, choice.value);
     } catch {
-      // For this page only, then.
+      // No storage: the choice applies to this page only.
     }
   });
 });

@@ -1,1 +1,1 @@
-"""Values for the pages of the web UI."""
+"""Values for the templates of the web UI."""

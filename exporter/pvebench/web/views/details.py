@@ -1,4 +1,4 @@
-"""The pages of one case and of one run as values. Pure, beside the store they are given."""
+"""Values for the pages of a case and a run. Free of side effects except reading the store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LISTED_RUNS: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run in the list of a case."""
+    """A run in the list of its case."""
 
     number: int
     pass_number: int
@@ -54,9 +54,9 @@ class CaseView:
 
     Attributes:
         definition: group -> option -> text.
-        meant: what the case was before, if it once meant something else.
-        replaced_by: address of the case that its slugs mean now; empty: they mean this one.
-        samples: of the last good run.
+        meant: the earlier definition of the case, if it changed.
+        replaced_by: URL path of the case with the current definition; empty if it is this one.
+        samples: samples of the latest successful run.
     """
 
     key: str
@@ -79,8 +79,8 @@ class RunView:
     """The page of one run.
 
     Attributes:
-        pass_number: which run of its case in its cycle; 0: not known.
-        evidence: (name, text), the effective configuration first.
+        pass_number: number of the run among those of its case in the cycle; 0 if unknown.
+        evidence: (name, text), with the effective configuration first.
     """
 
     number: int
@@ -101,13 +101,13 @@ class RunView:
 
 
 def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView | None:
-    """Return the page of one case; None if it is neither planned nor was ever tried."""
+    """Return the page of a case; None if it is neither planned nor has runs."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
         return None
     trend = read_trends(store, {key: definition}, limit=CHART_RUNS).get(key, Trend())
     points = trend.points
-    present = content.current()[definition.place]
+    current = content.current()[definition.place]
     names = environments(store)
     values = _values_by_run(trend.metric, points)
     good = None if state is None else state.good
@@ -123,8 +123,10 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
         title=definition.title,
         caveats=", ".join(definition.beside),
         definition=definition_texts(definition),
-        meant=next((one.text for one in content.definition_changes() if one.key == key), ""),
-        replaced_by="" if present == key else case_url(present),
+        meant=next(
+            (change.text for change in content.definition_changes() if change.key == key), ""
+        ),
+        replaced_by="" if current == key else case_url(current),
         numbers=numbers_of(content.trends.get(key)),
         chart=chart(points, MAIN_METRICS[trend.metric], changes=_changes(points, names))
         if points
@@ -136,7 +138,7 @@ def case_view(store: Store, content: View, key: str, now: datetime) -> CaseView 
 
 
 def run_view(store: Store, number: int) -> RunView | None:
-    """Return the page of one run; None if there is no such run."""
+    """Return the page of a run; None if the run does not exist."""
     run = store.run(number)
     if run is None:
         return None
@@ -176,18 +178,18 @@ def run_row(run: StoredRun, now: datetime, *, values: str, environment: str) -> 
 
 
 def _values_by_run(metric: str, points: Sequence[Point]) -> dict[int, str]:
-    found: dict[int, list[str]] = {}
+    by_run: dict[int, list[str]] = {}
     for point in points:
         text = f"{point.direction} {show_value(point.value, MAIN_METRICS[metric])}"
-        found.setdefault(point.run, []).append(text)
-    return {number: ", ".join(texts) for number, texts in found.items()}
+        by_run.setdefault(point.run, []).append(text)
+    return {number: ", ".join(texts) for number, texts in by_run.items()}
 
 
 def _changes(
     points: Sequence[Point], names: Mapping[str, Mapping[str, str]]
 ) -> list[tuple[datetime, str]]:
-    """Return when the environment changed between two runs, and which facts did."""
-    found = []
+    """Return the environment changes between runs: (time, changed facts)."""
+    changes = []
     for before, after in pairwise(points):
         if before.environment != after.environment:
             old, new = names.get(before.environment, {}), names.get(after.environment, {})
@@ -196,5 +198,5 @@ def _changes(
                 for name in sorted({*old, *new} - {"environment", "node"})
                 if old.get(name) != new.get(name)
             ]
-            found.append((after.finished, ", ".join(facts) or "another environment"))
-    return found
+            changes.append((after.finished, ", ".join(facts) or "another environment"))
+    return changes

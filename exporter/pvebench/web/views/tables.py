@@ -1,4 +1,7 @@
-"""The result tables of one storage: bus × cache of each workload, further options as rows. Pure."""
+"""Result tables of one storage: bus × cache per workload, further options as rows.
+
+Free of side effects.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,20 @@ from pvebench.verdicts.summary import Summary
 from pvebench.verdicts.text import change_text
 from pvebench.web.views.workers import case_url
 
-# --- The main numbers of a case with their recent past, for a cell of a table. Pure.
+# --- Main numbers of a case with their recent history.
 
 SPREAD_RUNS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """The main number of one direction, and its recent past.
+    """Main number of one direction, with its recent history.
 
     Attributes:
         metric: `iops` or `bandwidth`.
-        value: of the last good run, in `unit`.
-        spread: standard deviation / mean over the last runs; None below two runs.
-        runs: how many runs the spread is of.
+        value: value of the latest successful run, in `unit`.
+        spread: standard deviation / mean over the latest runs; None below two runs.
+        runs: number of runs in the spread.
     """
 
     direction: Direction
@@ -52,17 +55,17 @@ class Number:
 
 
 def numbers_of(trend: Trend | None) -> tuple[Number, ...]:
-    """Return the numbers of each direction; none where no run was good or none moves data."""
+    """Return the numbers per direction; none without successful runs or without data transfer."""
     return () if trend is None else _numbers(trend)
 
 
-# A page of a thousand cases is made anew every few seconds.
+# Cached: a page with a thousand cases is rendered every few seconds.
 @remembered
 def _numbers(trend: Trend) -> tuple[Number, ...]:
     by_direction: dict[Direction, list[Point]] = {}
     for point in trend.points:
         by_direction.setdefault(point.direction, []).append(point)
-    return tuple(_number(trend.metric, mine) for mine in by_direction.values())
+    return tuple(_number(trend.metric, points) for points in by_direction.values())
 
 
 def _number(metric: str, points: Sequence[Point]) -> Number:
@@ -83,36 +86,36 @@ def _number(metric: str, points: Sequence[Point]) -> Number:
     )
 
 
-def figure_of(record: CaseRecord) -> str:
-    """Return the main figure of a case that moves no data: its boot, or what an idle VM costs."""
+def main_value(record: CaseRecord) -> str:
+    """Return the main value of a case without data transfer: boot time, or CPU of an idle VM."""
     run: StoredRun | None = record.good
-    found = {(one.metric, one.part): one for one in run.samples} if run else {}
+    samples = {(sample.metric, sample.part): sample for sample in run.samples} if run else {}
     boots = record.definition.tool == "boot"
-    sample = found.get(("boot_time", "") if boots else ("host_cpu", "qemu"))
+    sample = samples.get(("boot_time", "") if boots else ("host_cpu", "qemu"))
     return "" if sample is None else show_value(sample.value, sample.unit)
 
 
 STALE_INTERVALS: Final = 2.5
-"""As in the alerts and dashboards: of two runs neither came."""
+"""Same limit as in alerts and dashboards: two runs are missing."""
 CACHES: Final = tuple(map(str, Cache))
-"""From the safest to the least safe; others follow by name."""
+"""From the safest to the least safe; others follow in alphabetical order."""
 MINUS: Final = "\N{MINUS SIGN}"
-"""A hyphen is easily missed."""
-APART_WORDS: Final = {
+"""More visible than a hyphen."""
+EXCLUSION_NOTES: Final = {
     Exclusion.NOT_DURABLE: ("!", "not durable"),
     Exclusion.WARM: ("~", "warm cache"),
     Exclusion.HOST: ("", "no VM"),
     Exclusion.LXC: ("", "no VM"),
 }
-"""Why a cell does not compete: sign and word."""
+"""Reason why a cell is excluded from the ranking: sign and text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A word beside a number, with the sign that goes before it, and where it leads.
+    """Note of a cell: sign, text and link.
 
     Attributes:
-        soft: whether it only tells: nothing is wrong.
+        soft: whether it is informational only.
     """
 
     sign: str
@@ -124,13 +127,13 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One case in a table.
+    """A case in a table.
 
     Attributes:
-        absent: what to say instead of numbers.
-        age: of the last good run; empty if there is none.
-        against: how it compares with the fastest of its table; empty where it does not.
-        best: whether it is that one, or as fast within noise.
+        absent: text instead of numbers.
+        age: age of the latest successful run; empty without one.
+        against: gap to the fastest of its table; empty if it is not ranked.
+        best: whether it is the fastest, or within noise of it.
     """
 
     url: str
@@ -145,7 +148,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A bus, the format and the further options that differ from their defaults."""
+    """Row of a table: bus, format and the options that differ from their defaults."""
 
     bus: str
     options: tuple[str, ...]
@@ -154,11 +157,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Bus × cache of one storage and workload.
+    """Table of one storage and workload: bus × cache.
 
     Attributes:
-        title: the workload in plain words; `slug` is its own.
-        found: which setting is the fastest, what the usual disk loses; empty without a result.
+        title: description of the workload; `slug` is its name.
+        found: sentence on the fastest and the default configuration; empty without a result.
     """
 
     anchor: str
@@ -171,14 +174,14 @@ class Table:
 
 
 def shown_cases(content: View) -> dict[str, Definition]:
-    """Return key -> definition: of the present packs, or of all results where no pack is known."""
+    """Return key -> definition: of the current packs, or of all results without a pack."""
     if content.planned:
         return {key: case.definition for key, case in content.planned.items()}
     return {key: content.cases[key].definition for key in content.current().values()}
 
 
 def is_stale(planned: PlannedCase | None, state: CaseRecord, now: datetime) -> bool:
-    """Return whether a case's last good run is older than two and a half of its intervals."""
+    """Return whether a case's latest successful run is older than 2.5 intervals."""
     if planned is None or state.good is None:
         return False
     age = (now - state.good.finished).total_seconds()
@@ -190,33 +193,34 @@ def tables_view(
     shown: Mapping[str, Definition],
     now: datetime,
     changed: Mapping[str, Verdict],
-    found: Sequence[Summary] = (),
+    summaries: Sequence[Summary] = (),
 ) -> tuple[Table, ...]:
     """Return the tables of the shown cases, in a stable order.
 
     Args:
-        changed: case key -> what is confirmed of it.
-        found: what is said of each workload.
+        changed: case key -> its confirmed change.
+        summaries: summaries of each workload.
     """
     groups: dict[tuple[str, str, str], dict[str, Definition]] = {}
     for key, definition in shown.items():
         group = (definition.node, definition.storage, definition.workload)
         groups.setdefault(group, {})[key] = definition
     several = len({node for node, *_ in groups}) > 1
-    said: dict[tuple[str, str, str], list[Summary]] = {}
-    for one in found:
-        contest = one.contest
-        said.setdefault((contest.node, contest.storage, contest.workload), []).append(one)
+    by_group: dict[tuple[str, str, str], list[Summary]] = {}
+    for summary in summaries:
+        ranking = summary.contest
+        group = (ranking.node, ranking.storage, ranking.workload)
+        by_group.setdefault(group, []).append(summary)
     return tuple(
-        _table(content, groups[group], now, changed, said.get(group, []), name_node=several)
-        for group in sorted(groups, key=lambda one: _table_order(one, groups[one]))
+        _table(content, groups[group], now, changed, by_group.get(group, []), name_node=several)
+        for group in sorted(groups, key=lambda group: _table_order(group, groups[group]))
     )
 
 
 def _table_order(
     group: tuple[str, str, str], cases: Mapping[str, Definition]
 ) -> tuple[str, str, bool, str]:
-    """By place; what moves no data comes last."""
+    """Return the sort key: by node and storage; workloads without data transfer last."""
     node, storage, workload = group
     return node, storage, not next(iter(cases.values())).directions, workload
 
@@ -226,26 +230,26 @@ def _table(
     cases: Mapping[str, Definition],
     now: datetime,
     changed: Mapping[str, Verdict],
-    found: Sequence[Summary],
+    summaries: Sequence[Summary],
     *,
     name_node: bool,
 ) -> Table:
     first = next(iter(cases.values()))
     grid: dict[tuple[str, tuple[str, ...]], dict[str, Cell]] = {}
     for key, definition in cases.items():
-        place, contest = _placed(key, found)
-        cell = _cell(content, key, now, changed.get(key), _against(place, contest))
+        place, ranking = _placed(key, summaries)
+        cell = _cell(content, key, now, changed.get(key), _gap(place, ranking))
         options = (definition.format, *map(option_words, further_options(definition)))
         grid.setdefault((definition.bus, options), {})[definition.cache] = cell
     caches = sorted({cache for row in grid.values() for cache in row}, key=_cache_order)
-    where = f"storage {first.storage}"
-    named = f"{first.node}-{first.storage}-{first.workload}"
+    storage = f"storage {first.storage}"
+    name = f"{first.node}-{first.storage}-{first.workload}"
     return Table(
-        anchor="table-" + re.sub(r"[^A-Za-z0-9]+", "-", named).lower(),
+        anchor="table-" + re.sub(r"[^A-Za-z0-9]+", "-", name).lower(),
         title=workload_words(first),
         slug=first.workload,
-        place=f"node {first.node}, {where}" if name_node else where,
-        found=" ".join(one.text for one in found),
+        place=f"node {first.node}, {storage}" if name_node else storage,
+        found=" ".join(summary.text for summary in summaries),
         caches=tuple(caches),
         rows=tuple(
             Row(bus, options, tuple(grid[bus, options].get(cache) for cache in caches))
@@ -258,36 +262,36 @@ def _cache_order(cache: str) -> tuple[int, str]:
     return (CACHES.index(cache) if cache in CACHES else len(CACHES), cache)
 
 
-def _placed(key: str, found: Sequence[Summary]) -> tuple[Place | None, Ranking | None]:
-    for one in found:
-        place = one.contest.place(key)
+def _placed(key: str, summaries: Sequence[Summary]) -> tuple[Place | None, Ranking | None]:
+    for summary in summaries:
+        place = summary.contest.place(key)
         if place is not None:
-            return place, one.contest
+            return place, summary.contest
     return None, None
 
 
-def _against(place: Place | None, contest: Ranking | None) -> tuple[str, bool]:
-    """Return how a case compares with the fastest, and whether it is among the best."""
-    if place is None or contest is None or place.exclusion:
+def _gap(place: Place | None, ranking: Ranking | None) -> tuple[str, bool]:
+    """Return the gap of a case to the fastest as text, and whether it is among the best."""
+    if place is None or ranking is None or place.exclusion:
         return "", False
     if place.rank is Rank.FASTEST:
-        alone = len(contest.places) < 2
-        known = all(one.rank is not Rank.UNKNOWN for one in contest.places[1:])
-        return ("" if alone else "fastest" if known else "the most so far"), known and not alone
+        alone = len(ranking.places) < 2
+        known = all(other.rank is not Rank.UNKNOWN for other in ranking.places[1:])
+        return ("" if alone else "fastest" if known else "fastest so far"), known and not alone
     gap = signed_percent(place.ratio)
     if place.rank is Rank.EQUAL:
         return f"{gap}, within noise", True
-    return (gap if place.rank is Rank.SLOWER else f"{gap}, noise not known"), False
+    return (gap if place.rank is Rank.SLOWER else f"{gap}, noise unknown"), False
 
 
 def signed_percent(ratio: float) -> str:
-    """Return a ratio with its sign, always: minus 18 %, plus 2.3 %."""
+    """Return a ratio in percent, always with a sign: minus 18%, plus 2.3%."""
     digits = 0 if abs(ratio) >= 0.0995 else 1
-    return f"{100 * ratio:+.{digits}f} %".replace("-", MINUS)
+    return f"{100 * ratio:+.{digits}f}%".replace("-", MINUS)
 
 
 def _cell(
-    content: View, key: str, now: datetime, changed: Verdict | None, against: tuple[str, bool]
+    content: View, key: str, now: datetime, changed: Verdict | None, gap: tuple[str, bool]
 ) -> Cell:
     state = content.cases.get(key)
     if state is None:
@@ -296,23 +300,23 @@ def _cell(
         )
     notes = [] if changed is None else [_change(changed)]
     if state.last.outcome is not Outcome.OK:
-        word = outcome_text(state.last.outcome)
-        notes.append(Note("×", word, f"/runs/{state.last.number}"))
+        outcome = outcome_text(state.last.outcome)
+        notes.append(Note("×", outcome, f"/runs/{state.last.number}"))
     definition = content.definition(key)
     if definition is not None and exclusion_of(definition):
-        notes.append(Note(*APART_WORDS[exclusion_of(definition)], soft=definition.is_warm))
+        notes.append(Note(*EXCLUSION_NOTES[exclusion_of(definition)], soft=definition.is_warm))
     if is_stale(content.planned.get(key), state, now):
         notes.append(Note("!", "stale"))
     good = state.good
     return Cell(
         url=case_url(key),
         numbers=numbers_of(content.trends.get(key)),
-        absent=figure_of(state) or "no result",
+        absent=main_value(state) or "no result",
         age="" if good is None else show_age((now - good.finished).total_seconds()),
         finished="" if good is None else iso(good.finished),
         notes=tuple(notes),
-        against=against[0],
-        best=against[1],
+        against=gap[0],
+        best=gap[1],
     )
 
 

@@ -1,4 +1,7 @@
-"""A year of one storage in one picture: episodes as bands, changes as marks. Pure."""
+"""Chart of one storage: up to a year, with environment periods and changes.
+
+Free of side effects.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ from pvebench.web.views.workers import case_url
 WIDTH: Final = 800
 HEIGHT: Final = 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 22, 34
-"""Margins: room for what is written beside the axes, and for the numbers of the changes."""
+"""Margins in pixels, for the labels of the axes and the numbers of the changes."""
 YEAR: Final = timedelta(days=366)
-MOST_LINES: Final = 4
-MOST_MARKS: Final = 12
-"""Changes that are marked, the newest: more would be one smear."""
+MAX_LINES: Final = 4
+MAX_MARKS: Final = 12
+"""Maximum number of marked changes, newest first; more would be illegible."""
 DAY: Final = 86400.0
-LEAST_TOP: Final = 1.2
-"""The axis ends at 120 % at least: noise must not look wild."""
+MIN_TOP: Final = 1.2
+"""Minimum end of the axis, as a ratio; a shorter axis would exaggerate noise."""
 LOADS: Final = ("randread", "randwrite", "read", "write")
-"""What is drawn of the usual disk."""
+"""Workloads to draw for the default configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class YearLine:
-    """One case: its number in the legend, its points in the picture, what it is."""
+    """Line of a case: its number in the legend, its points and its description."""
 
     number: int
     points: str
@@ -48,7 +51,7 @@ class YearLine:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """One episode: where it begins, how wide it is, when it began, and what was new in it."""
+    """Band of an environment period: position, width, start and changed facts."""
 
     x: float
     width: float
@@ -59,7 +62,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class ChangeMark:
-    """One change: where, its number in the picture, when, and what is said of it."""
+    """Mark of a change: position, number, time and sentence."""
 
     x: float
     number: int
@@ -71,11 +74,11 @@ class ChangeMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YearChart:
-    """The picture.
+    """The chart.
 
     Attributes:
-        title: what the lines have in common; `point` is what each of their points is.
-        label: the same for those who do not see it.
+        title: common title of the lines; `point` is the unit of a point.
+        label: text alternative of the chart.
     """
 
     title: str
@@ -90,7 +93,7 @@ class YearChart:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Where a moment (UNIX seconds) and a ratio lie in the picture."""
+    """Scale from time (Unix seconds) and ratio to pixels."""
 
     start: float
     end: float
@@ -105,26 +108,26 @@ class _Axis:
 
 
 _Days = Sequence[tuple[float, float]]
-"""(UNIX seconds, ratio) a day, oldest first."""
+"""(Unix seconds, ratio) per day, oldest first."""
 
 
 def year_chart(
-    content: View, verdicts: Verdicts, contests: Iterable[Ranking], cases: Mapping[str, Definition]
+    content: View, verdicts: Verdicts, rankings: Iterable[Ranking], cases: Mapping[str, Definition]
 ) -> YearChart | None:
-    """Return the picture of a storage; None while no case of it has two days or runs.
+    """Return the chart of a storage; None while no case of it has two days or runs.
 
     Args:
-        contests: of that storage.
-        cases: key -> case, of that storage.
+        rankings: rankings of that storage.
+        cases: key -> case of that storage.
     """
-    changes = [one for one in verdicts.findings if set(one.cases) & cases.keys()]
-    keys, title = _chosen(verdicts, contests, cases)
+    changes = [change for change in verdicts.findings if set(change.cases) & cases.keys()]
+    keys, title = _chosen(verdicts, rankings, cases)
     histories = {key: days for key in keys if len(days := _history(content, verdicts, key)) > 1}
     if not histories:
         return None
     end = max(days[-1][0] for days in histories.values())
     start = min(days[0][0] for days in histories.values())
-    top = max(LEAST_TOP, 1.05 * max(ratio for days in histories.values() for _, ratio in days))
+    top = max(MIN_TOP, 1.05 * max(ratio for days in histories.values() for _, ratio in days))
     axis = _Axis(start, end, top)
     node = next(iter(cases.values())).node
     lines = tuple(
@@ -134,10 +137,10 @@ def year_chart(
     marks = tuple(_marks(changes, verdicts, axis))
     return YearChart(
         title=title,
-        point="a day" if end - start >= 2 * DAY else "a run",
+        point="one day" if end - start >= 2 * DAY else "one run",
         label=_label(histories, cases, axis),
         lines=lines,
-        bands=tuple(_bands([one for one in content.episodes if one.node == node], axis)),
+        bands=tuple(_bands([period for period in content.episodes if period.node == node], axis)),
         marks=marks,
         value_ticks=tuple(_value_ticks(axis)),
         time_ticks=tuple(_time_ticks(axis)),
@@ -145,27 +148,27 @@ def year_chart(
 
 
 def _chosen(
-    verdicts: Verdicts, contests: Iterable[Ranking], cases: Mapping[str, Definition]
+    verdicts: Verdicts, rankings: Iterable[Ranking], cases: Mapping[str, Definition]
 ) -> tuple[list[str], str]:
-    """Return which cases are drawn: of the weightiest change, else the usual disk's."""
+    """Return the cases to draw and their title: of the most important open change, else default."""
     for finding in verdicts.regressions:
-        mine = [key for key in finding.cases if key in cases]
-        if mine:
-            return _one_a_workload(mine, cases), "What the newest open change moved"
-    usual: dict[str, str] = {}
-    for contest in contests:
-        place = contest.usual or contest.fastest
+        keys = [key for key in finding.cases if key in cases]
+        if keys:
+            return _one_per_workload(keys, cases), "Cases of the latest open change"
+    default: dict[str, str] = {}
+    for ranking in rankings:
+        place = ranking.usual or ranking.fastest
         load = str(place.definition.parameters.get("rw", "")) if place else ""
         if place is not None and load in LOADS:
-            usual.setdefault(load, place.key)
-    return [usual[load] for load in LOADS if load in usual], "The usual disk"
+            default.setdefault(load, place.key)
+    return [default[load] for load in LOADS if load in default], "Default configuration"
 
 
-def _one_a_workload(keys: Sequence[str], cases: Mapping[str, Definition]) -> list[str]:
-    found: dict[str, str] = {}
+def _one_per_workload(keys: Sequence[str], cases: Mapping[str, Definition]) -> list[str]:
+    by_workload: dict[str, str] = {}
     for key in keys:
-        found.setdefault(cases[key].workload, key)
-    return list(found.values())[:MOST_LINES]
+        by_workload.setdefault(cases[key].workload, key)
+    return list(by_workload.values())[:MAX_LINES]
 
 
 def _line_text(definition: Definition) -> str:
@@ -173,12 +176,13 @@ def _line_text(definition: Definition) -> str:
 
 
 def _history(content: View, verdicts: Verdicts, key: str) -> _Days:
-    """Return a case's newest year a day, 1 being the level that the present is compared with.
+    """Return a case's latest year per day, relative to its baseline (1).
 
-    Before anything was judged: the newest runs.
+    Before the first verdict: the latest runs, relative to their median.
     """
     verdict = next(
-        (one for one in verdicts.of_case(key) if one.history.figure.name == "throughput"), None
+        (entry for entry in verdicts.of_case(key) if entry.history.figure.name == "throughput"),
+        None,
     )
     if verdict is not None:
         return _daily(verdict.history.points, _level(verdict))
@@ -200,7 +204,7 @@ def _level(verdict: Verdict) -> float:
 
 
 def _daily(runs: Sequence[GoodRun], level: float) -> _Days:
-    """Return the median of each day; of a history of less than two days each run."""
+    """Return the median of each day; for less than two days of history, each run."""
     if not runs or level <= 0:
         return ()
     newest = [run for run in runs if run.time >= runs[-1].time - YEAR.total_seconds()]
@@ -210,8 +214,7 @@ def _daily(runs: Sequence[GoodRun], level: float) -> _Days:
     for run in newest:
         days.setdefault(int(run.time // DAY), []).append(run)
     return [
-        (mine[-1].time, statistics.median(run.value for run in mine) / level)
-        for mine in days.values()
+        (day[-1].time, statistics.median(run.value for run in day) / level) for day in days.values()
     ]
 
 
@@ -219,47 +222,47 @@ def _points(days: _Days, axis: _Axis) -> str:
     return " ".join(f"{axis.x(time):g},{axis.y(ratio):g}" for time, ratio in days)
 
 
-def _bands(episodes: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:
-    """Yield the episodes that the picture shows, each as far as the next one."""
-    ends = [*(one.started.timestamp() for one in episodes[1:]), axis.end]
-    for place, (episode, end) in enumerate(zip(episodes, ends, strict=True)):
-        begun = episode.started.timestamp()
+def _bands(periods: Sequence[EnvironmentPeriod], axis: _Axis) -> Iterator[Band]:
+    """Yield the visible environment periods, each up to the start of the next one."""
+    ends = [*(period.started.timestamp() for period in periods[1:]), axis.end]
+    for index, (period, end) in enumerate(zip(periods, ends, strict=True)):
+        begun = period.started.timestamp()
         if end <= axis.start or begun >= axis.end:
             continue
         x = axis.x(begun)
-        before = episodes[place - 1].facts if place else {}
+        before = periods[index - 1].facts if index else {}
         yield Band(
             x=x,
             width=round(axis.x(end) - x, 1),
-            iso=iso(episode.started),
-            day=f"{episode.started:%Y-%m-%d}",
-            text=_news(before, episode.facts) if place else "the first runs",
+            iso=iso(period.started),
+            day=f"{period.started:%Y-%m-%d}",
+            text=_changed_facts(before, period.facts) if index else "first runs",
         )
 
 
-def _news(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return which facts are others than before."""
-    found = [
+def _changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return the facts that differ from before, as text."""
+    changed = [
         f"{name} {after.get(name, 'unknown')}"
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
-    return ", ".join(found) or "another environment"
+    return ", ".join(changed) or "another environment"
 
 
 def _marks(changes: Sequence[Change], verdicts: Verdicts, axis: _Axis) -> Iterator[ChangeMark]:
-    """Yield the changes that the picture shows, oldest first."""
-    standing = verdicts.open_findings
-    shown = sorted((one for one in changes if one.time >= axis.start), key=lambda one: one.time)
-    for number, finding in enumerate(shown[-MOST_MARKS:], start=1):
-        at = datetime.fromtimestamp(finding.time, UTC)
+    """Yield the visible changes, oldest first."""
+    open_changes = verdicts.open_findings
+    visible = sorted((one for one in changes if one.time >= axis.start), key=lambda one: one.time)
+    for number, change in enumerate(visible[-MAX_MARKS:], start=1):
+        at = datetime.fromtimestamp(change.time, UTC)
         yield ChangeMark(
-            x=axis.x(finding.time),
+            x=axis.x(change.time),
             number=number,
             iso=iso(at),
             day=f"{at:%Y-%m-%d}",
-            text=sentence(finding, evidence=False),
-            open=finding in standing,
+            text=sentence(change, evidence=False),
+            open=change in open_changes,
         )
 
 
@@ -267,7 +270,7 @@ def _value_ticks(axis: _Axis) -> Iterator[Tick]:
     step = 0.25 if axis.top < 2 else 0.5 if axis.top < 4 else round(axis.top / 5)
     count = int(axis.top / step)
     for number in range(count + 1):
-        yield Tick(axis.y(number * step), f"{100 * number * step:.0f} %")
+        yield Tick(axis.y(number * step), f"{100 * number * step:.0f}%")
 
 
 def _time_ticks(axis: _Axis) -> Iterator[Tick]:
@@ -280,7 +283,7 @@ def _time_ticks(axis: _Axis) -> Iterator[Tick]:
 def _label(histories: Mapping[str, _Days], cases: Mapping[str, Definition], axis: _Axis) -> str:
     first, last = (f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d}" for t in (axis.start, axis.end))
     parts = [
-        f"{_line_text(cases[key])}: last {100 * days[-1][1]:.0f} %"
+        f"{_line_text(cases[key])}: last {100 * days[-1][1]:.0f}%"
         for key, days in histories.items()
     ]
-    return f"From {first} to {last}, 100 % being the level compared with. {'; '.join(parts)}"
+    return f"From {first} to {last}, 100% is the baseline. {'; '.join(parts)}"

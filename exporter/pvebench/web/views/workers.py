@@ -1,4 +1,4 @@
-"""What a worker does now and next, for people. Pure."""
+"""Status of workers as values for the web UI. Free of side effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvebench.report.text import iso, phase_text, show_clock, show_span, state_t
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment as text for people and for machines."""
+    """A time as text and as ISO 8601."""
 
     text: str
     iso: str
@@ -20,7 +20,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A case that will run, and when about."""
+    """A case and its expected start."""
 
     slug: str
     url: str
@@ -29,7 +29,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleView:
-    """How far a cycle is."""
+    """Progress of a cycle."""
 
     number: int
     pack: str
@@ -41,15 +41,15 @@ class CycleView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """A worker.
+    """Status of a worker.
 
     Attributes:
-        phase: in words; empty between cases.
-        elapsed: of the phase, with what is expected.
-        phase_seconds: done and expected, for a bar; None where nothing is known.
-        due: when idle, when the next case is due.
-        hold: what the next case waits for.
-        pending: what is installed on the node but does not run yet.
+        phase: current phase as text; empty between cases.
+        elapsed: elapsed and expected time of the phase.
+        phase_seconds: elapsed and expected time, for a progress bar; None if unknown.
+        due: for an idle worker, start of the next case.
+        hold: reason why the next case has not started.
+        pending: versions that are installed on the node but not running yet.
     """
 
     node: str
@@ -68,19 +68,19 @@ class WorkerView:
 
 
 def case_url(key: str) -> str:
-    """Return the address of a case's page. Its slashes stay: proxies refuse quoted ones."""
+    """Return the URL path of a case; its slashes stay, since proxies reject quoted ones."""
     return f"/cases/{quote(key, safe='/')}"
 
 
 def moment(at: datetime, now: datetime) -> Moment:
-    """Return a moment with its distance: `12:30 UTC, in 3 min`."""
+    """Return a time with its distance: `12:30 UTC, in 3 min`."""
     seconds = (at - now).total_seconds()
-    near = f"in {show_span(seconds)}" if seconds >= 1 else "now"
-    return Moment(f"{show_clock(at, now)}, {near}", iso(at))
+    distance = f"in {show_span(seconds)}" if seconds >= 1 else "now"
+    return Moment(f"{show_clock(at, now)}, {distance}", iso(at))
 
 
 def worker_view(status: WorkerStatus, now: datetime) -> WorkerView:
-    """Return what a worker does."""
+    """Return the status of a worker."""
     cycle = status.cycle
     starts = expected_starts(status, now)
     between = status.state is State.IDLE and bool(status.upcoming)
@@ -129,9 +129,9 @@ def _cycle_view(cycle: CycleStatus, now: datetime) -> CycleView:
 
 
 def expected_starts(status: WorkerStatus, now: datetime) -> list[datetime]:
-    """Return when each upcoming case is expected to start, counted back from the cycle's end.
+    """Return the expected start of each upcoming case, counted back from the cycle's end.
 
-    Cases of one cycle take about the same time, so each gets an equal share of it.
+    Cases of a cycle take about the same time, so each gets an equal share of it.
     """
     cycle = status.cycle
     if cycle is None:
