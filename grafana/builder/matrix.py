@@ -43,8 +43,8 @@ LONG_SUFFIXES: Final = dict.fromkeys(("not_durable", "warm", "host"), ", exclude
 INTRO: Final = (
     "**Which configuration is fastest for this workload, and is the difference significant?** "
     "Each cell is one configuration, the same in all three tables: the disk of its row with the "
-    "cache mode of its column. *Within noise* means no significant difference from the fastest. A"
-    " ranking needs three runs per configuration. *Not durable* (ignores the guest's flushes), "
+    "cache mode of its column. *Within noise* means no significant difference from the fastest. "
+    "A ranking needs three runs per configuration. *Not durable* (ignores the guest's flushes), "
     "*warm cache* (reads may come from the host's memory) and *no VM* are excluded."
 )
 

@@ -1,4 +1,4 @@
-"""A Grafana of our own with the committed boards, on a store of the first day."""
+"""A test instance of Grafana with the committed dashboards, on a store of the first day."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from support.prometheus import free_port, wait_until_ready
 from support.young import young
 
 sys.path.append(str(ROOT / "scripts" / "stack"))
-from services import Layout, grafana  # what `make demo` starts
+from services import Layout, grafana  # as `make demo` starts it
 
 
 @contextmanager
 def on_a_young_store(name: str) -> Iterator[str]:
-    """Give the address of a Grafana that shows the store of that name."""
-    # What a simulated run logs is not asked for here.
+    """Yield the address of a Grafana that shows the store of that name."""
+    # Omit the log of the simulated runs.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as directory:
         state = Path(directory)
@@ -35,13 +35,13 @@ def on_a_young_store(name: str) -> Iterator[str]:
 
 @contextmanager
 def running(state: Path, prometheus: str) -> Iterator[str]:
-    """Run Grafana beside a Prometheus; give its address."""
+    """Run Grafana with a Prometheus; yield its address."""
     options = argparse.Namespace(
         prometheus_port=int(prometheus.rpartition(":")[2]), grafana_port=free_port()
     )
     service = grafana(options, Layout(state))
     if service is None:
-        sys.exit("NOTHING WAS LOOKED AT: no Grafana is in PATH.")
+        sys.exit("NOTHING WAS CHECKED: Grafana not found in PATH")
     address = f"http://127.0.0.1:{service.port}"
     with (state / "grafana.log").open("w") as log:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What people come to the boards of the demo for, done as they would, and the clicks counted."""
+"""Common tasks on the dashboards of the demo, with the number of clicks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 from playwright.sync_api import Browser, Error, Locator, Page
 
-MOST_CLICKS: Final = 3
-"""Of a task."""
+MAX_CLICKS: Final = 3
+"""Maximum per task."""
 WAIT_MILLISECONDS: Final = 60_000
 OVERVIEW: Final = "pvebench-overview"
 WALL: Final = "pvebench-wall"
@@ -19,114 +19,114 @@ COMPARE: Final = "pvebench-compare"
 
 @dataclass(slots=True)
 class Visitor:
-    """Somebody with a mouse, on a board.
+    """User on a dashboard.
 
     Attributes:
-        clicks: so many until now.
+        clicks: number of clicks so far.
     """
 
     page: Page
     clicks: int = field(default=0, init=False)
 
     def click(self, where: Locator) -> None:
-        """Click on what is there, once it is."""
+        """Click an element as soon as it exists."""
         where.first.click(timeout=WAIT_MILLISECONDS)
         self.clicks += 1
 
     def menu(self, board: str) -> None:
-        """Go to another board by the menu that every board has."""
+        """Open another dashboard by the menu."""
         self.click(self.page.get_by_role("button", name="Storage benchmark"))
         self.click(self.page.locator(f"a[href*='/d/{board}/']"))
         self.is_on(board)
 
     def reads(self, panel: str, pattern: str) -> None:
-        """Wait until a panel, by its title, says something.
+        """Wait until the panel with this title shows a text.
 
         Raises:
-            Error: it never does.
+            Error: it did not within the time limit.
         """
         section = self.page.get_by_test_id(f"data-testid Panel header {panel}")
-        wanted = section.filter(has_text=re.compile(pattern))
-        wanted.first.wait_for(timeout=WAIT_MILLISECONDS)
+        match = section.filter(has_text=re.compile(pattern))
+        match.first.wait_for(timeout=WAIT_MILLISECONDS)
 
     def is_on(self, board: str, **variables: str) -> None:
-        """Wait until another board is shown, with these values of its variables.
+        """Wait until another dashboard opens, with these values of its variables.
 
         Raises:
-            Error: it never is.
+            Error: it did not within the time limit.
         """
-        wanted = [f"var-{name}={value}" for name, value in variables.items()]
+        parts = [f"var-{name}={value}" for name, value in variables.items()]
         self.page.wait_for_url(
-            lambda url: f"/d/{board}" in url and all(one in url for one in wanted),
+            lambda url: f"/d/{board}" in url and all(part in url for part in parts),
             timeout=WAIT_MILLISECONDS,
         )
 
     def choose(self, variable: str, value: str) -> None:
-        """Choose a value of a variable, by its label."""
+        """Select a value of the variable with this label."""
         label = f"data-testid Dashboard template variables submenu Label {variable}"
         self.click(self.page.get_by_test_id(label).locator("xpath=following-sibling::*"))
         self.click(self.page.get_by_role("option", name=value))
 
     def compare(self, storage: str, variable: str, value: str) -> None:
-        """Compare a storage of the Overview with another, chosen by one variable."""
+        """Compare a storage of the Overview with another one, selected by a variable."""
         self.click(self.page.locator(f"a[href*='var-storage_a={storage}']"))
         self.is_on(COMPARE)
         self.choose(variable, value)
         self.reads("Results by workload", r"\d io/s")
 
 
-def fastest_for_random_writes(one: Visitor) -> None:
-    """Which setting is the fastest for random writes on this storage, and is that real?"""
-    one.click(one.page.locator("a[href*='/d/pvebench-matrix']"))
-    one.is_on("pvebench-matrix")
-    one.choose("Workload", "randwrite")
-    one.reads("Best configuration", r"random write[^\n]* is fastest")
+def fastest_for_random_writes(visitor: Visitor) -> None:
+    """Which configuration is fastest for random writes on this storage, and is it significant?"""
+    visitor.click(visitor.page.locator("a[href*='/d/pvebench-matrix']"))
+    visitor.is_on("pvebench-matrix")
+    visitor.choose("Workload", "randwrite")
+    visitor.reads("Best configuration", r"random write[^\n]* is fastest")
 
 
-def cost_of_the_upgrade(one: Visitor) -> None:
-    """Did the last upgrade cost anything?"""
-    one.reads("Verdict", r"\d% slower since")
+def cost_of_the_upgrade(visitor: Visitor) -> None:
+    """Did the last upgrade reduce performance?"""
+    visitor.reads("Verdict", r"\d% slower since")
 
 
-def upgrade_by_menu(one: Visitor) -> None:
-    """Did the last upgrade cost anything, case by case?"""
-    one.menu("pvebench-upgrades")
-    one.reads("Changed cases", "significant|within noise")
+def upgrade_by_menu(visitor: Visitor) -> None:
+    """Which cases did the last upgrade affect?"""
+    visitor.menu("pvebench-upgrades")
+    visitor.reads("Changed cases", "significant|within noise")
 
 
-def why_the_wall_is_orange(one: Visitor) -> None:
+def why_the_wall_is_orange(visitor: Visitor) -> None:
     """Why is the wall orange?"""
-    one.reads("Verdict", r"\d% slower since")
+    visitor.reads("Verdict", r"\d% slower since")
 
 
-def which_cases(one: Visitor) -> None:
-    """Which cases are it that the sentence means?"""
-    one.click(one.page.locator("a[href*='var-change=']"))
-    one.is_on("pvebench-regressions")
-    one.reads("Cases", "Slower")
+def which_cases(visitor: Visitor) -> None:
+    """Which cases does the open change affect?"""
+    visitor.click(visitor.page.locator("a[href*='var-change=']"))
+    visitor.is_on("pvebench-regressions")
+    visitor.reads("Cases", "Slower")
 
 
-def is_it_alive(one: Visitor) -> None:
-    """Is the bench alive, and when was the last run?"""
-    one.reads("Latest result", "ago")
+def is_it_alive(visitor: Visitor) -> None:
+    """Is pvebench running, and when was the last run?"""
+    visitor.reads("Latest result", "ago")
 
 
-def another_storage(one: Visitor) -> None:
-    """How does this storage compare with another of its node?"""
-    one.compare("ceph", "B: storage", "local-zfs")
-    one.is_on(COMPARE, storage_a="ceph", storage_b="local-zfs")
+def another_storage(visitor: Visitor) -> None:
+    """How does this storage compare with another one of its node?"""
+    visitor.compare("ceph", "B: storage", "local-zfs")
+    visitor.is_on(COMPARE, storage_a="ceph", storage_b="local-zfs")
 
 
-def another_node(one: Visitor) -> None:
-    """How does this node's storage compare with that of another node?"""
-    one.compare("local-nvme", "B: node", "pve1")
-    one.is_on(COMPARE, node_a="pve2", node_b="pve1")
+def another_node(visitor: Visitor) -> None:
+    """How does this node's storage compare with another node's?"""
+    visitor.compare("local-nvme", "B: node", "pve1")
+    visitor.is_on(COMPARE, node_a="pve2", node_b="pve1")
 
 
-def cost_of_an_operation(one: Visitor) -> None:
-    """What does an I/O cost in CPU, by setting?"""
-    one.menu("pvebench-cpu")
-    one.reads("CPU time per I/O, lowest first", r"(virtio|scsi), (raw|qcow2)")
+def cost_of_an_operation(visitor: Visitor) -> None:
+    """What is the CPU time per I/O of each configuration?"""
+    visitor.menu("pvebench-cpu")
+    visitor.reads("CPU time per I/O, lowest first", r"(virtio|scsi), (raw|qcow2)")
 
 
 TASKS: Final[dict[Callable[[Visitor], None], str]] = {
@@ -140,21 +140,21 @@ TASKS: Final[dict[Callable[[Visitor], None], str]] = {
     another_node: OVERVIEW,
     cost_of_an_operation: OVERVIEW,
 }
-"""Task -> the board on which somebody has the question."""
+"""Task -> dashboard where it starts."""
 
 
 def failed_tasks(browser: Browser, grafana: str) -> Iterator[str]:
-    """Do every task; yield those that fail, or take too many clicks."""
+    """Perform every task; yield those that fail or need too many clicks."""
     for task, board in TASKS.items():
         page = browser.new_page(viewport={"width": 1920, "height": 3000})
         page.goto(f"{grafana}/d/{board}")
-        one = Visitor(page)
+        visitor = Visitor(page)
         try:
-            task(one)
+            task(visitor)
         except Error as error:
-            yield f"{task.__doc__}: after {one.clicks} clicks: {str(error).splitlines()[0]}"
+            yield f"{task.__doc__}: after {visitor.clicks} clicks: {str(error).splitlines()[0]}"
         else:
-            print(f"{one.clicks} clicks: {task.__doc__}", flush=True)
-            if one.clicks > MOST_CLICKS:
-                yield f"{task.__doc__}: {one.clicks} clicks"
+            print(f"{visitor.clicks} clicks: {task.__doc__}", flush=True)
+            if visitor.clicks > MAX_CLICKS:
+                yield f"{task.__doc__}: {visitor.clicks} clicks"
         page.close()
