@@ -15,7 +15,7 @@ SEEDS ?= 1000
 RUNS ?= 500
 SEED ?=
 SAMPLE ?= 100
-MODULES ?= runner scheduler store results
+MODULES ?= runner scheduler store
 RECORDINGS ?=
 DIST ?= dist
 # One process more than cores, since a fifth of a guest's test is waiting. A file of tests stays in
@@ -98,8 +98,8 @@ hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug bet
 sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS='--mutant without-journal' turns them red (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
-mutate: venv ## break SAMPLE places in the rooms MODULES, in a copy, and tell where no test notices; SEED= ARGS= (needs Python only)
-	$(BIN)/python tests/mutation/mutate.py --rooms '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
+mutate: venv ## break SAMPLE places in the packages MODULES, in a copy, and list where no test notices; SEED= ARGS= (needs Python only)
+	$(BIN)/python tests/mutation/mutate.py --packages '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: venv ## feed readers of foreign bytes by coverage; ARGS='SECONDS TARGET…', of each (needs x86-64; the package index once)
 	@cmp -s requirements-fuzz.lock .venv/fuzz/lock || { \

@@ -40,7 +40,7 @@ TESTS: Final = (
     *("results*", "retention", "runner*", "scheduler*", "simulated_cycle", "steady", "store*"),
     *("stuck", "under_fault", "window"),
 )
-"""Of tests/unit, as patterns: about these rooms, and none that needs a disk below."""
+"""Of tests/unit, as patterns: about these packages, and none that needs a disk below."""
 OPTIONS: Final = ("-q", "-x", "-p", "no:cacheprovider", "--basetemp=scratch")
 LIBRARIES: Final = (
     *("alembic.command", "click", "jinja2", "numpy", "prometheus_client", "pydantic", "requests"),
@@ -173,10 +173,10 @@ def fate(place: Place, changed: str, known: Known) -> str:
     return "killed" if code else "survived"
 
 
-def chosen(rooms: Sequence[str], *, seed: str) -> list[Place]:
-    """Return all places of these rooms in the order of the seed."""
+def chosen(packages: Sequence[str], *, seed: str) -> list[Place]:
+    """Return all places of these packages in the order of the seed."""
     found: list[Place] = []
-    for room in rooms:
+    for room in packages:
         for path in sorted((PACKAGE / room).rglob("*.py")):
             if "migrations" not in path.parts:
                 found += places(path, path.read_text("utf-8"), seed=seed)
@@ -208,7 +208,7 @@ def copied() -> Iterator[None]:
 def main() -> int:
     """Print what becomes of each mutant, each survivor with its diff, and the score."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rooms", default="runner scheduler store results")
+    parser.add_argument("--packages", default="runner scheduler store")
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", nargs="*", default=[], help="keys that an earlier run printed")
@@ -222,7 +222,7 @@ def main() -> int:
         known = watch(sorted(tests))
         print(f"{len(known.seconds)} tests, {time.monotonic() - begun:.0f} s", flush=True)
         sys.dont_write_bytecode = True
-        for place in chosen(asked.rooms.split(), seed=asked.seed):
+        for place in chosen(asked.packages.split(), seed=asked.seed):
             source = place.path.read_text("utf-8")
             if asked.only and place.key not in asked.only:
                 continue
