@@ -1,4 +1,4 @@
-# Every target sets up what it needs, and is quick when that is there already.
+# Every target installs its dependencies, and is quick if they are installed.
 
 CYCLES ?=
 PACK ?= scenarios/quick.yaml
@@ -18,8 +18,8 @@ SAMPLE ?= 100
 MODULES ?= runner scheduler store
 RECORDINGS ?=
 DIST ?= dist
-# One process more than cores, since a fifth of a guest's test is waiting. A file of tests stays in
-# one process; the slow ones, which boot guests, come first.
+# One process more than cores: guest tests spend a fifth of their time waiting. A test file stays in
+# one process; the slow files, which boot guests, come first.
 PARALLEL ?= --numprocesses=$(shell echo $$(($$(nproc) + 1))) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 SHELL := /bin/bash
@@ -56,7 +56,7 @@ demo: packages-run venv ## open the stack on a simulated year; CHECK=1 asks ever
 		--exporter-port '$(EXPORTER_PORT)' --prometheus-port '$(PROMETHEUS_PORT)' \
 		--node-exporter-port '$(NODE_EXPORTER_PORT)' --grafana-port '$(GRAFANA_PORT)'
 
-test: packages-test venv ## run all tests, some at a time; ARGS= goes to pytest, PARALLEL= for one (needs what run needs, Chromium and a few tools)
+test: packages-test venv ## run all tests in parallel; ARGS= goes to pytest, PARALLEL= disables it (needs the programs of run, Chromium and a few tools)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 check: venv ## format, lint, types, import rules, generated files (needs Python only)
@@ -68,40 +68,40 @@ check: venv ## format, lint, types, import rules, generated files (needs Python 
 	$(BIN)/lint-imports
 	scripts/generate --check
 
-format: venv ## put the format right, and what ruff can mend by itself (needs Python only)
+format: venv ## format the code and apply the fixes of ruff (needs Python only)
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-generate: venv ## write the generated files anew: schemas, dashboards (needs Python only)
+generate: venv ## write the generated files: schemas, dashboards (needs Python only)
 	scripts/generate
 
-screenshot: packages-test venv ## draw docs/images/page.png anew, from a simulation (needs Chromium)
+screenshot: packages-test venv ## render docs/images/page.png from a simulation (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 
-boards-test: packages-test venv ## look at every board in a running Grafana; GRAFANA=http://… ARGS= (needs Chromium and a Grafana)
+boards-test: packages-test venv ## check every dashboard in a running Grafana; GRAFANA=http://… ARGS= (needs Chromium and a Grafana)
 	@PYTHONPATH=tests $(BIN)/python tests/boards '$(GRAFANA)' $(ARGS)
 
-bench: packages-run venv ## measure pvebench itself: bench/*.py (needs what run needs)
+bench: packages-run venv ## measure pvebench itself: bench/*.py (needs the programs of run)
 	@shopt -s nullglob; found=(bench/[a-z]*.py); \
 	if (($${#found[@]} == 0)); then echo 'pvebench: no benchmarks in bench/'; fi; \
 	for file in "$${found[@]}"; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 
-bench-detection: venv ## measure how well changes are found, beside other methods; SEED= ARGS= (needs Python, for the others the index)
+bench-detection: venv ## measure detection next to other methods; SEED= ARGS= (needs Python; the package index for the others)
 	@$(BIN)/python bench/detection.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files (needs what run needs, for containers root and lxc, for a node sshd)
+crash: packages-run venv ## kill -9 pvebench, QEMU, both or a container at MOMENTS random moments of real cycles; ARGS=--node a container on a node, or the program there, ARGS=--short only VMs on files (needs the programs of run, for containers root and lxc, for a node sshd)
 	$(BIN)/python tests/crash/real.py $(MOMENTS) $(SEED) $(ARGS)
 
-hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug between; ARGS=--single-cpu as it was (needs what run needs)
+hang: packages-run venv ## count hung disks in RUNS short runs with hot-plug between; ARGS=--single-cpu as it was (needs the programs of run)
 	$(BIN)/python tests/e2e/hang.py $(RUNS) $(ARGS)
 
-sim: venv ## play SEEDS fault and crash schedules in simulated time; ARGS='--mutant without-journal' turns them red (needs Python only)
+sim: venv ## run SEEDS fault and crash schedules in simulated time; ARGS='--mutant without-journal' makes them fail (needs Python only)
 	$(BIN)/python tests/crash/simulate.py $(SEEDS) $(ARGS)
 
 mutate: venv ## break SAMPLE places in the packages MODULES, in a copy, and list where no test notices; SEED= ARGS= (needs Python only)
 	$(BIN)/python tests/mutation/mutate.py --packages '$(MODULES)' --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-fuzz: venv ## feed readers of foreign bytes by coverage; ARGS='SECONDS TARGET…', of each (needs x86-64; the package index once)
+fuzz: venv ## fuzz the parsers of external data, guided by coverage; ARGS='SECONDS TARGET…', of each (needs x86-64; the package index once)
 	@cmp -s requirements-fuzz.lock .venv/fuzz/lock || { \
 		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 			--upgrade --target .venv/fuzz -r requirements-fuzz.lock && cp requirements-fuzz.lock .venv/fuzz/lock; }
@@ -128,19 +128,19 @@ e2e-fault: packages-run packages-test packages-ceph venv ## a guest's storage pa
 e2e-host: packages-run packages-hostvm venv ## host rows on dm-cache, md, LVM, CIFS, ZFS … in a VM that plays the host; ARGS='PACK… small drive guest' (needs root)
 	@tests/e2e/host-vm $(ARGS)
 
-compose-test: venv ## start compose.yaml for real and look at it; ARGS= (needs Docker or root with docker.io, docker-compose)
+compose-test: venv ## start compose.yaml and check the stack; ARGS= (needs Docker or root with docker.io, docker-compose)
 	@$(BIN)/python tests/compose $(ARGS)
 
-pve-replay: venv ## play recorded requests of a real Proxmox API against the tests' API; RECORDINGS= (needs openssl)
+pve-replay: venv ## replay recorded requests of a real Proxmox API against the API of the tests; RECORDINGS= (needs openssl)
 	PYTHONPATH=tests $(BIN)/python -m pve.replay $(or $(RECORDINGS),$(wildcard ../shared/pve/recordings-*.jsonl.gz),$(wildcard tests/pve/recordings-*.jsonl))
 
-guest: packages-guest venv ## build the benchmark guest's image (needs apt and xorriso)
+guest: packages-guest venv ## build the guest image (needs apt and xorriso)
 	$(BIN)/pvebench guest build $(ARGS)
 
 lock: venv ## resolve pyproject.toml into the requirements locks; ARGS=--upgrade (needs the package index)
 	scripts/lock $(ARGS)
 
-release: venv ## build what is published, of the commit, into DIST, twice, and compare the bytes (needs git, dpkg-deb)
+release: venv ## build the release files of the commit into DIST, twice, and compare them (needs git, dpkg-deb)
 	scripts/release '$(DIST)'
 	@$(MAKE) --no-print-directory deb ARGS=--twice
 
@@ -156,7 +156,7 @@ deb-test: venv ## install, upgrade, remove and purge the packages in DIST in boo
 ansible-test: venv ## lint the role; ARGS='HOST DEB' plays it there as well, twice (needs the package index)
 	@packaging/ansible/check $(ARGS)
 
-site: venv ## make the documentation as a site in build/site (needs the package index once)
+site: venv ## build the documentation site in build/site (needs the package index once)
 	@cmp -s requirements-site.lock .venv/site/lock || { \
 		$(BIN)/python -m pip --disable-pip-version-check --quiet install --require-hashes \
 			--upgrade --target .venv/site -r requirements-site.lock && cp requirements-site.lock .venv/site/lock; }
