@@ -27,8 +27,8 @@ PACKAGES: Final = (
     "xorriso,util-linux-extra"
 )
 """What a container has before: all that the package depends on; it boots without a network."""
-OLD_HISTORIES: Final = ROOT / "tests/golden/store"
-"""Dumps that earlier code left, one a layout."""
+OLD_DATABASES: Final = ROOT / "tests/golden/store"
+"""SQL dumps, one per schema."""
 MINUTES: Final = 30
 
 UNIT: Final = """\
@@ -88,7 +88,7 @@ def test(release: int, packages: Path, roots: Path, work: Path) -> bool:
     older(found, share / "older.deb")
     shutil.copyfile(HERE / "inside.sh", share / "inside.sh")
     with closing(sqlite3.connect(share / "old.db")) as connection:
-        connection.executescript(max(OLD_HISTORIES.glob("*.sql")).read_text("utf-8"))
+        connection.executescript(min(OLD_DATABASES.glob("*.sql")).read_text("utf-8"))
         # Numbers are invented in the container, which is never mixed with what was measured.
         connection.execute("UPDATE facts SET value = 'simulated' WHERE name = 'kind'")
         connection.commit()

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs as a service of a booted container: installs, upgrades, refuses, removes, purges for real.
-# /test has older.deb and newer.deb of one release and old.db, a history of an earlier layout.
+# /test has older.deb and newer.deb of one release and old.db, a database of the first schema.
 # shellcheck disable=SC2016 # what until_true is given, it expands each time
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -11,7 +11,7 @@ fail() { echo "FAIL  $*"; exit 1; }
 is() { [[ $2 == "$3" ]] || fail "$1: expected '$3', found '$2'"; echo "ok    $1: $2"; }
 has() { [[ $2 == *"$3"* ]] || fail "$1: '$3' is not in '$2'"; echo "ok    $1"; }
 property() { systemctl show -P "$1" pvebench.service; }
-layout() { python3 -c "import sqlite3; print(sqlite3.connect('$state/pvebench.db').execute('select version_num from alembic_version').fetchone()[0])"; }
+schema() { python3 -c "import sqlite3; print(sqlite3.connect('$state/pvebench.db').execute('select version_num from alembic_version').fetchone()[0])"; }
 runs() { python3 -c "import sqlite3; print(sqlite3.connect('file:$state/pvebench.db?mode=ro',uri=True).execute('select count(*) from runs').fetchone()[0])"; }
 until_true() {
     local _
@@ -40,17 +40,17 @@ systemd-analyze verify /usr/lib/systemd/system/pvebench.service || fail verify
 has "hardening" "$(systemd-analyze security --threshold=20 --no-pager pvebench.service | tail -n 1)" "Overall exposure"
 systemd-analyze security --no-pager pvebench.service | tail -n 1
 
-say "a history of an earlier layout"
+say "a database of the first schema"
 sed -i "s/^driver:.*/driver: ${DRIVER:-simulated}/" $settings
 install -o pvebench -g pvebench -m 600 /test/old.db $state/pvebench.db
 before=$(runs)
-was=$(layout)
+was=$(schema)
 systemctl enable --quiet --now pvebench
 is "it is ready when start returns" "$(systemctl is-active pvebench)" active
 until_true 'curl -sf http://127.0.0.1:9620/-/ready >/dev/null'
 until_true '(( $(runs) > before ))'
-[[ $(layout) != "$was" ]] || fail "the layout was not changed"
-say "measured: $before runs of layout $was became $(runs) of layout $(layout)"
+is "the schema is the package's" "$(schema)" "$(/usr/lib/pvebench/bin/python3 -I -c 'from pvebench.store.tables import HEAD; print(HEAD)')"
+say "measured: $before runs of schema $was became $(runs) of schema $(schema)"
 is "it runs as" "$(ps -o user= -p "$(property MainPID)" 2>/dev/null || stat -c %U "/proc/$(property MainPID)")" pvebench
 has "what it is at is told" "$(property StatusText)" "metrics on"
 systemctl reload pvebench

@@ -390,7 +390,7 @@ def database_seeds() -> list[bytes]:
         path = Path(directory) / "pvebench.db"
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.executescript(
-                (PVE.parent / "golden" / "store" / "0003.sql").read_text("utf-8")
+                (PVE.parent / "golden" / "store" / "0001.sql").read_text("utf-8")
             )
         Store(path).close()
         with contextlib.closing(sqlite3.connect(path)) as connection:

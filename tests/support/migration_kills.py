@@ -1,9 +1,12 @@
-"""Kill the opening of a database at every step: `migration_kills.py DATABASE DIRECTORY`.
+"""Kill the opening of a database at every step.
+
+    migration_kills.py DATABASE DIRECTORY MIGRATIONS HEAD
 
 Each time on a fresh copy, `DIRECTORY/<n>/pvebench.db`, in a process of its own that ends without
-any clean-up, as by `kill -9`, just before its n-th step. A step is an SQL statement of any
+any cleanup, as by `kill -9`, just before its n-th step. A step is an SQL statement of any
 connection (also BEGIN and COMMIT), or a file that is renamed or removed. The last directory is the
-one whose opening went through. DATABASE may be absent: then it is made.
+one whose opening completed. DATABASE may be absent: then it is created. MIGRATIONS is the folder of
+the migrations to use, HEAD their newest revision.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pvebench.store.engine import open_engine
+from pvebench.store import engine
 
 KILLED = 9
 
@@ -36,10 +39,10 @@ class Killer:
             return connection
 
         sqlite3.connect = sqlite3.dbapi2.connect = connect
-        sys.addaudithook(lambda happened, _: self._heard(happened))
+        sys.addaudithook(lambda event, _: self._on_event(event))
 
-    def _heard(self, happened: str) -> None:
-        if happened in ("os.rename", "os.remove"):
+    def _on_event(self, event: str) -> None:
+        if event in ("os.rename", "os.remove"):
             self._step()
 
     def _step(self) -> None:
@@ -49,11 +52,11 @@ class Killer:
 
 
 def killed(database: Path, step: int) -> bool:
-    """Open a database in a process that dies at a step; return whether it came that far."""
+    """Open a database in a process that ends before a step; return whether it got that far."""
     child = os.fork()
     if child == 0:
         Killer(step).start()
-        open_engine(database).dispose()
+        engine.open_engine(database).dispose()
         os._exit(0)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -64,7 +67,8 @@ def killed(database: Path, step: int) -> bool:
 
 def main(database: Path, directory: Path) -> None:
     with tempfile.TemporaryDirectory() as warm:
-        open_engine(Path(warm) / "any.db").dispose()  # imports everything once, not in each child
+        # Imports everything once instead of in each child.
+        engine.open_engine(Path(warm) / "any.db").dispose()
     step = 0
     while True:
         step += 1
@@ -77,4 +81,5 @@ def main(database: Path, directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    engine.MIGRATIONS, engine.HEAD = Path(sys.argv[3]), sys.argv[4]  # type: ignore[misc]
     main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,10 +1,11 @@
-"""Old databases taken over by this code, also when that is killed.
+"""Opening databases of older schemas, also when that is killed.
 
-The old databases are dumps that the old code itself left (tests/golden/store). What is in a
-database afterwards is read by Python's sqlite3 alone, and judged by SQLite's own
-`PRAGMA integrity_check` and `PRAGMA foreign_key_check`. That DDL can be taken back is SQLite's
-word: https://www.sqlite.org/lang_transaction.html (what a transaction holds) and
-https://www.sqlite.org/atomiccommit.html (what a killed process leaves).
+The old databases are dumps that the code of their schema wrote (tests/golden/store). So that there
+is always a migration to test, the tests add one after the newest: it adds a table and a column, and
+rebuilds a table that others refer to. Python's sqlite3 alone reads the results, and SQLite's own
+`PRAGMA integrity_check` and `PRAGMA foreign_key_check` judge them. SQLite documents that DDL can be
+rolled back: https://www.sqlite.org/lang_transaction.html (contents of a transaction) and
+https://www.sqlite.org/atomiccommit.html (state after a killed process).
 """
 
 from __future__ import annotations
@@ -19,20 +20,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
 
 import pvebench
 from pvebench.errors import StoreUnavailable
-from pvebench.store import Store
-from pvebench.store.engine import open_engine, reading
-from pvebench.store.tables import HEAD
+from pvebench.store import Store, engine
+from pvebench.store.engine import MIGRATIONS, open_engine, reading
+from pvebench.store.tables import HEAD, TRIGGERS, metadata
 
 TESTS = Path(__file__).resolve().parents[1]
+PACKAGE = str(Path(pvebench.__file__).parents[1])
 GOLDEN = TESTS / "golden" / "store"
 OLD = sorted(path.stem for path in GOLDEN.glob("*.sql"))
-MIGRATIONS = Path(pvebench.__file__).parent / "store" / "migrations"
+NEXT = f"{int(HEAD) + 1:04}"
+NEXT_MIGRATION = f"""
+import sqlalchemy as sa
+from alembic import op
+
+revision = {NEXT!r}
+down_revision = {HEAD!r}
+
+
+def upgrade() -> None:
+    op.create_table("notes", sa.Column("text", sa.Text, primary_key=True))
+    op.add_column("cases", sa.Column("rank", sa.Integer, nullable=False, server_default="7"))
+    with op.batch_alter_table("runs", recreate="always") as runs:
+        runs.add_column(sa.Column("watts", sa.Float))
+"""
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -42,6 +58,34 @@ def old_database(directory: Path, revision: str) -> Path:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript((GOLDEN / f"{revision}.sql").read_text("utf-8"))
     return path
+
+
+@pytest.fixture
+def with_next(tmp_path: Path) -> Path:
+    """The migrations and one more, in a folder of their own."""
+    folder = shutil.copytree(
+        MIGRATIONS, tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (folder / "versions" / f"{NEXT}_next.py").write_text(NEXT_MIGRATION, "utf-8")
+    return folder
+
+
+@pytest.fixture
+def next_version(with_next: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be a pvebench that has one more migration."""
+    monkeypatch.setattr(engine, "MIGRATIONS", with_next)
+    monkeypatch.setattr(engine, "HEAD", NEXT)
+
+
+def schema(path: Path) -> dict[tuple[str, str], str | None]:
+    """Everything in a database's schema: (type, name) -> its SQL."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
+    return {
+        (kind, name): sql and " ".join(sql.split())
+        for kind, name, sql in found
+        if "alembic_version" not in name
+    }
 
 
 def rows(path: Path) -> Rows:
@@ -57,28 +101,24 @@ def rows(path: Path) -> Rows:
         }
 
 
-def moved(run: dict[str, Any], definitions: dict[str, str]) -> dict[str, Any]:
-    """What a run's row had before layout 0004 and its case's row has since."""
-    return {"definition": definitions[run["case_key"]]}
-
-
 def assert_all_there(old: Rows, new: Rows) -> None:
     """Every old row is there with every value that it had; no row came from nowhere."""
-    assert new["alembic_version"] == [{"version_num": HEAD}]
-    definitions = {row["key"]: row["definition"] for row in new["cases"]}
-    new = {**new, "runs": [row | moved(row, definitions) for row in new["runs"]]}
+    assert new["alembic_version"] == [{"version_num": NEXT}]
+    assert new["notes"] == []
+    assert {row["rank"] for row in new["cases"]} == {7}
     for table in old.keys() - {"alembic_version"}:
         columns = old[table][0].keys()
         kept = [{column: row[column] for column in columns} for row in new[table]]
         assert sorted(map(repr, kept)) == sorted(map(repr, old[table])), table
 
 
-def kill_at_every_step(database: Path, directory: Path) -> list[Path]:
+def kill_at_every_step(
+    database: Path, directory: Path, migrations: Path = MIGRATIONS, head: str = HEAD
+) -> list[Path]:
     script = TESTS / "support" / "migration_kills.py"
-    package = str(Path(pvebench.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, script, database, directory],
-        env={**os.environ, "PYTHONPATH": package},
+        [sys.executable, script, database, directory, migrations, head],
+        env={**os.environ, "PYTHONPATH": PACKAGE},
         capture_output=True,
         text=True,
         check=False,
@@ -93,6 +133,29 @@ def test_every_layout_but_the_newest_has_a_database_that_its_own_code_wrote() ->
     config.set_main_option("script_location", str(MIGRATIONS))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     assert known - {HEAD} <= set(OLD) <= known
+    assert OLD
+
+
+def test_the_migrations_make_the_tables_indexes_and_triggers_that_the_code_expects(
+    tmp_path: Path,
+) -> None:
+    open_engine(tmp_path / "migrated.db").dispose()
+    created = create_engine(f"sqlite:///{tmp_path}/created.db")
+    with created.begin() as connection:
+        metadata.create_all(connection)
+        for statement in TRIGGERS:
+            connection.exec_driver_sql(statement)
+    created.dispose()
+    expected = schema(tmp_path / "created.db")
+    assert schema(tmp_path / "migrated.db") == expected
+    kinds = [kind for kind, _ in expected]
+    assert [kinds.count(kind) for kind in ("table", "trigger")] == [len(metadata.tables), 10]
+
+
+@pytest.mark.skipif(HEAD not in OLD, reason="a database of the newest layout is not needed")
+def test_the_database_of_the_newest_layout_has_that_layout(tmp_path: Path) -> None:
+    open_engine(tmp_path / "new.db").dispose()
+    assert schema(old_database(tmp_path, HEAD)) == schema(tmp_path / "new.db")
 
 
 def as_left(path: Path) -> Path:
@@ -101,13 +164,15 @@ def as_left(path: Path) -> Path:
     return copy / path.name
 
 
-@pytest.mark.parametrize("revision", [one for one in OLD if one != HEAD])
+@pytest.mark.usefixtures("next_version")
+@pytest.mark.parametrize("revision", OLD)
 def test_a_migration_killed_at_any_step_loses_nothing_and_the_next_start_goes_through(
-    tmp_path: Path, revision: str
+    tmp_path: Path, with_next: Path, revision: str
 ) -> None:
     database = old_database(tmp_path, revision)
     old = rows(database)
-    copies = kill_at_every_step(database, tmp_path / "killed")
+    assert all(old.values())
+    copies = kill_at_every_step(database, tmp_path / "killed", with_next, NEXT)
     assert len(copies) > 20
     for path in copies:
         left = rows(as_left(path))
@@ -131,6 +196,15 @@ def test_the_making_of_a_database_killed_at_any_step_leaves_one_that_opens(tmp_p
         assert not list(path.parent.glob("*before*"))
 
 
+def triggers(path: Path) -> list[tuple[str, int]]:
+    """Table -> its triggers that remove a number block."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT tbl_name, count(*) FROM sqlite_schema WHERE type = 'trigger' "
+            "AND sql LIKE '%DELETE FROM number_blocks%' GROUP BY tbl_name"
+        ).fetchall()
+
+
 @pytest.mark.parametrize("revision", [None, *OLD])
 def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
     tmp_path: Path, revision: str | None
@@ -138,12 +212,7 @@ def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
     # A table that a migration rebuilds loses its triggers, and SQLite says nothing.
     path = tmp_path / "pvebench.db" if revision is None else old_database(tmp_path, revision)
     open_engine(path).dispose()
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute(
-            "SELECT tbl_name, count(*) FROM sqlite_schema WHERE type = 'trigger' "
-            "AND sql LIKE '%DELETE FROM number_blocks%' GROUP BY tbl_name"
-        ).fetchall()
-    assert found == [("runs", 6), ("samples", 4)]
+    assert triggers(path) == [("runs", 6), ("samples", 4)]
 
 
 @pytest.mark.parametrize("revision", OLD)
@@ -161,6 +230,7 @@ def test_an_old_database_is_read_as_its_own_code_wrote_it(tmp_path: Path, revisi
     store.close()
 
 
+@pytest.mark.usefixtures("next_version")
 def test_the_copy_from_before_a_migration_stays_until_the_next_one(tmp_path: Path) -> None:
     path = old_database(tmp_path, "0001")
     path.chmod(0o600)
@@ -177,60 +247,60 @@ def test_the_copy_from_before_a_migration_stays_until_the_next_one(tmp_path: Pat
     assert rows(path)["alembic_version"] == [{"version_num": "0001"}]
 
 
+@pytest.mark.usefixtures("next_version")
 def test_without_room_for_the_copy_nothing_is_migrated_and_older_copies_stay(
     tmp_path: Path,
 ) -> None:
-    path = old_database(tmp_path, "0002")
+    path = old_database(tmp_path, "0001")
     old = rows(path)
-    older = tmp_path / "pvebench.db.before-0001"
+    older = tmp_path / "pvebench.db.before-0000"
     older.write_bytes(b"")
-    (tmp_path / "pvebench.db.before-0002.part").mkdir()  # nothing can be written there
-    told = r"cannot be copied to .*before-0002 before its layout"
+    (tmp_path / "pvebench.db.before-0001.part").mkdir()  # nothing can be written there
+    told = r"cannot be copied to .*before-0001 before its layout"
     with pytest.raises(StoreUnavailable, match=told):
         Store(path)
     assert rows(path) == old
     assert older.exists()
 
 
-def test_a_migration_that_rebuilds_a_table_keeps_the_rows_that_belong_to_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = old_database(tmp_path, "0002")
-    old = rows(path)
-    upgrade = command.upgrade
-
-    def rebuild(config: Config, revision: str) -> None:
-        upgrade(config, revision)
-        for statement in (
-            "CREATE TABLE rebuilt AS SELECT * FROM runs",
-            "DROP TABLE runs",
-            "ALTER TABLE rebuilt RENAME TO runs",
-        ):
-            config.attributes["connection"].exec_driver_sql(statement)
-
-    monkeypatch.setattr(command, "upgrade", rebuild)
+@pytest.mark.usefixtures("next_version")
+def test_a_rebuilt_table_keeps_its_dependants_and_triggers(tmp_path: Path) -> None:
+    path = old_database(tmp_path, "0001")
+    before, old = schema(path), rows(path)
     open_engine(path).dispose()
-    with closing(sqlite3.connect(path)) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM samples").fetchone()
-    assert count == len(old["samples"]) > 0
+    after, new = schema(path), rows(path)
+    assert "watts" in new["runs"][0]  # rebuilt
+    assert after.keys() == before.keys() | {
+        ("table", "notes"),
+        ("index", "sqlite_autoindex_notes_1"),
+    }
+    own = [name for name, sql in before.items() if name[0] != "table" and sql]
+    assert {name: after[name] for name in own} == {name: before[name] for name in own}
+    assert triggers(path) == [("runs", 6), ("samples", 4)]
+    assert new["samples"] == old["samples"] != []
+    assert new["evidence"] == old["evidence"] != []
 
 
-def test_two_that_open_an_old_database_at_once_migrate_it_once(tmp_path: Path) -> None:
+def test_two_that_open_an_old_database_at_once_migrate_it_once(
+    tmp_path: Path, with_next: Path
+) -> None:
     path = old_database(tmp_path, "0001")
     script = (
-        f"from pathlib import Path; from pvebench.store import Store; Store(Path({str(path)!r}))"
+        "from pathlib import Path; from pvebench.store import Store, engine; "
+        f"engine.MIGRATIONS, engine.HEAD = Path({str(with_next)!r}), {NEXT!r}; "
+        f"Store(Path({str(path)!r}))"
     )
-    package = str(Path(pvebench.__file__).parents[1])
     both = [
         subprocess.Popen(
             [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": package},
+            env={**os.environ, "PYTHONPATH": PACKAGE},
             stderr=subprocess.PIPE,
             text=True,
         )
         for _ in range(2)
     ]
     assert [(one.communicate()[1], one.returncode) for one in both] == [("", 0), ("", 0)]
+    assert rows(path)["alembic_version"] == [{"version_num": NEXT}]
 
 
 def test_every_connection_of_the_pool_is_durable_and_guards_references(tmp_path: Path) -> None:

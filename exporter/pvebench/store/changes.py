@@ -140,7 +140,7 @@ class Changes:
             return
         with writing(self._engine) as connection:
             added = upsert(changes)
-            fresh = {one.name: one for one in added.excluded if one.name not in {"id", "told"}}
+            fresh = {one.name: one for one in added.excluded if one.name not in {"id", "notified"}}
             if rows:
                 added = added.on_conflict_do_update(index_elements=["id"], set_=fresh)
                 connection.execute(added, rows)
@@ -152,7 +152,9 @@ class Changes:
 def note_notified(connection: Connection, told: Iterable[KnownChange]) -> None:
     """Note in a transaction what people were told of changes."""
     rows = [{"change": one.id, "now": one.told} for one in told]
-    row = update(changes).where(changes.c.id == bindparam("change")).values(told=bindparam("now"))
+    row = (
+        update(changes).where(changes.c.id == bindparam("change")).values(notified=bindparam("now"))
+    )
     if rows:
         connection.execute(row, rows)
 
@@ -162,14 +164,14 @@ def _row(one: KnownChange) -> dict[str, Any]:
         "id": one.id,
         "since": one.since,
         "worse": int(one.worse),
-        "slow": int(one.slow),
+        "gradual": int(one.slow),
         "severity": one.severity,
         "cases": json.dumps(sorted(one.cases)),
         "text": one.text,
         "missing": one.missing,
         "ended": one.ended,
         "ending": one.ending,
-        "told": one.told,
+        "notified": one.told,
     }
 
 
@@ -178,12 +180,12 @@ def _change(row: Any) -> KnownChange:
         id=row.id,
         since=float(row.since),
         worse=bool(row.worse),
-        slow=bool(row.slow),
+        slow=bool(row.gradual),
         severity=row.severity,
         cases=frozenset(map(str, json.loads(row.cases))),
         text=row.text,
         missing=row.missing,
         ended=row.ended,
         ending=row.ending,
-        told=row.told,
+        told=row.notified,
     )

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DatabaseError
 
 from pvebench.errors import StoreLost, StoreTooNew, StoreUnavailable
 from pvebench.store.backups import copy_database
-from pvebench.store.tables import HEAD
+from pvebench.store.tables import HEAD, TRIGGERS
 
 _DAMAGE: Final = frozenset(
     {
@@ -27,6 +27,7 @@ _DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOTADB,
     }
 )
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
 def open_engine(path: Path) -> Engine:
@@ -197,7 +198,7 @@ def _migrate(path: Path) -> None:
     from alembic.script import ScriptDirectory  # noqa: PLC0415 # likewise
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     # Foreign keys are off: a table that is rebuilt is dropped, and its rows' rows with it.
     engine = _engine(path, foreign_keys="OFF")
@@ -211,6 +212,9 @@ def _migrate(path: Path) -> None:
                 _back_up(path, path.with_name(f"{path.name}.before-{revision}"))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            # SQLite silently drops the triggers of a table that a migration rebuilds.
+            for statement in TRIGGERS:
+                connection.exec_driver_sql(statement)
     finally:
         engine.dispose()
 

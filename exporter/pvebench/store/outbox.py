@@ -142,8 +142,8 @@ class Outbox:
     def counts(self) -> dict[str, TargetCounts]:
         """Return target -> what became of its messages."""
         query = select(
-            messages.c.target, messages.c.state, func.count(), func.max(messages.c.done)
-        ).group_by(messages.c.target, messages.c.state)
+            messages.c.receiver, messages.c.state, func.count(), func.max(messages.c.done)
+        ).group_by(messages.c.receiver, messages.c.state)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         found: dict[str, dict[str, Any]] = {}
@@ -176,7 +176,7 @@ class Outbox:
 
 def _drop_beyond(connection: Connection, target: str, now: float) -> None:
     """Give up the oldest messages beyond those that may wait."""
-    of_target = (messages.c.target == target, messages.c.state == "queued")
+    of_target = (messages.c.receiver == target, messages.c.state == "queued")
     kept = select(messages.c.id).where(*of_target).order_by(messages.c.id.desc()).limit(MOST_QUEUED)
     beyond = update(messages).where(*of_target, messages.c.id.not_in(kept))
     reason = f"more than {MOST_QUEUED} messages wait"
@@ -186,7 +186,7 @@ def _drop_beyond(connection: Connection, target: str, now: float) -> None:
 def _row(message: Message, target: str, now: float) -> dict[str, Any]:
     return {
         "about": message.about,
-        "target": target,
+        "receiver": target,
         "kind": message.kind,
         "title": message.title,
         "body": message.body,
@@ -202,7 +202,7 @@ def _queued(row: Any) -> QueuedMessage:
     message = Message(about=row.about, kind=row.kind, title=row.title, body=row.body)
     return QueuedMessage(
         number=int(row.id),
-        target=row.target,
+        target=row.receiver,
         message=message,
         made=float(row.made),
         due=float(row.due),

@@ -48,8 +48,8 @@ from pvebench.store.tables import (
     case_sums,
     cases,
     cycles,
+    environment_periods,
     environments,
-    episodes,
     evidence,
     facts,
     runs,
@@ -221,9 +221,9 @@ class StoredResults:
     def episodes(self) -> list[EnvironmentPeriod]:
         """Return the episodes of all nodes, in the order in which they began."""
         query = (
-            select(episodes, environments.c.slug, environments.c.facts)
-            .join(environments, environments.c.digest == episodes.c.environment)
-            .order_by(episodes.c.id)
+            select(environment_periods, environments.c.slug, environments.c.facts)
+            .join(environments, environments.c.digest == environment_periods.c.environment)
+            .order_by(environment_periods.c.id)
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-HEAD: Final = "0009"
+HEAD: Final = "0001"
 """Revision that this code reads and writes."""
 
 metadata = MetaData()
@@ -73,8 +73,8 @@ runs = Table(
     Column("finished", Float, nullable=False),
     Column("outcome", String, nullable=False),
     Column("reason", Text, nullable=False),
-    # 0: stored before passes were counted, or a run that was not made.
-    Column("pass_number", Integer, nullable=False, server_default="0"),
+    # 0: not known.
+    Column("pass_number", Integer, nullable=False),
     Index("runs_of_case", "case_key", "finished"),
     Index("runs_by_time", "finished"),
     Index("runs_not_ok", "finished", sqlite_where=text("outcome != 'ok'")),
@@ -118,15 +118,15 @@ case_sums = Table(
     Column("value", Float, nullable=False),
 )
 
-episodes = Table(
-    "episodes",
+environment_periods = Table(
+    "environment_periods",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("node", String, nullable=False),
     Column("environment", String, ForeignKey("environments.digest"), nullable=False),
     Column("started", Float, nullable=False),
     Column("finished", Float, nullable=False),
-    Index("episodes_of_node", "node"),
+    Index("environment_periods_of_node", "node"),
 )
 
 samples = Table(
@@ -206,14 +206,14 @@ changes = Table(
     Column("id", String, primary_key=True),
     Column("since", Float, nullable=False),
     Column("worse", Integer, nullable=False),
-    Column("slow", Integer, nullable=False),
+    Column("gradual", Integer, nullable=False),
     Column("severity", String, nullable=False),
     Column("cases", Text, nullable=False),
     Column("text", Text, nullable=False),
     Column("missing", Float),
     Column("ended", Float),
     Column("ending", String, nullable=False),
-    Column("told", String, nullable=False),
+    Column("notified", String, nullable=False),
 )
 
 messages = Table(
@@ -221,7 +221,7 @@ messages = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("about", String, nullable=False),
-    Column("target", String, nullable=False),
+    Column("receiver", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("title", Text, nullable=False),
     Column("body", Text, nullable=False),
@@ -233,5 +233,29 @@ messages = Table(
     Column("reason", Text, nullable=False),
     Column("state", String, nullable=False),
     Column("done", Float),
-    UniqueConstraint("about", "target", name="told_once"),
+    UniqueConstraint("about", "receiver", name="notified_once"),
 )
+
+_ID_OF_UID: Final = "(SELECT id FROM runs WHERE uid = NEW.uid)"
+# SQLite runs no trigger for a row that another row replaces, by its number or by its uid.
+_RUN_CHANGES: Final = {
+    "run_added": ("AFTER INSERT ON runs", "NEW.id"),
+    "run_changed": ("AFTER UPDATE ON runs", "OLD.id"),
+    "run_renumbered": ("AFTER UPDATE OF id ON runs", "NEW.id"),
+    "run_removed": ("AFTER DELETE ON runs", "OLD.id"),
+    "run_replaced": ("BEFORE INSERT ON runs", _ID_OF_UID),
+    "run_renamed": ("BEFORE UPDATE OF uid ON runs", _ID_OF_UID),
+    "sample_added": ("AFTER INSERT ON samples", "NEW.run"),
+    "sample_changed": ("AFTER UPDATE ON samples", "OLD.run"),
+    "sample_moved": ("AFTER UPDATE OF run ON samples", "NEW.run"),
+    "sample_removed": ("AFTER DELETE ON samples", "OLD.run"),
+}
+TRIGGERS: Final = tuple(
+    f"CREATE TRIGGER IF NOT EXISTS {name} {event} BEGIN "  # noqa: S608 # constants of this file
+    f"DELETE FROM number_blocks WHERE block = ({run} - 1) / 50000; END"
+    for name, (event, run) in _RUN_CHANGES.items()
+)
+"""Statements that create the triggers: a changed run or sample removes the block of its run.
+
+A block has 50,000 runs (`blocks.SIZE`).
+"""

@@ -33,8 +33,8 @@ from pvebench.store.tables import (
     case_sums,
     cases,
     cycles,
+    environment_periods,
     environments,
-    episodes,
     evidence,
     runs,
     samples,
@@ -137,15 +137,23 @@ class Bookkeeping:
             return
         if present is not None:
             self._write_episode(present)
-        row = insert(episodes).values(
+        row = insert(environment_periods).values(
             node=node, environment=digest, started=run.started.timestamp(), finished=finished
         )
-        number = int(self._connection.execute(row.returning(episodes.c.id)).scalar_one())
+        number = int(self._connection.execute(row.returning(environment_periods.c.id)).scalar_one())
         self._episodes[node] = _PeriodRow(number, digest, finished)
 
     def _known_episode(self, node: str) -> _PeriodRow | None:
-        mine = select(episodes.c.id, episodes.c.environment, episodes.c.finished)
-        newest = mine.where(episodes.c.node == node).order_by(episodes.c.id.desc()).limit(1)
+        mine = select(
+            environment_periods.c.id,
+            environment_periods.c.environment,
+            environment_periods.c.finished,
+        )
+        newest = (
+            mine.where(environment_periods.c.node == node)
+            .order_by(environment_periods.c.id.desc())
+            .limit(1)
+        )
         row = self._connection.execute(newest).first()
         return None if row is None else _PeriodRow(row.id, row.environment, row.finished)
 
@@ -157,7 +165,7 @@ class Bookkeeping:
             self._write_episode(episode)
 
     def _write_episode(self, episode: _PeriodRow) -> None:
-        mine = update(episodes).where(episodes.c.id == episode.number)
+        mine = update(environment_periods).where(environment_periods.c.id == episode.number)
         self._connection.execute(mine.values(finished=episode.finished))
 
     def _write_case(self, key: str, case: _Case) -> None:

@@ -1,27 +1,56 @@
-PRAGMA foreign_keys=OFF;
 BEGIN TRANSACTION;
 CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES('0001');
-CREATE TABLE facts (
-	name VARCHAR NOT NULL, 
-	value TEXT NOT NULL, 
-	PRIMARY KEY (name)
+INSERT INTO "alembic_version" VALUES('0001');
+CREATE TABLE case_outcomes (
+	case_key VARCHAR NOT NULL, 
+	outcome VARCHAR NOT NULL, 
+	count INTEGER NOT NULL, 
+	PRIMARY KEY (case_key, outcome)
 );
-INSERT INTO facts VALUES('kind','measured');
-CREATE TABLE environments (
-	digest VARCHAR NOT NULL, 
+INSERT INTO "case_outcomes" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','ok',2);
+INSERT INTO "case_outcomes" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','failed',1);
+CREATE TABLE case_sums (
+	case_key VARCHAR NOT NULL, 
+	metric VARCHAR NOT NULL, 
+	direction VARCHAR NOT NULL, 
+	part VARCHAR NOT NULL, 
+	value FLOAT NOT NULL, 
+	PRIMARY KEY (case_key, metric, direction, part)
+);
+INSERT INTO "case_sums" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','clat_histogram','read','0.001',24.0);
+CREATE TABLE cases (
+	"key" VARCHAR NOT NULL, 
 	node VARCHAR NOT NULL, 
-	slug VARCHAR NOT NULL, 
-	facts TEXT NOT NULL, 
-	first_seen FLOAT NOT NULL, 
-	last_seen FLOAT NOT NULL, 
-	PRIMARY KEY (digest)
+	scenario VARCHAR NOT NULL, 
+	workload VARCHAR NOT NULL, 
+	definition TEXT NOT NULL, 
+	first_started FLOAT NOT NULL, 
+	last_finished FLOAT NOT NULL, 
+	last_run INTEGER NOT NULL, 
+	good_finished FLOAT, 
+	good_run INTEGER, 
+	failures_in_row INTEGER NOT NULL, 
+	PRIMARY KEY ("key")
 );
-INSERT INTO environments VALUES('87c2618aa238f884','lab','6.8.12/q9.2.0/kvm#87c2','{"accel": "kvm", "kernel": "6.8.12", "qemu": "9.2.0"}',1777593600.0,1777593672.0);
-INSERT INTO environments VALUES('08f3604de8c3dda1','lab','6.11.0/q9.2.0/kvm#08f3','{"accel": "kvm", "kernel": "6.11.0", "qemu": "9.2.0"}',1777593720.0,1777593732.0);
+INSERT INTO "cases" VALUES('lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"fingerprint": "e75966b79acc84a2", "labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scale": 1.0, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "drive_cache": "", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "fill_compress": "0", "fill_passes": "1", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "preallocation": "metadata", "queues": "0", "read_ahead": "", "scheduler": "", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"caveats": [], "directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}',1777593600.0,1777593732.0,3,1777593732.0,3,0);
+CREATE TABLE changes (
+	id VARCHAR NOT NULL, 
+	since FLOAT NOT NULL, 
+	worse INTEGER NOT NULL, 
+	gradual INTEGER NOT NULL, 
+	severity VARCHAR NOT NULL, 
+	cases TEXT NOT NULL, 
+	text TEXT NOT NULL, 
+	missing FLOAT, 
+	ended FLOAT, 
+	ending VARCHAR NOT NULL, 
+	notified VARCHAR NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "changes" VALUES('c1',1777593600.0,1,0,'warning','["lab/a/b/0"]','a is slower',NULL,NULL,'','open');
 CREATE TABLE cycles (
 	uid VARCHAR NOT NULL, 
 	node VARCHAR NOT NULL, 
@@ -32,8 +61,96 @@ CREATE TABLE cycles (
 	finished FLOAT, 
 	PRIMARY KEY (uid)
 );
-INSERT INTO cycles VALUES('c1','lab','quick','wall',12,1795301217.9752719402,1795301218.042625904);
-INSERT INTO cycles VALUES('c2','lab','quick','wall',12,1795301218.0443150997,NULL);
+INSERT INTO "cycles" VALUES('c1','lab','quick','wall',12,1.79556214310364198683e+09,1.79556214327553391452e+09);
+INSERT INTO "cycles" VALUES('c2','lab','quick','wall',12,1.79556214311559700965e+09,NULL);
+CREATE TABLE decisions (
+	id INTEGER NOT NULL, 
+	made FLOAT NOT NULL, 
+	kind VARCHAR NOT NULL, 
+	cases VARCHAR NOT NULL, 
+	until FLOAT NOT NULL, 
+	reason TEXT NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "decisions" VALUES(1,1777593600.0,'accept','*',1777593600.0,'Grüße; it''s right');
+CREATE TABLE environment_periods (
+	id INTEGER NOT NULL, 
+	node VARCHAR NOT NULL, 
+	environment VARCHAR NOT NULL, 
+	started FLOAT NOT NULL, 
+	finished FLOAT NOT NULL, 
+	PRIMARY KEY (id), 
+	FOREIGN KEY(environment) REFERENCES environments (digest)
+);
+INSERT INTO "environment_periods" VALUES(1,'lab','87c2618aa238f884',1777593600.0,1777593612.0);
+INSERT INTO "environment_periods" VALUES(2,'lab','08f3604de8c3dda1',1777593720.0,1777593732.0);
+CREATE TABLE environments (
+	digest VARCHAR NOT NULL, 
+	node VARCHAR NOT NULL, 
+	slug VARCHAR NOT NULL, 
+	facts TEXT NOT NULL, 
+	first_seen FLOAT NOT NULL, 
+	last_seen FLOAT NOT NULL, 
+	PRIMARY KEY (digest)
+);
+INSERT INTO "environments" VALUES('87c2618aa238f884','lab','6.8.12/q9.2.0/kvm#87c2','{"accel": "kvm", "kernel": "6.8.12", "qemu": "9.2.0"}',1777593600.0,1777593672.0);
+INSERT INTO "environments" VALUES('08f3604de8c3dda1','lab','6.11.0/q9.2.0/kvm#08f3','{"accel": "kvm", "kernel": "6.11.0", "qemu": "9.2.0"}',1777593720.0,1777593732.0);
+CREATE TABLE evidence (
+	run INTEGER NOT NULL, 
+	name VARCHAR NOT NULL, 
+	content BLOB NOT NULL, 
+	PRIMARY KEY (run, name), 
+	FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE
+);
+INSERT INTO "evidence" VALUES(1,'output',X'789CAB56CACA4F2A56B252888EAD05001A3C03FD');
+INSERT INTO "evidence" VALUES(1,'note',X'789C732F3ABCE7F0FC54000F4F0400');
+INSERT INTO "evidence" VALUES(2,'output',X'789CAB56CACA4F2A56B252888EAD05001A3C03FD');
+INSERT INTO "evidence" VALUES(2,'note',X'789C732F3ABCE7F0FC54000F4F0400');
+INSERT INTO "evidence" VALUES(3,'output',X'789CAB56CACA4F2A56B252888EAD05001A3C03FD');
+INSERT INTO "evidence" VALUES(3,'note',X'789C732F3ABCE7F0FC54000F4F0400');
+CREATE TABLE facts (
+	name VARCHAR NOT NULL, 
+	value TEXT NOT NULL, 
+	PRIMARY KEY (name)
+);
+INSERT INTO "facts" VALUES('kind','measured');
+CREATE TABLE journal (
+	id INTEGER NOT NULL, 
+	opened FLOAT NOT NULL, 
+	closed FLOAT, 
+	kind VARCHAR NOT NULL, 
+	details TEXT NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "journal" VALUES(1,1.79556214327941226962e+09,1.79556214328776550287e+09,'volume','{"path": "/gone"}');
+INSERT INTO "journal" VALUES(2,1.79556214329144096372e+09,NULL,'vm','{"uuid": "left"}');
+CREATE TABLE messages (
+	id INTEGER NOT NULL, 
+	about VARCHAR NOT NULL, 
+	receiver VARCHAR NOT NULL, 
+	kind VARCHAR NOT NULL, 
+	title TEXT NOT NULL, 
+	body TEXT NOT NULL, 
+	made FLOAT NOT NULL, 
+	due FLOAT NOT NULL, 
+	attempts INTEGER NOT NULL, 
+	begun FLOAT, 
+	reason TEXT NOT NULL, 
+	state VARCHAR NOT NULL, 
+	done FLOAT, 
+	PRIMARY KEY (id), 
+	CONSTRAINT notified_once UNIQUE (about, receiver)
+);
+INSERT INTO "messages" VALUES(1,'c1','mail','changed','slower','a is slower',1777593600.0,1777593600.0,0,NULL,'','queued',NULL);
+CREATE TABLE number_blocks (
+	block INTEGER NOT NULL, 
+	form TEXT NOT NULL, 
+	layout BLOB NOT NULL, 
+	content BLOB NOT NULL, 
+	checksum INTEGER NOT NULL, 
+	PRIMARY KEY (block)
+);
+INSERT INTO "number_blocks" VALUES(0,'[1, "little", ["ok", "noisy", "not_steady"], ["iops", "read", ""]]',X'7B22656E7669726F6E6D656E7473223A205B2230386633363034646538633364646131222C202238376332363138616132333866383834225D2C20226361736573223A205B5B226C61622F6C6F63616C2E76697274696F2E7261772E6E6F6E652F72616E64726561642D346B2D716433322F65373539363662373961636338346132222C20322C205B305D5D5D7D',X'0100000000000000030000000000000000000043FB7CDA4100000061FB7CDA410100000001010000000000408F400000000000408F40',2549195964);
 CREATE TABLE runs (
 	id INTEGER NOT NULL, 
 	uid VARCHAR NOT NULL, 
@@ -41,21 +158,21 @@ CREATE TABLE runs (
 	node VARCHAR NOT NULL, 
 	scenario VARCHAR NOT NULL, 
 	workload VARCHAR NOT NULL, 
-	definition TEXT NOT NULL, 
 	cycle VARCHAR NOT NULL, 
 	environment VARCHAR NOT NULL, 
 	started FLOAT NOT NULL, 
 	finished FLOAT NOT NULL, 
 	outcome VARCHAR NOT NULL, 
 	reason TEXT NOT NULL, 
+	pass_number INTEGER NOT NULL, 
 	PRIMARY KEY (id), 
 	UNIQUE (uid), 
 	FOREIGN KEY(cycle) REFERENCES cycles (uid), 
 	FOREIGN KEY(environment) REFERENCES environments (digest)
 );
-INSERT INTO runs VALUES(1,'a','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "preallocation": "metadata", "queues": "0", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}','c1','87c2618aa238f884',1777593600.0,1777593612.0,'ok','');
-INSERT INTO runs VALUES(2,'b','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "preallocation": "metadata", "queues": "0", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}','c1','87c2618aa238f884',1777593660.0,1777593672.0,'failed','why');
-INSERT INTO runs VALUES(3,'c','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','{"labels": {"bus": "virtio", "cache": "none", "format": "raw", "node": "lab", "scenario": "local.virtio.raw.none", "storage": "local", "workload": "randread-4k-qd32"}, "scenario": {"aio": "io_uring", "backing": "0", "bus": "virtio", "cache": "none", "cluster_size": "0", "cpus": "1", "detect_zeroes": "0", "discard": "0", "extended_l2": "0", "file_bytes": "0", "file_name": "fio.dat", "filesystem": "none", "format": "raw", "iops": "0", "iothread": "0", "mbps": "0", "memory_bytes": "805306368", "mount_options": "", "preallocation": "metadata", "queues": "0", "scsihw": "virtio-scsi-single", "ssd": "0", "volume_bytes": "268435456"}, "workload": {"directions": ["read"], "parameters": {"bs": 4096, "fdatasync": 0, "fsync": 0, "iodepth": 32, "ioengine": "libaio", "numjobs": 1, "random_distribution": "random", "rate_iops": 0, "rw": "randread", "size": 0, "sync": false, "version": 1}, "ramp_seconds": 2.0, "runtime_seconds": 8.0, "slug": "randread-4k-qd32", "title": "randread 4k qd32", "tool": "fio"}}','c1','08f3604de8c3dda1',1777593720.0,1777593732.0,'ok','');
+INSERT INTO "runs" VALUES(1,'a','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','87c2618aa238f884',1777593600.0,1777593612.0,'ok','',1);
+INSERT INTO "runs" VALUES(2,'b','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','87c2618aa238f884',1777593660.0,1777593672.0,'failed','why',1);
+INSERT INTO "runs" VALUES(3,'c','lab/local.virtio.raw.none/randread-4k-qd32/e75966b79acc84a2','lab','local.virtio.raw.none','randread-4k-qd32','c1','08f3604de8c3dda1',1777593720.0,1777593732.0,'ok','',1);
 CREATE TABLE samples (
 	run INTEGER NOT NULL, 
 	metric VARCHAR NOT NULL, 
@@ -69,25 +186,23 @@ CREATE TABLE samples (
  WITHOUT ROWID
 
 ;
-INSERT INTO samples VALUES(1,'bytes','read','',4096.0,'bytes');
-INSERT INTO samples VALUES(1,'host_cpu','','qemu',0.5,'cores');
-INSERT INTO samples VALUES(1,'iops','read','',1000.0,'iops');
-INSERT INTO samples VALUES(3,'bytes','read','',4096.0,'bytes');
-INSERT INTO samples VALUES(3,'host_cpu','','qemu',0.5,'cores');
-INSERT INTO samples VALUES(3,'iops','read','',1000.0,'iops');
-CREATE TABLE evidence (
-	run INTEGER NOT NULL, 
-	name VARCHAR NOT NULL, 
-	content BLOB NOT NULL, 
-	PRIMARY KEY (run, name), 
-	FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE
+INSERT INTO "samples" VALUES(1,'bytes','read','',4096.0,'bytes');
+INSERT INTO "samples" VALUES(1,'clat_histogram','read','0.001',12.0,'operations');
+INSERT INTO "samples" VALUES(1,'host_cpu','','qemu',0.5,'cores');
+INSERT INTO "samples" VALUES(1,'iops','read','',1000.0,'iops');
+INSERT INTO "samples" VALUES(3,'bytes','read','',4096.0,'bytes');
+INSERT INTO "samples" VALUES(3,'clat_histogram','read','0.001',12.0,'operations');
+INSERT INTO "samples" VALUES(3,'host_cpu','','qemu',0.5,'cores');
+INSERT INTO "samples" VALUES(3,'iops','read','',1000.0,'iops');
+CREATE TABLE storage_identities (
+	id INTEGER NOT NULL, 
+	node VARCHAR NOT NULL, 
+	storage VARCHAR NOT NULL, 
+	facts TEXT NOT NULL, 
+	since FLOAT NOT NULL, 
+	PRIMARY KEY (id)
 );
-INSERT INTO evidence VALUES(1,'output',X'789cab56caca4f2a56b252888ead05001a3c03fd');
-INSERT INTO evidence VALUES(1,'note',X'789c732f3abce7f0fc54000f4f0400');
-INSERT INTO evidence VALUES(2,'output',X'789cab56caca4f2a56b252888ead05001a3c03fd');
-INSERT INTO evidence VALUES(2,'note',X'789c732f3abce7f0fc54000f4f0400');
-INSERT INTO evidence VALUES(3,'output',X'789cab56caca4f2a56b252888ead05001a3c03fd');
-INSERT INTO evidence VALUES(3,'note',X'789c732f3abce7f0fc54000f4f0400');
+INSERT INTO "storage_identities" VALUES(1,'lab','local','{"fs": "0123"}',1.7955621433266320229e+09);
 CREATE TABLE totals (
 	node VARCHAR NOT NULL, 
 	storage VARCHAR NOT NULL, 
@@ -95,17 +210,19 @@ CREATE TABLE totals (
 	value FLOAT NOT NULL, 
 	PRIMARY KEY (node, storage, name)
 );
-INSERT INTO totals VALUES('lab','local','read',8192.0);
-CREATE TABLE journal (
-	id INTEGER NOT NULL, 
-	opened FLOAT NOT NULL, 
-	closed FLOAT, 
-	kind VARCHAR NOT NULL, 
-	details TEXT NOT NULL, 
-	PRIMARY KEY (id)
-);
-INSERT INTO journal VALUES(1,1795301218.0452077388,1795301218.0471746921,'volume','{"path": "/gone"}');
-INSERT INTO journal VALUES(2,1795301218.0483541488,NULL,'vm','{"uuid": "left"}');
+INSERT INTO "totals" VALUES('lab','local','read',8192.0);
 CREATE INDEX runs_of_case ON runs (case_key, finished);
 CREATE INDEX runs_by_time ON runs (finished);
+CREATE INDEX runs_not_ok ON runs (finished) WHERE outcome != 'ok';
+CREATE INDEX environment_periods_of_node ON environment_periods (node);
+CREATE TRIGGER run_added AFTER INSERT ON runs BEGIN DELETE FROM number_blocks WHERE block = (NEW.id - 1) / 50000; END;
+CREATE TRIGGER run_changed AFTER UPDATE ON runs BEGIN DELETE FROM number_blocks WHERE block = (OLD.id - 1) / 50000; END;
+CREATE TRIGGER run_renumbered AFTER UPDATE OF id ON runs BEGIN DELETE FROM number_blocks WHERE block = (NEW.id - 1) / 50000; END;
+CREATE TRIGGER run_removed AFTER DELETE ON runs BEGIN DELETE FROM number_blocks WHERE block = (OLD.id - 1) / 50000; END;
+CREATE TRIGGER run_replaced BEFORE INSERT ON runs BEGIN DELETE FROM number_blocks WHERE block = ((SELECT id FROM runs WHERE uid = NEW.uid) - 1) / 50000; END;
+CREATE TRIGGER run_renamed BEFORE UPDATE OF uid ON runs BEGIN DELETE FROM number_blocks WHERE block = ((SELECT id FROM runs WHERE uid = NEW.uid) - 1) / 50000; END;
+CREATE TRIGGER sample_added AFTER INSERT ON samples BEGIN DELETE FROM number_blocks WHERE block = (NEW.run - 1) / 50000; END;
+CREATE TRIGGER sample_changed AFTER UPDATE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
+CREATE TRIGGER sample_moved AFTER UPDATE OF run ON samples BEGIN DELETE FROM number_blocks WHERE block = (NEW.run - 1) / 50000; END;
+CREATE TRIGGER sample_removed AFTER DELETE ON samples BEGIN DELETE FROM number_blocks WHERE block = (OLD.run - 1) / 50000; END;
 COMMIT;
