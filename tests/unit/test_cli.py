@@ -107,14 +107,14 @@ def test_simulated_and_measured_results_do_not_share_a_state(
     simulated = ["run", "--state", str(tmp_path), "--driver", "simulated", "--pack", str(QUICK)]
     assert run_cli(simulated) == 0
     assert run_cli(["run", "--state", str(tmp_path), "--pack", str(QUICK)]) == 5
-    assert "holds simulated results; measured ones must not" in capsys.readouterr().err
+    assert "has simulated results and accepts no measured ones" in capsys.readouterr().err
 
 
 def test_a_second_instance_ends_with_4(tmp_path: Path, capsys: Captured) -> None:
     with StateDirectory(tmp_path, exclusive=True):
         arguments = ["run", "--state", str(tmp_path), "--driver", "simulated", "--pack", str(QUICK)]
         assert run_cli(arguments) == 4
-    assert "another pvebench (process" in capsys.readouterr().err
+    assert "is in use by process" in capsys.readouterr().err
 
 
 def test_results_before_any_run_say_what_to_do(tmp_path: Path, capsys: Captured) -> None:

@@ -86,7 +86,7 @@ def test_damage_is_one_error_wherever_it_is_met(
 ) -> None:
     path = filled(tmp_path, 2000)
     smear(path)
-    with pytest.raises(StoreLost, match=r"is damaged|cannot be used"):
+    with pytest.raises(StoreLost, match=r"is damaged|opening results database"):
         ask(Store(path))
 
 
@@ -128,7 +128,7 @@ def test_without_room_for_a_copy_the_older_ones_stay(
     store.back_up(NOW, keep=1, room_bytes=1 << 30)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4096))
-    with pytest.raises(StoreError, match="cannot be copied"):
+    with pytest.raises(StoreError, match=r"backup of .* failed"):
         store.back_up(NOW + timedelta(days=1), keep=1, room_bytes=1 << 30)
     assert [one.made for one in backups_of(store.path)] == [NOW]
 
@@ -203,7 +203,7 @@ def test_a_database_that_is_taken_away_ends_the_measuring_with_the_reason(
         path.unlink()
     if what == "another":
         filled(directory)
-    with pytest.raises(StoreLost, match="no longer the database that was opened"):
+    with pytest.raises(StoreLost, match="no longer the database that pvebench opened"):
         worker.run()
 
 
@@ -236,7 +236,7 @@ def test_a_running_service_whose_state_is_removed_ends_and_says_why(tmp_path: Pa
         finally:
             process.send_signal(signal.SIGKILL)
     assert process.returncode == StoreLost.exit_code, said
-    assert "no longer the database that was opened" in said
+    assert "no longer the database that pvebench opened" in said
     assert "Traceback" not in said
 
 
@@ -251,5 +251,5 @@ def test_a_value_that_a_damaged_page_made_is_told_as_damage(tmp_path: Path) -> N
     store = Store(path)
     store.check()
     for ask in (store.episodes, store.environments, lambda: store.runs(limit=5), store.cases):
-        with pytest.raises(StoreLost, match="is damaged: a value is none of ours"):
+        with pytest.raises(StoreLost, match="is damaged: invalid value"):
             ask()

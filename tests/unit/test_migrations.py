@@ -256,8 +256,8 @@ def test_without_room_for_the_copy_nothing_is_migrated_and_older_copies_stay(
     older = tmp_path / "pvebench.db.before-0000"
     older.write_bytes(b"")
     (tmp_path / "pvebench.db.before-0001.part").mkdir()  # nothing can be written there
-    told = r"cannot be copied to .*before-0001 before its layout"
-    with pytest.raises(StoreUnavailable, match=told):
+    message = r"backup of .* to .*before-0001 before the migration failed"
+    with pytest.raises(StoreUnavailable, match=message):
         Store(path)
     assert rows(path) == old
     assert older.exists()

@@ -318,7 +318,7 @@ def test_beside_a_running_instance_one_may_look_and_not_write(
     with StateDirectory(state, exclusive=True):
         assert reparse(state) == 0
         assert reparse(state, "--apply") == 4
-    assert "another pvebench" in capsys.readouterr().err
+    assert "is in use by process" in capsys.readouterr().err
 
 
 def test_without_results_there_is_nothing_to_read(tmp_path: Path) -> None:

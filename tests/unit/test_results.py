@@ -281,8 +281,8 @@ def test_an_edited_volume_is_told_with_the_moment_and_both_values(store: Store) 
     results = redefined(store)
     (change,) = results.now.definition_changes()
     assert change.text == (
-        f"{CASE.slug} on lab means something else since 2026-05-01 03:00 UTC: "
-        "volume_bytes 256M → 512M; earlier runs (3) are another history and are not compared"
+        f"the definition of {CASE.slug} on lab changed at 2026-05-01 03:00 UTC: "
+        "volume_bytes 256M → 512M; earlier runs (3) are not compared"
     )
     shown = index_view(results.now, [], START + timedelta(hours=7))
     assert shown.redefined == (change.text,)

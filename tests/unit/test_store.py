@@ -27,7 +27,7 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store import ReplacedRun, StateDirectory, Store, holder_of
 from pvebench.store.engine import open_engine
-from pvebench.store.tables import metadata
+from pvebench.store.tables import HEAD, metadata
 from support.packs import quick
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ def test_a_case_knows_its_last_good_run_and_the_failures_since(store: Store) -> 
 
 
 def test_simulated_results_are_refused_in_a_store_of_measured_ones(store: Store) -> None:
-    with pytest.raises(StoreMixed, match="holds measured results; simulated ones must not"):
+    with pytest.raises(StoreMixed, match="has measured results and accepts no simulated ones"):
         Store(store.path, simulated=True)
 
 
@@ -118,7 +118,7 @@ def test_a_database_of_a_newer_pvebench_is_left_alone(store: Store) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
     before = store.path.read_bytes()
-    with pytest.raises(StoreTooNew, match="has layout 9999, which this pvebench does not know"):
+    with pytest.raises(StoreTooNew, match=f"has schema 9999, this pvebench supports up to {HEAD}"):
         Store(store.path)
     assert store.path.read_bytes() == before
 
@@ -148,7 +148,7 @@ def test_the_journal_gives_open_changes_newest_first_also_after_a_new_opening(st
 
 def test_a_second_instance_on_one_state_directory_is_refused(tmp_path: Path) -> None:
     with StateDirectory(tmp_path, exclusive=True):
-        with pytest.raises(AlreadyRunning, match=r"another pvebench \(process \d+\) uses"):
+        with pytest.raises(AlreadyRunning, match=r"state directory .* is in use by process \d+"):
             StateDirectory(tmp_path, exclusive=True)
         StateDirectory(tmp_path, exclusive=False)  # looking is allowed
     with StateDirectory(tmp_path, exclusive=True):

@@ -1,4 +1,4 @@
-"""Copies of the database: before a migration, daily, and back again."""
+"""Backups of the database, and their restoration."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Final
 from pvebench.errors import StoreError
 
 FOLDER: Final = "backups"
-"""Beside the database."""
+"""Folder in the directory of the database."""
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A copy of the whole database, in one file."""
+    """A backup of the whole database, in one file."""
 
     path: Path
     made: datetime
@@ -33,7 +33,7 @@ def copy_database(path: Path, copy: Path) -> None:
     The copy is complete or absent.
 
     Raises:
-        OSError, sqlite3.Error: it cannot be read, or not written.
+        OSError, sqlite3.Error: the database cannot be read, or the copy not written.
     """
     part = copy.with_name(f"{copy.name}.part")
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as target:
@@ -46,79 +46,80 @@ def copy_database(path: Path, copy: Path) -> None:
 
 
 def backups_of(database: Path) -> list[Backup]:
-    """Return the daily copies of a database, the newest first."""
-    found = []
+    """Return the daily backups of a database, newest first."""
+    backups = []
     for path in (database.parent / FOLDER).glob(f"{database.stem}-*.db"):
         stamp = path.stem.removeprefix(f"{database.stem}-")
         try:
             made = datetime.strptime(f"{stamp}+0000", f"{_STAMP}%z")
         except ValueError:
-            continue  # somebody else's file
-        found.append(Backup(path, made, path.stat().st_size))
-    return sorted(found, key=lambda one: one.made, reverse=True)
+            continue  # not a backup of pvebench
+        backups.append(Backup(path, made, path.stat().st_size))
+    return sorted(backups, key=lambda backup: backup.made, reverse=True)
 
 
 def back_up(database: Path, now: datetime, *, keep: int, room_bytes: int) -> Backup:
-    """Copy a database that is in use, then remove the oldest copies; return the new one.
+    """Back up a database that is in use, then remove the oldest backups; return the new one.
 
-    Copies that are dated later than `now` count as older than all others.
+    Backups dated later than `now` count as older than all others.
 
     Args:
-        keep: how many copies stay, at least one.
-        room_bytes: how much they may take together; the newest stays however large it is.
+        keep: how many backups stay, at least one.
+        room_bytes: maximum size of all backups together; the newest stays whatever its size.
 
     Raises:
-        StoreError: it could not be copied; the older copies are as they were.
+        StoreError: the backup failed; the older ones are unchanged.
     """
     folder = database.parent / FOLDER
     copy = folder / f"{database.stem}-{now.astimezone(UTC):{_STAMP}}.db"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        for left in folder.glob("*.part*"):
-            left.unlink()
-        _need_room(database, folder)
+        for incomplete in folder.glob("*.part*"):
+            incomplete.unlink()
+        _check_space(database, folder)
         copy_database(database, copy)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(
-            f"{database} cannot be copied to {copy}: {error}",
+            f"backup of {database} to {copy} failed: {error}",
             cause="the file system is full or read-only",
-            next_step=f"make room in {folder}, or set keep_backups to 0",
+            next_step=f"free space in {folder}, or set keep_backups to 0",
         ) from error
-    # A copy of a clock that was ahead would be the newest for years: those go first.
-    kept = sorted(backups_of(database), key=lambda one: one.made > now)
-    taken = 0
-    for number, one in enumerate(kept, start=1):
-        taken += one.size_bytes
-        if number > 1 and (number > keep or taken > room_bytes):
-            one.path.unlink()
+    # A backup dated by a clock that was ahead would stay the newest for years: remove it first.
+    kept = sorted(backups_of(database), key=lambda backup: backup.made > now)
+    total_bytes = 0
+    for number, backup in enumerate(kept, start=1):
+        total_bytes += backup.size_bytes
+        if number > 1 and (number > keep or total_bytes > room_bytes):
+            backup.path.unlink()
     return kept[0]
 
 
-def _need_room(database: Path, folder: Path) -> None:
-    """Leave as much free as the copy takes: the database itself must go on growing."""
+def _check_space(database: Path, folder: Path) -> None:
+    """Require twice the size of the backup: the database itself must be able to grow."""
     needed = 2 * database.stat().st_size
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise OSError(f"{free} bytes are free, a copy is made with {needed}")
+        raise OSError(f"{needed} bytes needed, {free} bytes free")
 
 
 def restore(database: Path, copy: Path, now: datetime) -> Path | None:
-    """Put a copy in the place of the database; return where the old one is kept.
+    """Replace the database with a backup; return where the old one is kept, None if it was absent.
 
-    Nobody may have the database open. The copy itself stays where it is.
+    No process may have the database open. The backup itself stays where it is.
 
     Raises:
-        StoreError: the copy is damaged, or cannot be put there; the database is as it was.
+        StoreError: the backup is damaged or cannot be restored; the database is unchanged.
     """
     kept = database.with_name(f"{database.name}.replaced-{now.astimezone(UTC):{_STAMP}}")
     fresh = database.with_name(f"{database.name}.restored")
     try:
         if faults := _faults_of(copy):
             raise StoreError(
-                f"{copy} is damaged: {faults}", next_step="try an older one: pvebench restore"
+                f"backup {copy} is damaged: {faults}",
+                next_step="choose an older one with `pvebench restore`",
             )
         copy_database(copy, fresh)
-        there = database.exists()
+        existed = database.exists()
         for suffix in ("", "-wal", "-shm"):
             old = database.with_name(f"{database.name}{suffix}")
             if old.exists():
@@ -127,11 +128,11 @@ def restore(database: Path, copy: Path, now: datetime) -> Path | None:
         _sync(database.parent)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(
-            f"{copy} cannot be put in the place of {database}: {error}",
-            cause="it is no database, or the file system is full or read-only",
-            next_step="choose another copy: pvebench restore",
+            f"restoring {database} from {copy} failed: {error}",
+            cause="the backup is not a database, or the file system is full or read-only",
+            next_step="choose another backup with `pvebench restore`",
         ) from error
-    return kept if there else None
+    return kept if existed else None
 
 
 def _faults_of(path: Path) -> str:

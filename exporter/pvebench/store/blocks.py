@@ -1,6 +1,6 @@
-"""Numbers of many runs as one row: columns in the machine's own form, and what they are.
+"""Numbers of many runs in one row: columns in the machine's binary format, and their layout.
 
-A block can be made anew, at any time, from the rows that it was made from.
+A block can be rebuilt at any time from the rows that it derives from.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pvebench.model.run import Outcome
 from pvebench.store.records import GOOD, Number
 
-# --- Numbers of a case's runs as columns: of years of many cases millions of runs are read.
+# --- Numbers of a case's runs as columns: years of many cases have millions of runs.
 
 if TYPE_CHECKING:
     Column = array[float]
 
 Row = Sequence[Any]
-"""Of a good run: its number, case, end, environment, outcome, then the numbers asked for."""
+"""Of a good run: its number, case, end, environment, outcome, then the requested numbers."""
 
 
 @dataclass(slots=True)
@@ -36,9 +36,9 @@ class CaseNumbers:
         runs: [runs] their numbers in the store.
         finished: [runs] seconds since the epoch, UTC.
         environments: [runs] digests.
-        ok: [runs] 1: `ok`; 0: the good outcome that says how far the numbers can be trusted.
+        ok: [runs] 1: `ok`; 0: a good outcome that limits the confidence in the numbers.
         values: [runs] of each number in the metric's base unit, NaN: not measured; a number that
-            none of the runs has is absent.
+            no run has is absent.
     """
 
     case_key: str
@@ -48,37 +48,37 @@ class CaseNumbers:
     ok: bytearray
     values: dict[Number, Column]
 
-    def at(self, places: Sequence[int]) -> CaseNumbers:
-        """Return the runs at these places, in that order."""
+    def at(self, positions: Sequence[int]) -> CaseNumbers:
+        """Return the runs at these positions, in that order."""
         return CaseNumbers(
             self.case_key,
-            array("q", map(self.runs.__getitem__, places)),
-            array("d", map(self.finished.__getitem__, places)),
-            [self.environments[place] for place in places],
-            bytearray(map(self.ok.__getitem__, places)),
+            array("q", map(self.runs.__getitem__, positions)),
+            array("d", map(self.finished.__getitem__, positions)),
+            [self.environments[position] for position in positions],
+            bytearray(map(self.ok.__getitem__, positions)),
             {
-                number: array("d", map(column.__getitem__, places))
+                number: array("d", map(column.__getitem__, positions))
                 for number, column in self.values.items()
             },
         )
 
 
 def not_measured(count: int) -> Column:
-    """Return a column of runs that do not have a number."""
+    """Return a column of NaN, for runs that lack a number."""
     return array("d", [math.nan]) * count
 
 
-def by_case(rows: Iterable[Row], wanted: Sequence[Number]) -> list[CaseNumbers]:
-    """Return the numbers of runs, case by case; runs that have none of them are absent."""
-    found: dict[str, list[Row]] = {}
+def by_case(rows: Iterable[Row], requested: Sequence[Number]) -> list[CaseNumbers]:
+    """Return the numbers of runs by case; runs that have none of them are absent."""
+    rows_of: dict[str, list[Row]] = {}
     key_of = itemgetter(1)
     for row in rows:
-        if row.count(None) < len(wanted):
-            found.setdefault(key_of(row), []).append(row)
-    return [_of_rows(key, own, wanted) for key, own in found.items()]
+        if row.count(None) < len(requested):
+            rows_of.setdefault(key_of(row), []).append(row)
+    return [_of_rows(key, own_rows, requested) for key, own_rows in rows_of.items()]
 
 
-def _of_rows(key: str, rows: Sequence[Row], wanted: Sequence[Number]) -> CaseNumbers:
+def _of_rows(key: str, rows: Sequence[Row], requested: Sequence[Number]) -> CaseNumbers:
     runs, _, finished, environments, outcomes, *columns = zip(*rows, strict=True)
     return CaseNumbers(
         key,
@@ -88,16 +88,16 @@ def _of_rows(key: str, rows: Sequence[Row], wanted: Sequence[Number]) -> CaseNum
         bytearray(outcome == Outcome.OK for outcome in outcomes),
         {
             number: array("d", [math.nan if value is None else value for value in column])
-            for number, column in zip(wanted, columns, strict=True)
+            for number, column in zip(requested, columns, strict=True)
             if column.count(None) < len(column)
         },
     )
 
 
 SIZE: Final = 50_000
-"""Run numbers of one block: of fewer, a thousand cases would have hardly any run each in it."""
+"""Run numbers per block: a smaller one would have hardly any runs of each of a thousand cases."""
 FORM: Final = 1
-"""How a block is made; of another form it is made anew."""
+"""Version of the format of a block; a block of another version is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +105,10 @@ class Block:
     """A row of `number_blocks`.
 
     Attributes:
-        layout: JSON: how many runs of which cases, which numbers they have, the environments.
+        layout: JSON: the cases with their numbers of runs and the numbers they have, environments.
         content: run numbers of all cases, ends, codes of environments, outcomes, then the values
-            of each number of those cases that have it.
-        checksum: of both, by CRC-32.
+            of each number of the cases that have it.
+        checksum: CRC-32 of both.
     """
 
     layout: bytes
@@ -116,25 +116,25 @@ class Block:
     checksum: int
 
 
-def form_of(wanted: Sequence[Number]) -> str:
-    """Return what a block is known by: one of other numbers, or of another machine, is another."""
-    return json.dumps([FORM, sys.byteorder, GOOD, *wanted])
+def form_of(requested: Sequence[Number]) -> str:
+    """Return the form of a block: other numbers or another byte order make another form."""
+    return json.dumps([FORM, sys.byteorder, GOOD, *requested])
 
 
-def packed(cases: Sequence[CaseNumbers], wanted: Sequence[Number]) -> Block:
+def packed(cases: Sequence[CaseNumbers], requested: Sequence[Number]) -> Block:
     """Return numbers as a block."""
     digests = sorted({digest for case in cases for digest in case.environments})
     codes = {digest: code for code, digest in enumerate(digests)}
-    # One column of all cases after the other: of a year there are thousands of cases.
+    # Each column holds all cases: a year has thousands of cases.
     columns: tuple[array[Any], ...] = (
         *(case.runs for case in cases),
         *(case.finished for case in cases),
         *(array("H", map(codes.__getitem__, case.environments)) for case in cases),
         *(array("B", case.ok) for case in cases),
-        *(case.values[number] for number in wanted for case in cases if number in case.values),
+        *(case.values[number] for number in requested for case in cases if number in case.values),
     )
     content = b"".join(column.tobytes() for column in columns)
-    cases_of = [_entry(case, wanted) for case in cases]
+    cases_of = [_entry(case, requested) for case in cases]
     layout = json.dumps({"environments": digests, "cases": cases_of}).encode()
     return Block(layout=layout, content=content, checksum=_checksum(layout, content))
 
@@ -143,32 +143,32 @@ def _checksum(layout: bytes, content: bytes) -> int:
     return zlib.crc32(content, zlib.crc32(layout))
 
 
-def _entry(case: CaseNumbers, wanted: Sequence[Number]) -> tuple[str, int, list[int]]:
-    there = [place for place, number in enumerate(wanted) if number in case.values]
-    return case.case_key, len(case.runs), there
+def _entry(case: CaseNumbers, requested: Sequence[Number]) -> tuple[str, int, list[int]]:
+    present = [index for index, number in enumerate(requested) if number in case.values]
+    return case.case_key, len(case.runs), present
 
 
-def unpacked(blocks: Iterable[Block], wanted: Sequence[Number]) -> list[CaseNumbers]:
-    """Return the numbers of blocks that follow each other, put together case by case.
+def unpacked(blocks: Iterable[Block], requested: Sequence[Number]) -> list[CaseNumbers]:
+    """Return the numbers of consecutive blocks, joined by case.
 
     Raises:
-        ValueError: one is damaged.
+        ValueError: a block is damaged.
     """
     cases: dict[str, _Case] = {}
     try:
         for block in blocks:
             if _checksum(block.layout, block.content) != block.checksum:
-                raise ValueError("the checksum of a block of numbers is another one")
-            _gather(block, len(wanted), cases)
+                raise ValueError("checksum mismatch in a number block")
+            _gather(block, len(requested), cases)
     except (AttributeError, LookupError, TypeError) as error:
-        raise ValueError(f"the layout of a block of numbers is another one: {error}") from error
-    return [case.numbers(key, wanted) for key, case in cases.items()]
+        raise ValueError(f"unexpected layout of a number block: {error}") from error
+    return [case.numbers(key, requested) for key, case in cases.items()]
 
 
-def intact(block: Block, wanted: Sequence[Number]) -> bool:
+def intact(block: Block, requested: Sequence[Number]) -> bool:
     """Return whether the numbers of a block can be read."""
     try:
-        unpacked([block], wanted)
+        unpacked([block], requested)
     except ValueError:
         return False
     return True
@@ -177,21 +177,21 @@ def intact(block: Block, wanted: Sequence[Number]) -> bool:
 def _gather(block: Block, kinds: int, cases: dict[str, _Case]) -> None:
     layout: dict[str, Any] = json.loads(block.layout)
     digests, entries = layout["environments"], layout["cases"]
-    having = [0] * kinds
-    for _, count, there in entries:
-        for place in there:
-            having[place] += count
-    every = sum(count for _, count, _ in entries)
-    content = _Columns(block.content, [every] * len(_WIDTHS) + having)
-    for key, count, there in entries:
+    with_value = [0] * kinds
+    for _, count, present in entries:
+        for index in present:
+            with_value[index] += count
+    total = sum(count for _, count, _ in entries)
+    content = _Columns(block.content, [total] * len(_WIDTHS) + with_value)
+    for key, count, present in entries:
         case = cases.setdefault(key, _Case())
         case.runs += content.next(_RUN, count)
         case.finished += content.next(_FINISHED, count)
         codes = array("H", content.next(_CODE, count))
         case.environments += map(digests.__getitem__, codes)
-        for place in there:
-            column = case.column(place)
-            column += content.next(_FIRST_VALUE + place, count)
+        for index in present:
+            column = case.column(index)
+            column += content.next(_FIRST_VALUE + index, count)
         case.ok += content.next(_OK, count)
 
 
@@ -200,7 +200,7 @@ _WIDTHS: Final = (8, 8, 2, 1)
 
 
 class _Columns:
-    """Columns that follow each other, each read from its beginning to its end."""
+    """Consecutive columns, each read from start to end."""
 
     def __init__(self, content: bytes, counts: Sequence[int]) -> None:
         self._content = content
@@ -208,7 +208,7 @@ class _Columns:
         sizes = map(mul, self._widths, counts)
         self._at = [0, *accumulate(sizes)]
         if self._at[-1] != len(content):
-            raise ValueError("a block of numbers is shorter or longer than its layout")
+            raise ValueError("length of a number block differs from its layout")
 
     def next(self, column: int, count: int) -> bytes:
         begin = self._at[column]
@@ -217,7 +217,7 @@ class _Columns:
 
 
 class _Case:
-    """What the blocks have of one case, as bytes: a million small arrays keep Python busy."""
+    """Columns of one case as bytes: a million small arrays would keep Python busy."""
 
     __slots__ = ("environments", "finished", "ok", "runs", "values")
 
@@ -226,20 +226,20 @@ class _Case:
         self.environments: list[str] = []
         self.values: dict[int, bytearray] = {}
 
-    def column(self, place: int) -> bytearray:
-        """Return the values of a number so far; runs of earlier blocks without it are filled in."""
-        found = self.values.setdefault(place, bytearray())
-        found += _NAN * (len(self.ok) - len(found) // len(_NAN))
-        return found
+    def column(self, index: int) -> bytearray:
+        """Return the values of a number so far, with NaN for runs of earlier blocks without it."""
+        column = self.values.setdefault(index, bytearray())
+        column += _NAN * (len(self.ok) - len(column) // len(_NAN))
+        return column
 
-    def numbers(self, key: str, wanted: Sequence[Number]) -> CaseNumbers:
+    def numbers(self, key: str, requested: Sequence[Number]) -> CaseNumbers:
         return CaseNumbers(
             key,
             array("q", bytes(self.runs)),
             array("d", bytes(self.finished)),
             self.environments,
             self.ok,
-            {wanted[place]: array("d", bytes(self.column(place))) for place in self.values},
+            {requested[index]: array("d", bytes(self.column(index))) for index in self.values},
         )
 
 

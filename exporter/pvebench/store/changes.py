@@ -1,4 +1,4 @@
-"""The changes that were said: by what each is known again, and what of it has been told."""
+"""Decisions about baselines, and known changes with their notification state."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from pvebench.store.engine import reading, writing
 from pvebench.store.tables import changes, decisions
 
-# --- Decisions about baselines, and how they are kept.
+# --- Decisions about baselines.
 
 DecisionKind = Literal["accept", "reset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What somebody decided.
+    """A user's decision about baselines.
 
     Attributes:
-        made: when.
-        kind: `accept`: the changes until then are right, the present level is the baseline;
-            `reset`: runs until then do not count any more.
+        made: time of the decision.
+        kind: `accept`: changes until then are accepted, the current level is the baseline;
+            `reset`: runs until then no longer count.
         cases: glob over scenario, workload or `scenario/workload`.
         until: end of the newest run that it concerns.
-        reason: why, in the words of whoever decided.
+        reason: the user's own words.
     """
 
     made: datetime
@@ -40,19 +40,19 @@ class Decision:
     reason: str
 
     def concerns(self, scenario: str, workload: str) -> bool:
-        """Tell whether a case is meant."""
+        """Return whether the decision concerns a case."""
         names = (scenario, workload, f"{scenario}/{workload}")
         return any(fnmatchcase(name, self.cases) for name in names)
 
 
 class Decisions:
-    """Reads and adds decisions. `Store.decisions` is one; safe to use from several threads."""
+    """Stores decisions. `Store.decisions` is one; safe to use from several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def add(self, decision: Decision) -> None:
-        """Keep a decision; durable on return."""
+        """Store a decision; durable on return."""
         row = insert(decisions).values(
             made=decision.made.timestamp(),
             kind=decision.kind,
@@ -79,7 +79,7 @@ class Decisions:
             ]
 
     def count(self) -> int:
-        """Return how many there are: it grows with every decision."""
+        """Return the number of decisions, which grows with every decision."""
         with reading(self._engine) as connection:
             return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
 
@@ -87,24 +87,23 @@ class Decisions:
 Ending = Literal["", "over", "accepted", "unsaid"]
 Notified = Literal["", "open", "ended"]
 _PART: Final = 500
-"""Rows of one statement: SQLite takes so many values at once."""
+"""Rows per statement: SQLite limits the number of variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownChange:
-    """What a change is known by.
+    """A change as reported last, to recognize it later.
 
     Attributes:
-        since: when it began, UNIX seconds, as said last.
-        worse: whether its first figure moved for the worse.
-        slow: whether it came little by little.
-        severity: as said last.
+        since: when it began, UNIX seconds.
+        worse: whether its first metric changed for the worse.
+        slow: whether it is gradual.
         cases: keys.
-        text: its sentence, as said last.
-        missing: since when it has not been said, UNIX seconds of the judged runs; None: it is said.
-        ended: when that was taken for its end; None: it is open.
-        ending: `over`: taken back; `accepted`; `unsaid`: not confirmed any more.
-        told: what people were told of it.
+        text: its sentence.
+        missing: since when it is no longer reported, UNIX seconds of the judged runs; None: it is.
+        ended: when that was considered its end, UNIX seconds; None: it is open.
+        ending: `over`: resolved; `accepted`; `unsaid`: no longer confirmed.
+        told: the newest notification about it.
     """
 
     id: str
@@ -121,37 +120,41 @@ class KnownChange:
 
 
 class Changes:
-    """Keeps changes. `Store.changes` is one; safe to use from several threads."""
+    """Stores known changes. `Store.changes` is one; safe to use from several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def all(self) -> list[KnownChange]:
-        """Return all that are kept, the oldest first."""
+        """Return all known changes, oldest first."""
         with reading(self._engine) as connection:
             rows = connection.execute(select(changes).order_by(changes.c.since, changes.c.id))
             return [_change(row) for row in rows.all()]
 
-    def keep(self, found: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
-        """Keep changes as they are now, but for what was told of them; forget others."""
-        rows = [_row(one) for one in found]
-        gone = list(forget)
-        if not rows and not gone:
+    def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
+        """Store changes, except for their notification state; delete those to forget."""
+        rows = [_row(change) for change in known]
+        forgotten = list(forget)
+        if not rows and not forgotten:
             return
         with writing(self._engine) as connection:
             added = upsert(changes)
-            fresh = {one.name: one for one in added.excluded if one.name not in {"id", "notified"}}
+            fresh = {
+                column.name: column
+                for column in added.excluded
+                if column.name not in {"id", "notified"}
+            }
             if rows:
                 added = added.on_conflict_do_update(index_elements=["id"], set_=fresh)
                 connection.execute(added, rows)
-            for begin in range(0, len(gone), _PART):
-                part = gone[begin : begin + _PART]
+            for begin in range(0, len(forgotten), _PART):
+                part = forgotten[begin : begin + _PART]
                 connection.execute(delete(changes).where(changes.c.id.in_(part)))
 
 
-def note_notified(connection: Connection, told: Iterable[KnownChange]) -> None:
-    """Note in a transaction what people were told of changes."""
-    rows = [{"change": one.id, "now": one.told} for one in told]
+def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> None:
+    """Store the notification state of changes, within a transaction."""
+    rows = [{"change": change.id, "now": change.told} for change in notified]
     row = (
         update(changes).where(changes.c.id == bindparam("change")).values(notified=bindparam("now"))
     )
@@ -159,19 +162,19 @@ def note_notified(connection: Connection, told: Iterable[KnownChange]) -> None:
         connection.execute(row, rows)
 
 
-def _row(one: KnownChange) -> dict[str, Any]:
+def _row(change: KnownChange) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "since": one.since,
-        "worse": int(one.worse),
-        "gradual": int(one.slow),
-        "severity": one.severity,
-        "cases": json.dumps(sorted(one.cases)),
-        "text": one.text,
-        "missing": one.missing,
-        "ended": one.ended,
-        "ending": one.ending,
-        "notified": one.told,
+        "id": change.id,
+        "since": change.since,
+        "worse": int(change.worse),
+        "gradual": int(change.slow),
+        "severity": change.severity,
+        "cases": json.dumps(sorted(change.cases)),
+        "text": change.text,
+        "missing": change.missing,
+        "ended": change.ended,
+        "ending": change.ending,
+        "notified": change.told,
     }
 
 

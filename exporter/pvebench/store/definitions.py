@@ -1,4 +1,4 @@
-"""Which definition of a case is in force, and since when: a slug may have meant other things."""
+"""Current definitions of the cases, and their changes: a slug can have had other definitions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pvebench.store import CaseRecord
 
 _SIZES: Final = ("volume_bytes", "memory_bytes", "file_bytes", "bs", "size")
 SHOWN: Final = 4
-"""Differences that are named in a sentence."""
+"""Maximum number of differences in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionChange:
-    """A case means something else than before; its earlier runs are another history.
+    """A changed definition of a case; earlier runs belong to another history.
 
     Attributes:
-        key: of the present case.
-        at: start of the first run with the present definition.
-        earlier_runs: how many runs there are with earlier definitions, of all outcomes.
+        key: key of the current case.
+        at: start of the first run with the current definition.
+        earlier_runs: number of runs with earlier definitions, of all outcomes.
     """
 
     key: str
@@ -34,17 +34,17 @@ class DefinitionChange:
 
     @property
     def text(self) -> str:
-        """What changed and when, in a sentence."""
-        found = [
+        """Sentence with the differences and the time of the change."""
+        differences = [
             f"{name} {_text(name, old)} → {_text(name, new)}"
             for name, old, new in self.now.differences(self.before)
         ]
-        found = found or ["something that is not recorded"]
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        differences = differences or ["unrecorded differences"]
+        more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         return (
-            f"{self.now.name} on {self.now.node} means something else since "
-            f"{self.at:%Y-%m-%d %H:%M} UTC: {', '.join(found[:SHOWN])}{more}; "
-            f"earlier runs ({self.earlier_runs}) are another history and are not compared"
+            f"the definition of {self.now.name} on {self.now.node} changed at "
+            f"{self.at:%Y-%m-%d %H:%M} UTC: {', '.join(differences[:SHOWN])}{more}; "
+            f"earlier runs ({self.earlier_runs}) are not compared"
         )
 
 
@@ -57,14 +57,14 @@ def _text(name: str, value: str) -> str:
 def current_keys(
     cases: Mapping[str, CaseRecord], planned: Iterable[tuple[str, Definition]] = ()
 ) -> dict[tuple[str, str, str], str]:
-    """Return place (node, scenario, workload) -> key of the definition that is in force.
+    """Return place (node, scenario, workload) -> key of its current definition.
 
-    What the present packs plan is in force. Elsewhere it is what was tried last, a scaled run
-    only where there is no other.
+    That is the one that the current packs plan. Elsewhere it is the one of the last run, of a
+    scaled run only if there is no other.
     """
     newest = {
         record.definition.place: key
-        for key, record in sorted(cases.items(), key=lambda one: _rank(one[1]))
+        for key, record in sorted(cases.items(), key=lambda item: _rank(item[1]))
     }
     return newest | {definition.place: key for key, definition in planned}
 
@@ -77,40 +77,40 @@ def _rank(record: CaseRecord) -> tuple[bool, datetime, int]:
 def definition_changes(
     cases: Mapping[str, CaseRecord], keys: Iterable[str]
 ) -> tuple[DefinitionChange, ...]:
-    """Return what has become of the cases `keys`, which are in force; the newest change first.
+    """Return the changed definitions of the current cases `keys`, newest change first.
 
-    A case's scaled runs are no earlier definition of it: somebody tried it out.
+    Scaled runs of a case, made as a trial, are no earlier definition of it.
     """
     by_place: dict[tuple[str, str, str], list[CaseRecord]] = {}
     for record in cases.values():
         by_place.setdefault(record.definition.place, []).append(record)
-    found = [
+    changes = [
         change
         for key in keys
         if key in cases
         and (change := _change(key, cases[key], by_place[cases[key].definition.place])) is not None
     ]
-    return tuple(sorted(found, key=lambda one: one.at, reverse=True))
+    return tuple(sorted(changes, key=lambda change: change.at, reverse=True))
 
 
 def _change(
-    key: str, present: CaseRecord, all_of_place: Sequence[CaseRecord]
+    key: str, current: CaseRecord, all_of_place: Sequence[CaseRecord]
 ) -> DefinitionChange | None:
-    now = present.definition
+    now = current.definition
     earlier = [
-        one
-        for one in all_of_place
-        if one.key != key
-        and one.definition.scale == now.scale
-        and one.first_started < present.first_started
+        record
+        for record in all_of_place
+        if record.key != key
+        and record.definition.scale == now.scale
+        and record.first_started < current.first_started
     ]
     if not earlier:
         return None
-    last = max(earlier, key=lambda one: one.last.finished)
+    last = max(earlier, key=lambda record: record.last.finished)
     return DefinitionChange(
         key=key,
-        at=present.first_started,
+        at=current.first_started,
         before=last.definition,
         now=now,
-        earlier_runs=sum(sum(one.outcomes.values()) for one in earlier),
+        earlier_runs=sum(sum(record.outcomes.values()) for record in earlier),
     )

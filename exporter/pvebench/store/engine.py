@@ -1,4 +1,4 @@
-"""Opening the database: pragmas, migrations with a copy from before, refusing what is newer."""
+"""Opening the database: pragmas, migrations with a backup, rejection of newer schemas."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
 def open_engine(path: Path) -> Engine:
-    """Return an engine on the database at `path`, made or migrated to this code's layout.
+    """Return an engine on the database at `path`, created or migrated to this code's schema.
 
-    A migration happens whole or not at all; before one, the database is copied to
-    `<path>.before-<its revision>`, which stays until the next.
+    A migration happens completely or not at all. Before one, the database is backed up to
+    `<path>.before-<its revision>`, which stays until the next migration.
 
     Raises:
         StoreTooNew: a newer pvebench wrote it; nothing is changed.
-        StoreLost: not a database. StoreUnavailable: not readable now, or no room for the copy.
-        Nothing is changed by either.
+        StoreLost: not a database. StoreUnavailable: not readable now, or no space for the backup.
+        Both change nothing.
     """
     _make_private(path)
     engine = _engine(path)
@@ -51,17 +51,17 @@ def open_engine(path: Path) -> Engine:
     except DatabaseError as error:
         engine.dispose()
         raise StoreLost(
-            f"{path} cannot be used as results database: {error.orig}",
-            cause="the file is not an SQLite database, is damaged, or the disk is full",
-            next_step="put a copy in its place: pvebench restore",
+            f"opening results database {path} failed: {error.orig}",
+            cause="the file is not an SQLite database or is damaged, or the disk is full",
+            next_step="restore a backup with `pvebench restore`",
         ) from error
-    # Whose file it is: another one under the same name is another database.
+    # A replaced file under the same name is another database.
     return engine.execution_options(identity=_identity(path))
 
 
 def _make_private(path: Path) -> None:
-    """Make the file if it is absent; evidence and settings are nobody else's to read."""
-    with contextlib.suppress(OSError):  # what matters of it is told by the opening
+    """Create the file if it is absent; only its owner may read evidence and settings."""
+    with contextlib.suppress(OSError):  # opening the database reports errors that matter
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.fchmod(fd, 0o600)
@@ -71,32 +71,32 @@ def _make_private(path: Path) -> None:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def check_there(engine: Engine) -> None:
     """Raise StoreLost if the database's file was removed or replaced since it was opened.
 
-    What is written to a file without a name is lost with the process.
+    Data written to a file without a name is lost when the process ends.
     """
     path = Path(str(engine.url.database))
     opened = engine.get_execution_options().get("identity")
-    if opened is not None and _identity(path) != opened:  # None: it is being made or migrated
+    if opened is not None and _identity(path) != opened:  # None: being created or migrated
         raise StoreLost(
-            f"{path} is no longer the database that was opened",
-            cause="it, or its directory, was removed or replaced while pvebench runs",
-            next_step="start pvebench again; to bring results back: pvebench restore",
+            f"{path} is no longer the database that pvebench opened",
+            cause="another program removed or replaced the file or its directory",
+            next_step="restart pvebench; to restore results, run `pvebench restore`",
         )
 
 
 def faults(engine: Engine, *, full: bool) -> list[str]:
-    """Return what SQLite finds wrong in the database, at most three things.
+    """Return the faults that SQLite finds in the database, at most three.
 
     Args:
-        full: compare the indexes with their tables too, which takes several times as long.
+        full: also compare the indexes with their tables, which takes several times as long.
     """
     kind = "integrity_check" if full else "quick_check"
     with reading(engine) as connection:
@@ -106,39 +106,37 @@ def faults(engine: Engine, *, full: bool) -> list[str]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection in a transaction; what is written is durable afterwards.
+    """Yield a connection in a transaction; its changes are durable afterwards.
 
     Raises:
-        StoreUnavailable: the database cannot be written now; the same may work later.
+        StoreUnavailable: the database cannot be written now; a retry may succeed.
     """
-    # The lock is taken at once: after a read it may be refused, however long one waits.
+    # Lock first: after a read SQLite may refuse the lock, however long the caller waits.
     writer = engine.execution_options(begin="IMMEDIATE")
     check_there(engine)
-    with _told(engine, "cannot be written"), writer.begin() as connection:
+    with _database_errors(engine, "cannot be written"), writer.begin() as connection:
         yield connection
     check_there(engine)
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection to read from; all its queries see the same moment.
+    """Yield a connection for reading; all its queries see the same snapshot.
 
-    Rows become values inside: a page that is damaged, but still a page, has values that are none.
+    Convert rows to values inside the block: a damaged but readable page holds invalid values.
 
     Raises:
         StoreUnavailable: the database cannot be read now. StoreLost: it is damaged.
     """
     try:
-        with _told(engine, "cannot be read"), engine.connect() as connection:
+        with _database_errors(engine, "cannot be read"), engine.connect() as connection:
             yield connection
     except (ValueError, TypeError, LookupError, ArithmeticError, zlib.error) as error:
-        raise damaged(
-            engine, f"a value is none of ours ({type(error).__name__}: {error})"[:300]
-        ) from error
+        raise damaged(engine, f"invalid value ({type(error).__name__}: {error})"[:300]) from error
 
 
 @contextmanager
-def _told(engine: Engine, what: str) -> Iterator[None]:
+def _database_errors(engine: Engine, failure: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
@@ -147,28 +145,28 @@ def _told(engine: Engine, what: str) -> Iterator[None]:
         if not isinstance(error.orig, sqlite3.OperationalError):
             raise
         raise StoreUnavailable(
-            f"{engine.url.database} {what}: {error.orig}",
+            f"{engine.url.database} {failure}: {error.orig}",
             cause="the file system is full or read-only, or another program locks the file",
-            next_step="free space or end the other program; pvebench tries again where it can",
+            next_step="free space or stop the other program; pvebench retries where it can",
         ) from error
 
 
-def damaged(engine: Engine, what: str) -> StoreLost:
+def damaged(engine: Engine, fault: str) -> StoreLost:
     """Return the error for a database whose content is damaged."""
     return StoreLost(
-        f"{engine.url.database} is damaged: {what}",
-        cause="the disk under it fails, or something else wrote to the file",
-        next_step="end pvebench and put a copy in its place: pvebench restore",
+        f"{engine.url.database} is damaged: {fault}",
+        cause="the disk is failing, or another program wrote to the file",
+        next_step="stop pvebench, then restore a backup with `pvebench restore`",
     )
 
 
 def _engine(path: Path, *, foreign_keys: str = "ON") -> Engine:
-    # WAL lets /metrics read while a run is written; FULL makes a commit survive a power cut.
+    # WAL lets /metrics read while a run is written; FULL makes a commit survive a power failure.
     pragmas = ("journal_mode=WAL", "synchronous=FULL", f"foreign_keys={foreign_keys}")
 
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
-        # Left to itself Python's sqlite3 begins no transaction before DDL, so that half a
-        # migration would stay; SQLite itself can take DDL back.
+        # By default Python's sqlite3 begins no transaction before DDL, so that half a migration
+        # would stay; SQLite itself can roll back DDL.
         connection.isolation_level = None
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
@@ -192,18 +190,18 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _migrate(path: Path) -> None:
-    # Alembic costs a third of a second to import; it is only wanted here.
+    # Alembic takes a third of a second to import and is needed only here.
     from alembic import command  # noqa: PLC0415 # slow to import
-    from alembic.config import Config  # noqa: PLC0415 # likewise
-    from alembic.script import ScriptDirectory  # noqa: PLC0415 # likewise
+    from alembic.config import Config  # noqa: PLC0415 # slow to import
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 # slow to import
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    # Foreign keys are off: a table that is rebuilt is dropped, and its rows' rows with it.
+    # Foreign keys are off: dropping a table that is rebuilt would delete the rows that refer to it.
     engine = _engine(path, foreign_keys="OFF")
     try:
-        # One transaction for all of it, with the copy: two that open at once do not meet.
+        # One transaction includes the backup, so that two processes that open at once migrate once.
         with writing(engine) as connection:
             revision = _revision(connection)
             if revision is not None and revision not in known:
@@ -221,22 +219,22 @@ def _migrate(path: Path) -> None:
 
 def _too_new(path: Path, revision: str) -> StoreTooNew:
     return StoreTooNew(
-        f"{path} has layout {revision}, which this pvebench does not know",
-        cause="a newer pvebench has used this state directory",
-        next_step="upgrade pvebench, or use another state directory (--state)",
+        f"{path} has schema {revision}, this pvebench supports up to {HEAD}",
+        cause="a newer pvebench used this state directory",
+        next_step="upgrade pvebench, or use another state directory with --state",
     )
 
 
 def _back_up(path: Path, copy: Path) -> None:
-    """Copy the database at `path` to `copy`, durable on return; then remove older copies.
+    """Back up the database at `path` to `copy`, durable on return; then remove older backups.
 
-    The copy is complete or absent. It is one file, which can be moved to where the database was.
+    The backup is complete or absent. It is one file that can be moved to the path of the database.
 
     Args:
-        copy: beside the database, its name followed by `.before-` and whatever tells it apart.
+        copy: in the same directory, the database's name followed by `.before-` and a unique suffix.
 
     Raises:
-        StoreUnavailable: there is no room for it, or it cannot be written; older ones are kept.
+        StoreUnavailable: no space for it, or it cannot be written; older backups are kept.
     """
     try:
         _remove(path, lambda name: ".part" in name)
@@ -244,13 +242,13 @@ def _back_up(path: Path, copy: Path) -> None:
         _remove(path, lambda name: name != copy.name)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(
-            f"{path} cannot be copied to {copy} before its layout changes: {error}",
-            cause="the file system is full or read-only; the database is as it was",
-            next_step=f"make room for {path.stat().st_size} bytes in {path.parent}",
+            f"backup of {path} to {copy} before the migration failed: {error}",
+            cause="the file system is full or read-only; the database is unchanged",
+            next_step=f"free {path.stat().st_size} bytes in {path.parent}",
         ) from error
 
 
-def _remove(path: Path, which: Callable[[str], bool]) -> None:
-    for found in list(path.parent.iterdir()):
-        if found.name.startswith(f"{path.name}.before-") and which(found.name):
-            found.unlink()
+def _remove(path: Path, is_obsolete: Callable[[str], bool]) -> None:
+    for entry in list(path.parent.iterdir()):
+        if entry.name.startswith(f"{path.name}.before-") and is_obsolete(entry.name):
+            entry.unlink()

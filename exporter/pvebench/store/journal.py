@@ -1,4 +1,4 @@
-"""The undo book in the database: an intended change is durable here before it is made."""
+"""Journal in the database: records every intended change, durably, before it is made."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class StoredJournal:
             return int(connection.execute(row.returning(journal.c.id)).scalar_one())
 
     def close(self, number: int) -> None:
-        """Strike out a change that has been undone.
+        """Mark a change as undone.
 
-        Where that cannot be written the entry stays open and the next start looks again, which
-        harms nothing; ending the VM and removing the volumes must go on.
+        If that cannot be written, the entry stays open and the next start checks it again, which is
+        harmless; stopping the VM and removing the volumes must continue.
         """
         closed = update(journal).where(journal.c.id == number).values(closed=time.time())
         try:
             with writing(self._engine) as connection:
                 connection.execute(closed)
         except StoreError as error:
-            log.warning("what was undone stays in the journal", reason=str(error))
+            log.warning("closing journal entry failed", reason=str(error))
 
     def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
-        """Return the open changes, newest first: undo goes backwards."""
+        """Return the open changes, newest first: they are undone in reverse order."""
         query = (
             select(journal.c.id, journal.c.kind, journal.c.details)
             .where(journal.c.closed.is_(None))
@@ -56,7 +56,7 @@ class StoredJournal:
 
 
 def _details(text: str) -> Mapping[str, str]:
-    """Return an entry's details; of a damaged one what is left, for whoever undoes it to refuse."""
+    """Return an entry's details; of a damaged entry what is left, which its cleanup rejects."""
     try:
         details = json.loads(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The numbers of all good runs, for judging: in blocks where a history is long, else as rows.
+"""Numbers of all good runs, for change detection: in blocks for a long history, else as rows.
 
-A block stands for the runs `SIZE * block + 1` to `SIZE * (block + 1)`. The database itself removes
-it when one of them changes or goes (triggers of layout 0008); then they are read as rows until they
-are packed again. So are those of a damaged block, which the next packing replaces.
+A block holds the runs `SIZE * block + 1` to `SIZE * (block + 1)`. Triggers of the database remove
+it when one of them is changed or deleted; then they are read as rows until they are packed again.
+So are those of a damaged block, which the next packing replaces.
 """
 
 from __future__ import annotations
@@ -33,134 +33,134 @@ from pvebench.store.tables import number_blocks, runs, samples
 log = structlog.get_logger()
 
 AT_ONCE: Final = 10
-"""Blocks that are in memory on their way to their cases: some hundred runs of each of many."""
+"""Blocks in memory at a time while they are split by case: some hundred runs of each of many."""
 _RUN: Final = (runs.c.id, runs.c.case_key, runs.c.finished, runs.c.environment, runs.c.outcome)
 
 
 class Numbers:
-    """Reads and packs them. `Store.numbers` is one; every method may raise StoreError."""
+    """Reads and packs numbers. `Store.numbers` is one; every method may raise StoreError."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # Found by a reader, dropped by whoever packs: reading writes nothing.
+        # Readers find damaged blocks, `pack` drops them: reading writes nothing.
         self._damaged: set[int] = set()
 
     def read(
-        self, wanted: Sequence[Number], *, after: int = 0, until: int | None = None
+        self, requested: Sequence[Number], *, after: int = 0, until: int | None = None
     ) -> Iterator[list[CaseNumbers]]:
-        """Yield the good runs with numbers above `after`, in pieces, each of later runs.
+        """Yield the good runs with numbers above `after`, in parts of ascending run numbers.
 
         Args:
-            wanted: which of their numbers; runs that have none of them are absent.
+            requested: the numbers to read; runs that have none of them are absent.
             until: the last run; None: the newest.
         """
         with reading(self._engine) as connection:
             last = _newest(connection) if until is None else until
-            there = _packed_as(connection, form_of(wanted))
+            available = _packed_as(connection, form_of(requested))
             first = after + 1
-            while first <= last and (found := _next(connection, first)) is not None:
-                block = (found - 1) // SIZE
+            while first <= last and (run := _next(connection, first)) is not None:
+                block = (run - 1) // SIZE
                 first = max(first, SIZE * block + 1)
-                many = _following(block, there, last) if first == SIZE * block + 1 else 0
-                end = min(SIZE * (block + max(1, many)), last)
-                if many:
-                    which = range(block, block + many)
-                    yield from self._packed(connection, which, wanted)
+                count = _following(block, available, last) if first == SIZE * block + 1 else 0
+                end = min(SIZE * (block + max(1, count)), last)
+                if count:
+                    blocks = range(block, block + count)
+                    yield from self._packed(connection, blocks, requested)
                 else:
-                    yield by_case(_rows(connection, wanted, first, end), wanted)
+                    yield by_case(_rows(connection, requested, first, end), requested)
                 first = end + 1
 
     def _packed(
-        self, connection: Connection, which: range, wanted: Sequence[Number]
+        self, connection: Connection, blocks: range, requested: Sequence[Number]
     ) -> Iterator[list[CaseNumbers]]:
-        """Yield the numbers of blocks, of a damaged one from its rows."""
+        """Yield the numbers of blocks, those of a damaged block from its rows."""
         try:
-            pieces = [unpacked(_blocks(connection, which), wanted)]
+            parts = [unpacked(_blocks(connection, blocks), requested)]
         except ValueError:
-            yield from (self._one(connection, block, wanted) for block in which)
+            yield from (self._block_or_rows(connection, block, requested) for block in blocks)
         else:
-            yield from pieces
+            yield from parts
 
-    def _one(
-        self, connection: Connection, block: int, wanted: Sequence[Number]
+    def _block_or_rows(
+        self, connection: Connection, block: int, requested: Sequence[Number]
     ) -> list[CaseNumbers]:
         try:
-            return unpacked(_blocks(connection, [block]), wanted)
+            return unpacked(_blocks(connection, [block]), requested)
         except ValueError:
             self._note(block)
-            return by_case(_rows(connection, wanted, *_runs_of(block)), wanted)
+            return by_case(_rows(connection, requested, *_runs_of(block)), requested)
 
     def _note(self, block: int) -> None:
-        """Log a damaged block once, and have the next packing replace it."""
+        """Log a damaged block once, and let the next packing replace it."""
         if block in self._damaged:
             return
         self._damaged.add(block)
         first, last = _runs_of(block)
         log.warning(
-            "a derived number block is damaged; its runs are read from their rows",
+            "number block damaged, reading its runs from rows",
             block=block,
             first_run=first,
             last_run=last,
-            likely_cause="the disk under the database failed, or another program wrote to it",
+            likely_cause="the disk is failing, or another program wrote to the database",
             next_step="no action needed for this block; check the disk",
         )
 
-    def damaged(self, wanted: Sequence[Number]) -> list[int]:
-        """Return which blocks are damaged; one at a time is in memory."""
+    def damaged(self, requested: Sequence[Number]) -> list[int]:
+        """Return the damaged blocks; only one at a time is in memory."""
         with reading(self._engine) as connection:
-            there = sorted(_packed_as(connection, form_of(wanted)))
-            return [block for block in there if _is_damaged(connection, block, wanted)]
+            blocks = sorted(_packed_as(connection, form_of(requested)))
+            return [block for block in blocks if _is_damaged(connection, block, requested)]
 
-    def look_through(self, wanted: Sequence[Number]) -> None:
-        """Log damaged blocks, and have the next packing replace them."""
-        for block in self.damaged(wanted):
+    def look_through(self, requested: Sequence[Number]) -> None:
+        """Log damaged blocks, and let the next packing replace them."""
+        for block in self.damaged(requested):
             self._note(block)
 
-    def pack(self, wanted: Sequence[Number], *, most: int | None = None) -> int:
-        """Pack the runs of blocks that are full and not packed yet; return how many.
+    def pack(self, requested: Sequence[Number], *, most: int | None = None) -> int:
+        """Pack the runs of full blocks that are not packed yet; return the number of blocks.
 
-        Each by itself, and without keeping others from writing while its runs are read. Blocks
-        that were found damaged are dropped first.
+        Each block has its own transactions; other processes can write while its runs are read.
+        Blocks that were found damaged are dropped first.
 
         Args:
-            most: blocks, the oldest first; None: all.
+            most: maximum number of blocks, oldest first; None: all.
         """
         for block in sorted(self._damaged):
-            self._drop(block, wanted)
+            self._drop(block, requested)
         with reading(self._engine) as connection:
-            missing = [*islice(_not_packed(connection, form_of(wanted)), most)]
-        return sum(self._pack(block, wanted) for block in missing)
+            missing = [*islice(_not_packed(connection, form_of(requested)), most)]
+        return sum(self._pack(block, requested) for block in missing)
 
-    def _drop(self, block: int, wanted: Sequence[Number]) -> None:
-        # It is looked at again: another process may have replaced it.
+    def _drop(self, block: int, requested: Sequence[Number]) -> None:
+        # Check again: another process may have replaced the block.
         with writing(self._engine) as connection:
-            if _is_damaged(connection, block, wanted):
+            if _is_damaged(connection, block, requested):
                 connection.execute(delete(number_blocks).where(number_blocks.c.block == block))
         self._damaged.discard(block)
 
-    def _pack(self, block: int, wanted: Sequence[Number]) -> int:
-        # A run that changes meanwhile takes this row away, and with it what was read too early.
+    def _pack(self, block: int, requested: Sequence[Number]) -> int:
+        # A run that changes during packing removes this row: its outdated numbers are not stored.
         mark = f"being packed: {uuid.uuid4()}"
         empty = {"form": mark, "layout": b"", "content": b"", "checksum": 0}
         row = upsert(number_blocks).values(block=block, **empty)
         with writing(self._engine) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=["block"], set_=empty))
         with reading(self._engine) as connection:
-            rows = _rows(connection, wanted, *_runs_of(block))
-            made = packed(by_case(rows, wanted), wanted)
+            rows = _rows(connection, requested, *_runs_of(block))
+            new = packed(by_case(rows, requested), requested)
         change = update(number_blocks).where(
             number_blocks.c.block == block, number_blocks.c.form == mark
         )
         with writing(self._engine) as connection:
-            done = connection.execute(
+            result = connection.execute(
                 change.values(
-                    form=form_of(wanted),
-                    layout=made.layout,
-                    content=made.content,
-                    checksum=made.checksum,
+                    form=form_of(requested),
+                    layout=new.layout,
+                    content=new.content,
+                    checksum=new.checksum,
                 )
             )
-        return done.rowcount
+        return result.rowcount
 
 
 def _newest(connection: Connection) -> int:
@@ -169,19 +169,19 @@ def _newest(connection: Connection) -> int:
 
 def _next(connection: Connection, first: int) -> int | None:
     """Return the first run from a number on: numbers may have gaps of any size."""
-    found: int | None = connection.scalar(select(func.min(runs.c.id)).where(runs.c.id >= first))
-    return found
+    number: int | None = connection.scalar(select(func.min(runs.c.id)).where(runs.c.id >= first))
+    return number
 
 
 def _not_packed(connection: Connection, form: str) -> Iterator[int]:
     """Yield the blocks that are full and have runs, but are not packed in this form."""
-    there, full = _packed_as(connection, form), _newest(connection) // SIZE
+    available, full = _packed_as(connection, form), _newest(connection) // SIZE
     block = 0
     while block < full:
-        if block not in there:
-            found = _next(connection, SIZE * block + 1)
-            block = full if found is None else (found - 1) // SIZE
-        if block < full and block not in there:
+        if block not in available:
+            run = _next(connection, SIZE * block + 1)
+            block = full if run is None else (run - 1) // SIZE
+        if block < full and block not in available:
             yield block
         block += 1
 
@@ -191,43 +191,46 @@ def _packed_as(connection: Connection, form: str) -> set[int]:
     return set(connection.scalars(query))
 
 
-def _following(block: int, there: set[int], last: int) -> int:
-    """Return how many blocks from this one on can be read at once, none of them beyond a run."""
-    follow = range(block, min(block + AT_ONCE, last // SIZE))
-    return next((place for place, one in enumerate(follow) if one not in there), len(follow))
+def _following(block: int, available: set[int], last: int) -> int:
+    """Return how many blocks from this one on can be read at once without exceeding run `last`."""
+    blocks = range(block, min(block + AT_ONCE, last // SIZE))
+    gaps = (index for index, number in enumerate(blocks) if number not in available)
+    return next(gaps, len(blocks))
 
 
 def _runs_of(block: int) -> tuple[int, int]:
-    """Return the first and the last run that a block stands for."""
+    """Return the first and the last run of a block."""
     return SIZE * block + 1, SIZE * (block + 1)
 
 
 _COLUMNS: Final = (number_blocks.c.layout, number_blocks.c.content, number_blocks.c.checksum)
 
 
-def _blocks(connection: Connection, which: Iterable[int]) -> Iterator[Block]:
-    for block in which:
+def _blocks(connection: Connection, numbers: Iterable[int]) -> Iterator[Block]:
+    for block in numbers:
         row = connection.execute(select(*_COLUMNS).where(number_blocks.c.block == block)).one()
         yield Block(layout=row.layout, content=row.content, checksum=row.checksum)
 
 
-def _is_damaged(connection: Connection, block: int, wanted: Sequence[Number]) -> bool:
-    """Return whether a block is there in the form of these numbers, and damaged."""
-    one = (number_blocks.c.block == block) & (number_blocks.c.form == form_of(wanted))
+def _is_damaged(connection: Connection, block: int, requested: Sequence[Number]) -> bool:
+    """Return whether a block exists in the form of these numbers and is damaged."""
+    same = (number_blocks.c.block == block) & (number_blocks.c.form == form_of(requested))
     try:
-        found = connection.execute(select(*_COLUMNS).where(one)).first()
-    except TypeError:  # a blob that became a text
+        row = connection.execute(select(*_COLUMNS).where(same)).first()
+    except TypeError:  # a blob became text
         return True
-    if found is None:
+    if row is None:
         return False
-    block_found = Block(layout=found.layout, content=found.content, checksum=found.checksum)
-    return not intact(block_found, wanted)
+    stored = Block(layout=row.layout, content=row.content, checksum=row.checksum)
+    return not intact(stored, requested)
 
 
-def _rows(connection: Connection, wanted: Sequence[Number], first: int, last: int) -> Sequence[Any]:
-    """Return a row a run, whatever else was measured: samples are in the order of their key."""
+def _rows(
+    connection: Connection, requested: Sequence[Number], first: int, last: int
+) -> Sequence[Any]:
+    """Return one row per run; samples are read by key, whatever else was measured."""
     query = (
-        select(*_RUN, *map(_of_each, wanted))
+        select(*_RUN, *map(_of_each, requested))
         .where(runs.c.id.between(first, last), runs.c.outcome.in_(GOOD))
         .order_by(runs.c.id)
     )
@@ -237,6 +240,6 @@ def _rows(connection: Connection, wanted: Sequence[Number], first: int, last: in
 def _of_each(number: Number) -> ScalarSelect[Any]:
     """Return one number of the run in the outer query's row."""
     metric, direction, part = number
-    own = (samples.c.run == runs.c.id) & (samples.c.metric == metric)
-    own &= (samples.c.direction == direction) & (samples.c.part == part)
-    return select(samples.c.value).where(own).correlate(runs).scalar_subquery()
+    same = (samples.c.run == runs.c.id) & (samples.c.metric == metric)
+    same &= (samples.c.direction == direction) & (samples.c.part == part)
+    return select(samples.c.value).where(same).correlate(runs).scalar_subquery()

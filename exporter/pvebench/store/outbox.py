@@ -1,4 +1,4 @@
-"""Messages on their way to people: each once for every target, until it arrived or is too old."""
+"""Queue of messages: each once per receiver, until it is delivered or dropped."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pvebench.store.tables import messages
 
 State = Literal["queued", "sent", "dropped"]
 MOST_QUEUED: Final = 100
-"""For one target. A target that takes nothing for weeks gets the newest."""
+"""Queued messages per receiver. One that is down for weeks gets the newest."""
 MOST_WAIT_SECONDS: Final = 3600.0
-"""Between two attempts."""
+"""Longest time between two attempts."""
 KEPT_SECONDS: Final = 400 * 86400.0
-"""How long is known what was told."""
+"""How long finished messages are kept: until then none is queued again."""
 _ENDS: Final = {"sent": "last", "dropped": "given_up"}
-"""State -> what `TargetCounts` calls the newest moment of it."""
+"""State -> field of `TargetCounts` with the newest time of that state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What is to be told.
+    """A notification about one event.
 
     Attributes:
-        about: what it is of; never told twice.
+        about: ID of the event; no receiver gets two messages about it.
         kind: `changed`, `ended`, `stopped`, `going` or `weekly`.
     """
 
@@ -41,13 +41,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage:
-    """A message for one target.
+    """A message for one receiver.
 
     Attributes:
         made, due: UNIX seconds; it is not sent before `due`.
-        attempts: that have begun.
-        doubtful: an attempt was cut off, so it may have arrived.
-        reason: why the last attempt was in vain.
+        attempts: started attempts.
+        doubtful: an attempt was interrupted, so the message may have been delivered.
+        reason: why the last attempt failed.
     """
 
     number: int
@@ -60,16 +60,16 @@ class QueuedMessage:
     reason: str
 
     def is_due(self, now: float) -> bool:
-        """Tell whether it may be sent; a clock that was set lets nothing wait."""
+        """Return whether it may be sent at `now`; a clock that was set back delays nothing."""
         return not now < self.due <= now + 2 * MOST_WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCounts:
-    """What became of the messages for one target.
+    """Messages for one receiver by state.
 
     Attributes:
-        last, given_up: when one last arrived, and when one was last given up; None: never.
+        last, given_up: when one was last delivered, and last dropped, UNIX seconds; None: never.
     """
 
     queued: int = 0
@@ -80,42 +80,42 @@ class TargetCounts:
 
 
 class Outbox:
-    """Keeps messages. `Store.outbox` is one; safe to use from several threads."""
+    """Message queue in the database. `Store.outbox` is one; safe to use from several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def put(
         self,
-        found: Sequence[Message],
-        targets: Sequence[str],
+        new: Sequence[Message],
+        receivers: Sequence[str],
         *,
         now: float,
         told: Iterable[KnownChange] = (),
     ) -> None:
-        """Queue messages for every target, and note what is told by them; both or nothing.
+        """Queue messages for every receiver, and note the changes they are about; both or nothing.
 
-        What is or was queued already is not queued again.
+        A message that is or was queued is not queued again.
         """
         with writing(self._engine) as connection:
-            for message in found:
-                for target in targets:
-                    row = upsert(messages).values(**_row(message, target, now))
+            for message in new:
+                for receiver in receivers:
+                    row = upsert(messages).values(**_row(message, receiver, now))
                     connection.execute(row.on_conflict_do_nothing())
-            for target in targets:
-                _drop_beyond(connection, target, now)
+            for receiver in receivers:
+                _drop_beyond(connection, receiver, now)
             old = messages.c.done < now - KEPT_SECONDS
             connection.execute(delete(messages).where(old))
             note_notified(connection, told)
 
     def queued(self) -> list[QueuedMessage]:
-        """Return what is to be sent, the oldest first."""
+        """Return the messages to send, oldest first."""
         query = select(messages).where(messages.c.state == "queued").order_by(messages.c.id)
         with reading(self._engine) as connection:
             return [_queued(row) for row in connection.execute(query).all()]
 
     def begin(self, number: int, now: float) -> bool:
-        """Note that an attempt begins; False: there is nothing to send any more."""
+        """Note the start of an attempt; False: the message is no longer queued."""
         row = (
             update(messages)
             .where(messages.c.id == number, messages.c.state == "queued")
@@ -125,40 +125,40 @@ class Outbox:
             return connection.execute(row).rowcount == 1
 
     def arrived(self, number: int, now: float) -> None:
-        """Note that a message was taken."""
+        """Note that a message was delivered."""
         self._set(number, state="sent", done=now, begun=None, reason="")
 
     def failed(self, number: int, *, due: float, reason: str, doubtful: bool) -> None:
-        """Note that an attempt was in vain, and when to try again."""
+        """Note a failed attempt, and when to retry."""
         values: dict[str, Any] = {"due": due, "reason": reason}
         if not doubtful:
             values["begun"] = None
         self._set(number, **values)
 
     def drop(self, number: int, now: float, reason: str) -> None:
-        """Give a message up."""
+        """Drop a message."""
         self._set(number, state="dropped", done=now, reason=reason)
 
     def counts(self) -> dict[str, TargetCounts]:
-        """Return target -> what became of its messages."""
+        """Return receiver -> its messages by state."""
         query = select(
             messages.c.receiver, messages.c.state, func.count(), func.max(messages.c.done)
         ).group_by(messages.c.receiver, messages.c.state)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
-        found: dict[str, dict[str, Any]] = {}
-        for target, state, count, last in rows:
-            of_target = found.setdefault(target, {})
-            of_target[state] = int(count)
+        by_receiver: dict[str, dict[str, Any]] = {}
+        for receiver, state, count, last in rows:
+            values = by_receiver.setdefault(receiver, {})
+            values[state] = int(count)
             if state in _ENDS:
-                of_target[_ENDS[state]] = last
-        return {target: TargetCounts(**values) for target, values in found.items()}
+                values[_ENDS[state]] = last
+        return {receiver: TargetCounts(**values) for receiver, values in by_receiver.items()}
 
     def newest(self, *kinds: str, about: str = "") -> str | None:
-        """Return what the newest message of these kinds is about, or None.
+        """Return the event ID of the newest message of these kinds, or None.
 
         Args:
-            about: how that begins.
+            about: start of the ID.
         """
         query = (
             select(messages.c.about)
@@ -174,19 +174,21 @@ class Outbox:
             connection.execute(update(messages).where(messages.c.id == number).values(**values))
 
 
-def _drop_beyond(connection: Connection, target: str, now: float) -> None:
-    """Give up the oldest messages beyond those that may wait."""
-    of_target = (messages.c.receiver == target, messages.c.state == "queued")
-    kept = select(messages.c.id).where(*of_target).order_by(messages.c.id.desc()).limit(MOST_QUEUED)
-    beyond = update(messages).where(*of_target, messages.c.id.not_in(kept))
-    reason = f"more than {MOST_QUEUED} messages wait"
+def _drop_beyond(connection: Connection, receiver: str, now: float) -> None:
+    """Drop the oldest queued messages beyond MOST_QUEUED."""
+    of_receiver = (messages.c.receiver == receiver, messages.c.state == "queued")
+    kept = (
+        select(messages.c.id).where(*of_receiver).order_by(messages.c.id.desc()).limit(MOST_QUEUED)
+    )
+    beyond = update(messages).where(*of_receiver, messages.c.id.not_in(kept))
+    reason = f"more than {MOST_QUEUED} messages queued"
     connection.execute(beyond.values(state="dropped", done=now, reason=reason))
 
 
-def _row(message: Message, target: str, now: float) -> dict[str, Any]:
+def _row(message: Message, receiver: str, now: float) -> dict[str, Any]:
     return {
         "about": message.about,
-        "receiver": target,
+        "receiver": receiver,
         "kind": message.kind,
         "title": message.title,
         "body": message.body,

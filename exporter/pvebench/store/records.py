@@ -1,4 +1,4 @@
-"""Between rows and values, shared by everything that reads or writes runs."""
+"""Conversion between rows and values, shared by all readers and writers of runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pvebench.model.run import Outcome, Run, Sample, Unit
 from pvebench.model.workload import Direction
 from pvebench.store.tables import cases, samples
 
-# --- What the store gives back: plain values, already joined.
+# --- Values that the store returns, already joined.
 
 GOOD: Final = tuple(outcome for outcome in Outcome if outcome.good)
-"""Outcomes whose numbers are published."""
+"""Outcomes of successful runs, whose numbers are published."""
 Number = tuple[str, str, str]
-"""Which of a run's: metric, direction or "", part."""
+"""Key of one of a run's numbers: metric, direction or "", part."""
 SUMMED: Final = frozenset({"clat_histogram"})
-"""Metrics that are added up over all good runs of a case."""
+"""Metrics that are summed over all good runs of a case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class StoredRun:
     """A finished run as stored.
 
     Attributes:
-        number: the store's own number, for links.
-        definition: what its case means.
+        number: ID in the store, for links.
+        definition: definition of its case.
         environment: digest of the environment it ran in.
-        pass_number: which run of its case in its cycle, from 1; 0: not known.
+        pass_number: number of the run of its case in its cycle, from 1; 0: unknown.
     """
 
     number: int
@@ -54,7 +54,7 @@ class StoredRun:
 
     @classmethod
     def of(cls, run: Run, number: int) -> StoredRun:
-        """Return a run as the store gives it back after it was stored under `number`."""
+        """Return a run as the store returns it after storing it under `number`."""
         definition = Definition.of(run.case)
         return cls(
             number=number,
@@ -71,12 +71,12 @@ class StoredRun:
             outcome=run.outcome,
             reason=run.reason,
             pass_number=run.pass_number,
-            samples=tuple(sorted(run.samples, key=_place)),
+            samples=tuple(sorted(run.samples, key=_sort_key)),
         )
 
 
-def _place(sample: Sample) -> tuple[str, str, str]:
-    """Return where a sample stands among those of its run: the order of the table's key."""
+def _sort_key(sample: Sample) -> tuple[str, str, str]:
+    """Return the sort key of a sample within its run: the order of the table's key."""
     return sample.metric, str(sample.direction or ""), sample.part
 
 
@@ -85,7 +85,7 @@ class Point:
     """One number of one good run, for trends.
 
     Attributes:
-        run: its number.
+        run: number of the run.
         finished: UTC.
         environment: digest of the environment it ran in.
         value: in the metric's base unit.
@@ -103,25 +103,25 @@ Sums = Mapping[tuple[str, str, str], float]
 
 
 def summed(known: Sums, samples: Iterable[Sample]) -> Sums:
-    """Return sums with those of one more good run, of what is counted over all runs."""
-    more = dict(known)
+    """Return the sums after one more good run."""
+    sums = dict(known)
     for sample in samples:
         if sample.metric in SUMMED:
-            place = _place(sample)
-            more[place] = more.get(place, 0.0) + sample.value
-    return more
+            key = _sort_key(sample)
+            sums[key] = sums.get(key, 0.0) + sample.value
+    return sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord:
-    """What is known of one case: its last attempt, its last good run, its counts.
+    """State of one case: its last run, its last good run, its counts.
 
     Attributes:
-        good: None if no run was ever good.
-        outcomes: outcome -> how many runs ended so, those included that were removed since.
-        failures_in_row: attempts since the last good run.
-        first_started: of its first run; what it means has not changed since.
-        sums: of good runs, those included that were removed since.
+        good: last good run; None: no run was ever good.
+        outcomes: outcome -> number of runs, including removed ones.
+        failures_in_row: runs since the last good run.
+        first_started: start of its first run; its definition has not changed since.
+        sums: sums over good runs, including removed ones.
     """
 
     last: StoredRun
@@ -138,7 +138,7 @@ class CaseRecord:
 
     @property
     def definition(self) -> Definition:
-        """What the case means."""
+        """Definition of the case."""
         return self.last.definition
 
 
@@ -161,9 +161,9 @@ def with_samples(connection: Connection, query: Select[Any]) -> list[StoredRun]:
 
 def definitions_of(connection: Connection, case_keys: Collection[str]) -> dict[str, Definition]:
     """Return case key -> definition."""
-    wanted = keys_table(case_keys)
+    keys = keys_table(case_keys)
     query = select(cases.c.key, cases.c.definition).join_from(
-        wanted, cases, cases.c.key == wanted.c.value
+        keys, cases, cases.c.key == keys.c.value
     )
     return {
         key: Definition.from_data(json.loads(text), key=key)
@@ -176,31 +176,33 @@ def keys_table(case_keys: Collection[str]) -> TableValuedAlias:
 
     One JSON text: SQLite limits the number of variables, and a thousand cases exceed it.
     """
-    return func.json_each(json.dumps(sorted(case_keys))).table_valued("value", name="wanted")
+    return func.json_each(json.dumps(sorted(case_keys))).table_valued("value", name="keys")
 
 
 def _samples_of(connection: Connection, numbers: list[int]) -> dict[int, list[Sample]]:
     grouped: dict[int, list[Sample]] = {}
     for start in range(0, len(numbers), 500):  # SQLite limits the number of variables
         chunk = numbers[start : start + 500]
-        for run, metric, way, value, unit, part in connection.execute(
+        for run, metric, direction, value, unit, part in connection.execute(
             select(*_SAMPLE).where(samples.c.run.in_(chunk))
         ):
-            sample = Sample(metric, DIRECTIONS[way] if way else None, value, _UNITS[unit], part)
+            sample = Sample(
+                metric, DIRECTIONS[direction] if direction else None, value, _UNITS[unit], part
+            )
             grouped.setdefault(run, []).append(sample)
     return grouped
 
 
-DIRECTIONS: Final = {str(one): one for one in Direction}
-"""Of a year there are a million: an enumeration's own look-up takes as long as the rest."""
-_UNITS: Final = {str(one): one for one in Unit}
+DIRECTIONS: Final = {str(direction): direction for direction in Direction}
+"""A year has a million: the lookup of the enumeration itself takes as long as all the rest."""
+_UNITS: Final = {str(unit): unit for unit in Unit}
 _SAMPLE: Final = [
     samples.c[name] for name in ("run", "metric", "direction", "value", "unit", "part")
 ]
 
 
 def stored_run(
-    row: Row[Any], definitions: Mapping[str, Definition], found: Iterable[Sample] = ()
+    row: Row[Any], definitions: Mapping[str, Definition], samples: Iterable[Sample] = ()
 ) -> StoredRun:
     """Return a row of `runs` as a value."""
     return StoredRun(
@@ -218,7 +220,7 @@ def stored_run(
         outcome=Outcome(row.outcome),
         reason=row.reason,
         pass_number=row.pass_number,
-        samples=tuple(found),
+        samples=tuple(samples),
     )
 
 

@@ -1,4 +1,4 @@
-"""Letting go of what is too old, so that a database that is never closed stays a size that fits."""
+"""Removal of expired runs and evidence, so that the size of the database stays bounded."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from pvebench.store.engine import reading, writing
 from pvebench.store.tables import cases, evidence, journal, runs, samples
 
 JOURNAL_SECONDS: Final = 30 * 86400.0
-"""How long a change that was undone stays in the journal, for those who look for a cause."""
+"""How long an undone change stays in the journal, for diagnosis."""
 WITNESSES: Final = 20
-"""So many runs must be newer than the moment that ages are counted from: one clock that is wrong
-for an hour must not make a history old."""
+"""Runs that must be newer than the moment that ages are counted from: a clock that is wrong for an
+hour must not make a history expire."""
 SHARE: Final = 0.2
-"""A larger part of the history is not removed at once: that is no ageing, but a mistake."""
-AGEING_SECONDS: Final = 2 * 86400.0
-"""What became too old within this time is ageing, however large a part it is: with a history of
-three days, each day is a third of it."""
+"""Largest part of the history that is removed at once: more is not aging, but a mistake."""
+AGING_SECONDS: Final = 2 * 86400.0
+"""Whatever expired within this time is aging, however large a part: with a history of three days,
+each day is a third of it."""
 FEW: Final = 100
-"""So many are removed without asking what share they are."""
+"""Runs that are removed whatever their share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What is, or would be, removed.
+    """Numbers of runs that are, or would be, removed.
 
     Attributes:
         before: moment that ages are counted from, UNIX seconds; None: there are too few runs.
-        runs, of_runs: runs that are too old, and how many there are.
-        stripped, of_evidence: runs whose evidence is too old, and how many have any.
-        overdue, overdue_evidence: those of `runs` and `stripped` that were too old days ago.
+        runs, of_runs: expired runs, and all runs.
+        stripped, of_evidence: runs with expired evidence, and all runs with evidence.
+        overdue, overdue_evidence: those of `runs` and `stripped` that expired over AGING_SECONDS
+            ago.
     """
 
     before: float | None
@@ -46,20 +47,22 @@ class Removal:
 
     @property
     def suspect(self) -> bool:
-        """Whether it is more at once than ageing can explain."""
-        return _much(self.overdue, self.of_runs) or _much(self.overdue_evidence, self.of_evidence)
+        """Whether more expired at once than aging can explain."""
+        return _is_excessive(self.overdue, self.of_runs) or _is_excessive(
+            self.overdue_evidence, self.of_evidence
+        )
 
 
-def _much(part: int, whole: int) -> bool:
+def _is_excessive(part: int, whole: int) -> bool:
     return part > FEW and part > SHARE * whole
 
 
 def removable(
     engine: Engine, *, now: datetime, evidence_seconds: float, runs_seconds: float
 ) -> Removal:
-    """Return what `prune` would remove now."""
+    """Return the removal that `prune` would make now."""
     with reading(engine) as connection:
-        return _Old(connection, now, evidence_seconds, runs_seconds).removal()
+        return _Expired(connection, now, evidence_seconds, runs_seconds).removal()
 
 
 def prune(
@@ -70,25 +73,25 @@ def prune(
     runs_seconds: float,
     certain: bool = False,
 ) -> tuple[Removal, bool]:
-    """Remove raw evidence and runs that are too old; return what they are, and whether it did.
+    """Remove expired evidence and runs; return the removal, and whether it was made.
 
-    Each case keeps its newest run and its newest good one, with their evidence, however old:
-    they are what is known of it. What is suspect stays, unless somebody is `certain`.
+    Each case keeps its newest run and its newest good one, with their evidence, whatever their age:
+    its current state derives from them. A suspect removal is made only if it is `certain`.
     """
     with writing(engine) as connection:
-        old = _Old(connection, now, evidence_seconds, runs_seconds)
-        removal = old.removal()
+        expired = _Expired(connection, now, evidence_seconds, runs_seconds)
+        removal = expired.removal()
         if removal.suspect and not certain:
             return removal, False
-        old.remove(now)
+        expired.remove(now)
     return removal, True
 
 
-class _Old:
-    """What is too old, as queries.
+class _Expired:
+    """Queries for expired runs and evidence.
 
     Ages are counted from `now`, but from no later than the newest runs: a clock that is ahead
-    makes nothing old, and after a pause of a year the old results are still there.
+    expires nothing, and after a pause of a year the old results still exist.
     """
 
     def __init__(
@@ -101,25 +104,29 @@ class _Old:
         at = self.before or 0.0
         kept = select(cases.c.last_run).union(
             select(cases.c.good_run).where(cases.c.good_run.is_not(None)),
-            # The highest number too: it must not be given to another run.
+            # Keep the highest number too: another run must not get it.
             select(func.max(runs.c.id)),
         )
-        mine = select(runs.c.id).where(runs.c.id.not_in(kept))
-        self._gone = mine.where(runs.c.finished < at - runs_seconds)
-        self._bare = mine.where(runs.c.finished < at - evidence_seconds)
-        self._long_gone = mine.where(runs.c.finished < at - runs_seconds - AGEING_SECONDS)
-        self._long_bare = mine.where(runs.c.finished < at - evidence_seconds - AGEING_SECONDS)
+        candidates = select(runs.c.id).where(runs.c.id.not_in(kept))
+        self._runs = candidates.where(runs.c.finished < at - runs_seconds)
+        self._evidence = candidates.where(runs.c.finished < at - evidence_seconds)
+        self._overdue_runs = candidates.where(runs.c.finished < at - runs_seconds - AGING_SECONDS)
+        self._overdue_evidence = candidates.where(
+            runs.c.finished < at - evidence_seconds - AGING_SECONDS
+        )
 
     def removal(self) -> Removal:
-        holding = select(func.count(evidence.c.run.distinct()))
+        with_evidence = select(func.count(evidence.c.run.distinct()))
         return Removal(
             before=self.before,
-            runs=self._count(_number(self._gone)),
+            runs=self._count(_count_of(self._runs)),
             of_runs=self._count(select(func.count()).select_from(runs)),
-            stripped=self._count(holding.where(evidence.c.run.in_(self._bare))),
-            of_evidence=self._count(holding),
-            overdue=self._count(_number(self._long_gone)),
-            overdue_evidence=self._count(holding.where(evidence.c.run.in_(self._long_bare))),
+            stripped=self._count(with_evidence.where(evidence.c.run.in_(self._evidence))),
+            of_evidence=self._count(with_evidence),
+            overdue=self._count(_count_of(self._overdue_runs)),
+            overdue_evidence=self._count(
+                with_evidence.where(evidence.c.run.in_(self._overdue_evidence))
+            ),
         )
 
     def _count(self, query: Select[Any]) -> int:
@@ -127,11 +134,11 @@ class _Old:
 
     def remove(self, now: datetime) -> None:
         execute = self._connection.execute
-        execute(delete(evidence).where(evidence.c.run.in_(self._bare)))
-        execute(delete(samples).where(samples.c.run.in_(self._gone)))
-        execute(delete(runs).where(runs.c.id.in_(self._gone)))
+        execute(delete(evidence).where(evidence.c.run.in_(self._evidence)))
+        execute(delete(samples).where(samples.c.run.in_(self._runs)))
+        execute(delete(runs).where(runs.c.id.in_(self._runs)))
         execute(delete(journal).where(journal.c.closed < now.timestamp() - JOURNAL_SECONDS))
 
 
-def _number(which: Select[Any]) -> Select[Any]:
-    return select(func.count()).select_from(which.subquery())
+def _count_of(query: Select[Any]) -> Select[Any]:
+    return select(func.count()).select_from(query.subquery())

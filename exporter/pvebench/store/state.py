@@ -1,4 +1,4 @@
-"""A look at a database from outside: whoever has it open is not disturbed, nothing is changed."""
+"""State directory, and read-only access to a database that another process may have open."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pvebench.store.records import Number
 from pvebench.store.storage_identities import StorageIdentities
 from pvebench.store.tables import HEAD
 
-# --- The state directory: results, lock and sockets of one instance.
+# --- State directory: results, lock and sockets of one instance.
 
 _PAUSE: Final = "paused"
-"""File whose presence is the wish for a pause; its text is the reason."""
+"""File whose presence requests a pause; its text is the reason."""
 
 
 _TRIES: Final = 100
@@ -36,15 +36,15 @@ _BETWEEN_SECONDS: Final = 0.01
 class StateDirectory:
     """An opened state directory.
 
-    `exclusive` takes the lock that keeps a second instance out; it is released by the kernel
-    when the process ends, however it ends.
+    `exclusive` takes the lock that excludes a second instance; the kernel releases it when the
+    process ends, however it ends.
     """
 
     def __init__(self, path: Path, *, exclusive: bool) -> None:
         self.path = path
         self._lock_fd: int | None = None
         self._directory_fd: int | None = None
-        self._make()
+        self._create()
         if exclusive:
             self._lock()
 
@@ -59,7 +59,7 @@ class StateDirectory:
         return self.path / RUNTIME
 
     def pause(self, reason: str) -> None:
-        """Ask the instance that uses this directory to measure nothing until `resume`."""
+        """Request the instance that uses this directory to pause until `resume`."""
         try:
             (self.path / _PAUSE).write_text(f"{reason}\n", "utf-8")
         except OSError as error:
@@ -67,12 +67,12 @@ class StateDirectory:
 
     def resume(self) -> bool:
         """End the pause; return whether there was one."""
-        there = (self.path / _PAUSE).exists()
+        was_paused = (self.path / _PAUSE).exists()
         (self.path / _PAUSE).unlink(missing_ok=True)
-        return there
+        return was_paused
 
     def pause_reason(self) -> str:
-        """Return why nothing is to be measured, empty if there is no pause."""
+        """Return the reason for the pause, empty if there is none."""
         try:
             return (self.path / _PAUSE).read_text("utf-8").strip() or "paused"
         except FileNotFoundError:
@@ -81,10 +81,10 @@ class StateDirectory:
             return f"{self.path / _PAUSE} cannot be read: {error.strerror}"
 
     def holder(self) -> int:
-        """Return the process that uses this directory; 0: none does."""
+        """Return the process that uses this directory; 0: none."""
         return holder_of(self.path)
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.runtime.mkdir(mode=0o700, exist_ok=True)
@@ -97,7 +97,7 @@ class StateDirectory:
         return NotWritable(
             f"state directory {self.path} cannot be written: {error.strerror}",
             cause="it belongs to another user, or its file system is read-only or full",
-            next_step="choose another with --state, or mend the permissions",
+            next_step="choose another one with --state, or fix the permissions",
         )
 
     def _lock(self) -> None:
@@ -112,15 +112,16 @@ class StateDirectory:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
             raise AlreadyRunning(
-                f"another pvebench (process {holder}) uses state directory {self.path}",
-                next_step="stop it, or start this one with another --state",
+                f"state directory {self.path} is in use by process {holder}",
+                cause="another pvebench is running",
+                next_step="stop it, or choose another state directory with --state",
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
 
     def _lock_directory(self) -> None:
-        """Lock the directory too: its file may be removed, and then anybody gets a new one."""
+        """Lock the directory too: after the lock file is removed, a process can lock a new one."""
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +129,7 @@ class StateDirectory:
             os.close(fd)
             raise
         except OSError:
-            os.close(fd)  # some network file systems lock files only
+            os.close(fd)  # some network file systems lock only files
         else:
             self._directory_fd = fd
 
@@ -152,16 +153,16 @@ class StateDirectory:
 
 
 def _take(fd: int) -> None:
-    """Lock the file; wait a second, for one that asks who uses it locks it for a moment too.
+    """Lock the file; retry for a second, since `holder_of` locks it for a moment too.
 
     Raises:
-        BlockingIOError: another process keeps it.
+        BlockingIOError: another process holds the lock.
     """
-    for left in reversed(range(_TRIES + 1)):
+    for remaining in reversed(range(_TRIES + 1)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not left:
+            if not remaining:
                 raise
             time.sleep(_BETWEEN_SECONDS)
         else:
@@ -169,7 +170,7 @@ def _take(fd: int) -> None:
 
 
 def holder_of(path: Path) -> int:
-    """Return the process that uses the state directory at `path`; 0: none does, or it is absent."""
+    """Return the process that uses the state directory at `path`; 0: none, or it is absent."""
     try:
         fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -186,13 +187,13 @@ def holder_of(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSummary:
-    """What was seen.
+    """Properties of a database.
 
     Attributes:
-        size_bytes: with the log of what is not yet in the file.
-        sound: whether SQLite's `quick_check` found nothing; None: it was too large to look through.
-        pending: changes on the machine that are begun and not undone.
-        current: whether it has the layout of this pvebench.
+        size_bytes: size including the write-ahead log.
+        sound: whether SQLite's `quick_check` found no fault; None: too large to check.
+        pending: changes on the machine that were started and not undone.
+        current: whether it has the schema of this pvebench.
     """
 
     size_bytes: int
@@ -202,13 +203,13 @@ class StoreSummary:
 
 
 def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
-    """Return what is seen of the database at `path`; None: there is none.
+    """Return the summary of the database at `path`; None: it is absent.
 
     Args:
-        most_bytes: a larger one is not looked through.
+        most_bytes: a larger database is not checked for faults.
 
     Raises:
-        StoreLost: it is damaged, or no database.
+        StoreLost: it is damaged, or not a database of pvebench.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -224,15 +225,15 @@ def summarize_store(path: Path, *, most_bytes: int) -> StoreSummary | None:
     except (sqlite3.Error, OSError, TypeError) as error:
         raise StoreLost(
             f"{path} cannot be read: {error}",
-            cause="it is damaged, no database of pvebench, or somebody else's file",
-            next_step="end pvebench and put a copy in its place: pvebench restore",
+            cause="it is damaged, not a database of pvebench, or belongs to another user",
+            next_step="stop pvebench, then restore a backup with `pvebench restore`",
         ) from error
     return StoreSummary(size_bytes=size, sound=sound, pending=pending, current=revision == (HEAD,))
 
 
 @contextmanager
 def outbox_at(path: Path) -> Iterator[Outbox]:
-    """Yield the messages of the database at `path`, which has the layout of this pvebench.
+    """Yield the message queue of the database at `path`, which has the current schema.
 
     Raises:
         StoreError: they cannot be read.
@@ -241,14 +242,14 @@ def outbox_at(path: Path) -> Iterator[Outbox]:
         yield Outbox(engine)
 
 
-def damaged_blocks_at(path: Path, wanted: Sequence[Number]) -> list[int]:
-    """Return the damaged number blocks of the database at `path`, of the layout of this pvebench.
+def damaged_blocks_at(path: Path, requested: Sequence[Number]) -> list[int]:
+    """Return the damaged number blocks of the database at `path`, which has the current schema.
 
     Raises:
         StoreError: they cannot be read.
     """
     with _engine_at(path) as engine:
-        return Numbers(engine).damaged(wanted)
+        return Numbers(engine).damaged(requested)
 
 
 @contextmanager
@@ -262,13 +263,13 @@ def _engine_at(path: Path) -> Iterator[Engine]:
 
 @contextmanager
 def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
-    """Yield which storage each name stands for; None: no database of this layout is at `path`.
+    """Yield the storage identities; None: `path` has no database with the current schema.
 
     Raises:
-        StoreLost: it is damaged, or no database. StoreError: it cannot be read now.
+        StoreLost: it is damaged, or not a database. StoreError: it cannot be read now.
     """
-    looked = summarize_store(path, most_bytes=0)
-    if looked is None or not looked.current:
+    summary = summarize_store(path, most_bytes=0)
+    if summary is None or not summary.current:
         yield None
         return
     engine = create_engine(f"sqlite:///{path}", creator=lambda: _connect(path))
@@ -279,9 +280,9 @@ def identities_at(path: Path) -> Iterator[StorageIdentities | None]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Without a log nobody writes, and SQLite need not make one to read.
-    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+    # Without a log no process writes, and SQLite need not create one to read.
+    access = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{access}", uri=True)
 
 
 def _is_sound(database: sqlite3.Connection) -> bool:

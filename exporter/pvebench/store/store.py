@@ -1,4 +1,4 @@
-"""The results database: opening it and writing to it."""
+"""Results database: opening, reading and writing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Beside = dict[tuple[str, str], float]
 
 
 class StoredResults:
-    """What can be asked of the results; every method may raise StoreError.
+    """Queries of the results; every method may raise StoreError.
 
     Args:
         engine: an open database.
@@ -74,7 +74,7 @@ class StoredResults:
         self._engine = engine
 
     def newest_run(self) -> int:
-        """Return the newest run's number; 0: there is none."""
+        """Return the number of the newest run; 0: there is none."""
         with reading(self._engine) as connection:
             return int(connection.scalar(select(func.max(runs.c.id))) or 0)
 
@@ -87,10 +87,10 @@ class StoredResults:
         not_ok: bool = False,
         pack: str | None = None,
     ) -> list[StoredRun]:
-        """Return the newest runs first, with samples; only those that are asked for.
+        """Return the selected runs with samples, newest first.
 
         Args:
-            pack: name of the pack in whose cycles they were made.
+            pack: name of the pack in whose cycles they ran.
         """
         query = select(runs).order_by(runs.c.finished.desc(), runs.c.id.desc()).limit(limit)
         if case_key is not None:
@@ -107,8 +107,8 @@ class StoredResults:
     def run(self, number: int) -> StoredRun | None:
         """Return one run by its number, with its samples."""
         with reading(self._engine) as connection:
-            found = with_samples(connection, select(runs).where(runs.c.id == number))
-        return found[0] if found else None
+            matches = with_samples(connection, select(runs).where(runs.c.id == number))
+        return matches[0] if matches else None
 
     def evidence(self, number: int) -> dict[str, str]:
         """Return the raw evidence of a run: name -> text."""
@@ -118,15 +118,15 @@ class StoredResults:
             return {str(row.name): zlib.decompress(row.content).decode("utf-8") for row in rows}
 
     def cases(self) -> dict[str, CaseRecord]:
-        """Return case key -> what is known of it, for all cases that were ever tried."""
+        """Return case key -> state of the case, for all cases with a run."""
         with reading(self._engine) as connection:
             rows = connection.execute(select(cases)).all()
             counts: dict[str, dict[Outcome, int]] = {}
             for key, outcome, count in connection.execute(select(case_outcomes)):
                 counts.setdefault(key, {})[Outcome(outcome)] = count
             sums: dict[str, dict[tuple[str, str, str], float]] = {}
-            for key, *place, value in connection.execute(select(case_sums)):
-                sums.setdefault(key, {})[tuple(place)] = value
+            for key, *sample, value in connection.execute(select(case_sums)):
+                sums.setdefault(key, {})[tuple(sample)] = value
             newest = _by_number(connection, select(cases.c.last_run))
             newest |= _by_number(connection, select(cases.c.good_run))
             return {
@@ -146,27 +146,29 @@ class StoredResults:
     ) -> dict[str, list[Point]]:
         """Return one metric of the last `limit` good runs of each case, oldest first.
 
-        Cases without such a number are absent.
+        Cases without this metric are absent.
         """
         keys = keys_table(case_keys)
         columns = (runs.c.case_key, runs.c.id, runs.c.finished, runs.c.environment)
-        mine = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
+        same = (samples.c.run == runs.c.id) & (samples.c.metric == metric) & (samples.c.part == "")
         query = (
             select(*columns, samples.c.direction, samples.c.value)
             .join_from(keys, runs, runs.c.id.in_(_newest_good(keys, limit)))
-            .join(samples, mine)
+            .join(samples, same)
             .where(samples.c.direction != "")
         )
-        found: dict[str, list[Point]] = {}
+        trends: dict[str, list[Point]] = {}
         with reading(self._engine) as connection:
-            # All at once: one by one, a hundred thousand rows take a second longer.
-            for key, number, finished, environment, way, value in connection.execute(query).all():
+            # Fetch all rows at once: one by one, a hundred thousand take a second longer.
+            for key, number, finished, environment, direction, value in connection.execute(
+                query
+            ).all():
                 at = datetime.fromtimestamp(finished, UTC)
-                point = Point(number, at, environment, DIRECTIONS[way], value)
-                found.setdefault(key, []).append(point)
-        for points in found.values():
+                point = Point(number, at, environment, DIRECTIONS[direction], value)
+                trends.setdefault(key, []).append(point)
+        for points in trends.values():
             points.sort(key=lambda point: (point.finished, point.run, point.direction))
-        return found
+        return trends
 
     def oldest_good_runs(self) -> dict[str, float]:
         """Return case key -> end of its oldest good run, UNIX seconds."""
@@ -181,16 +183,16 @@ class StoredResults:
     def beside(
         self, case_key: str, metrics: Collection[str], *, at: float, until: float, most: int
     ) -> tuple[list[Beside], list[Beside]]:
-        """Return numbers that belong to no direction, (metric, part) -> value, run by run.
+        """Return numbers without a direction, (metric, part) -> value, of runs before and after.
 
         Args:
-            at: of the newest `most` good runs before that moment (seconds since the epoch), and
-                of the newest since then.
-            until: when the last of them had ended.
+            at: UNIX seconds; the newest `most` good runs before it are read, and the newest `most`
+                since then.
+            until: latest end of these runs, UNIX seconds.
         """
         good = select(runs.c.id).where(runs.c.case_key == case_key, runs.c.outcome.in_(GOOD))
         good = good.order_by(runs.c.finished.desc()).limit(most)
-        found: list[list[Beside]] = []
+        sides: list[list[Beside]] = []
         with reading(self._engine) as connection:
             for side in (
                 good.where(runs.c.finished < at),
@@ -202,11 +204,11 @@ class StoredResults:
                     samples.c.metric.in_(metrics),
                     samples.c.direction == "",
                 )
-                own: dict[int, Beside] = {}
+                by_run: dict[int, Beside] = {}
                 for run, metric, part, value in connection.execute(query):
-                    own.setdefault(run, {})[metric, part] = value
-                found.append([*own.values()])
-        before, after = found
+                    by_run.setdefault(run, {})[metric, part] = value
+                sides.append([*by_run.values()])
+        before, after = sides
         return before, after
 
     def environments(self, node: str | None = None) -> list[Mapping[str, Any]]:
@@ -219,7 +221,7 @@ class StoredResults:
             return [{**row, "facts": json.loads(row["facts"])} for row in rows]
 
     def episodes(self) -> list[EnvironmentPeriod]:
-        """Return the episodes of all nodes, in the order in which they began."""
+        """Return the environment periods of all nodes, in the order of their start."""
         query = (
             select(environment_periods, environments.c.slug, environments.c.facts)
             .join(environments, environments.c.digest == environment_periods.c.environment)
@@ -252,7 +254,7 @@ class StoredResults:
             return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
     def written_bytes(self, storage: str, at: datetime, *, node: str | None = None) -> int:
-        """Return what was written to a storage in the calendar month (UTC) of `at`.
+        """Return the bytes written to a storage in the calendar month (UTC) of `at`.
 
         Args:
             node: from this node only; None: from all nodes together.
@@ -269,7 +271,7 @@ class StoredResults:
         """Return the counters over the whole history.
 
         Args:
-            runs_known: how many runs there are, where somebody has counted them already.
+            runs_known: number of runs if already known; None: count them.
         """
         ended = (
             select(cycles.c.node, cycles.c.tier, func.count())
@@ -291,15 +293,15 @@ class StoredResults:
 
 
 def _by_number(connection: Connection, numbers: Any) -> dict[int, StoredRun]:
-    """Return number -> run, for those that a query gives."""
-    found = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
-    return {run.number: run for run in found}
+    """Return number -> run, for the numbers that a query returns."""
+    matches = with_samples(connection, select(runs).where(runs.c.id.in_(numbers)))
+    return {run.number: run for run in matches}
 
 
 def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:
     """Return the ids of the newest good runs of the case in the outer query's row.
 
-    One walk down the index for each case, whatever the length of its history.
+    One index scan per case, whatever the length of its history.
     """
     inner = runs.alias("inner")
     query = select(inner.c.id).where(inner.c.case_key == keys.c.value, inner.c.outcome.in_(GOOD))
@@ -308,12 +310,12 @@ def _newest_good(keys: TableValuedAlias, limit: int) -> ScalarSelect[Any]:
 
 
 class Store(StoredResults):
-    """The results database. Safe to use from several threads.
+    """Results database. Safe to use from several threads.
 
     Args:
         path: the database file.
-        simulated: what kind of results it may hold; decided by the first opening. None
-            accepts either, for reading.
+        simulated: kind of results that it may hold, set by the first opening. None accepts both
+            kinds, for reading.
 
     Raises:
         StoreTooNew, StoreError, StoreMixed.
@@ -334,30 +336,30 @@ class Store(StoredResults):
 
     @property
     def simulated(self) -> bool:
-        """Whether the results in it are invented by the simulation."""
+        """Whether its results come from the simulation."""
         with reading(self._engine) as connection:
             kind = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
         return kind == "simulated"
 
     def check(self, *, full: bool = False) -> None:
-        """Look whether the database is there and sound.
+        """Check that the database exists and is sound.
 
         Args:
-            full: look at the indexes too, which takes several times as long.
+            full: check the indexes too, which takes several times as long.
 
         Raises:
-            StoreLost: it is not. StoreError: it cannot be read now.
+            StoreLost: it is absent or damaged. StoreError: it cannot be read now.
         """
         check_there(self._engine)
-        if found := faults(self._engine, full=full):
-            raise damaged(self._engine, "; ".join(found))
+        if messages := faults(self._engine, full=full):
+            raise damaged(self._engine, "; ".join(messages))
 
     def check_there(self) -> None:
         """Raise StoreLost if the database's file was removed or replaced."""
         check_there(self._engine)
 
     def back_up(self, now: datetime, *, keep: int, room_bytes: int) -> Backup:
-        """Copy the database beside itself; see `copies.back_up`. Raises StoreError."""
+        """Back up the database; see `backups.back_up`. Raises StoreError."""
         return back_up(self.path, now, keep=keep, room_bytes=room_bytes)
 
     def close(self) -> None:
@@ -368,17 +370,17 @@ class Store(StoredResults):
         with writing(self._engine) as connection:
             row = upsert(facts).values(name="kind", value=kind).on_conflict_do_nothing()
             connection.execute(row)
-            held = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
-        if held != kind:
+            stored = connection.scalar(select(facts.c.value).where(facts.c.name == "kind"))
+        if stored != kind:
             self.close()
-            other = "--driver simulated" if held == "simulated" else "a driver that measures"
+            other = "--driver simulated" if stored == "simulated" else "a driver that measures"
             raise StoreMixed(
-                f"{self.path} holds {held} results; {kind} ones must not be mixed with them",
-                next_step=f"use another state directory (--state), or {other} with this one",
+                f"{self.path} has {stored} results and accepts no {kind} ones",
+                next_step=f"use another state directory with --state, or use {other}",
             )
 
     def begin_cycle(self, uid: str, *, node: str, pack: str, tier: str, planned: int) -> None:
-        """Record that a cycle starts."""
+        """Record the start of a cycle."""
         row = insert(cycles).values(
             uid=uid,
             node=node,
@@ -391,18 +393,18 @@ class Store(StoredResults):
             connection.execute(row)
 
     def end_cycle(self, uid: str) -> None:
-        """Record that a cycle went through to its end."""
+        """Record the end of a complete cycle."""
         now = datetime.now(UTC).timestamp()
         with writing(self._engine) as connection:
             connection.execute(update(cycles).where(cycles.c.uid == uid).values(finished=now))
 
     def add_run(self, run: Run) -> int:
-        """Store a finished run with all that belongs to it; durable on return.
+        """Store a finished run with its samples and evidence; return its number.
 
-        Adding the same run again changes nothing. Returns the run's number.
+        Durable on return. Adding the same run again changes nothing.
 
         Raises:
-            StoreError: the database cannot be written now; the same call may work later.
+            StoreError: the database cannot be written now; a retry may succeed.
         """
         return add_run(self._engine, run)
 
@@ -411,7 +413,7 @@ class Store(StoredResults):
         return add_history(self._engine, history)
 
     def removable(self, now: datetime, *, evidence_seconds: float, runs_seconds: float) -> Removal:
-        """Return what `prune` would remove now."""
+        """Return the removal that `prune` would make now."""
         return removable(
             self._engine, now=now, evidence_seconds=evidence_seconds, runs_seconds=runs_seconds
         )
@@ -419,10 +421,10 @@ class Store(StoredResults):
     def prune(
         self, now: datetime, *, evidence_seconds: float, runs_seconds: float, certain: bool = False
     ) -> tuple[Removal, bool]:
-        """Remove what is older; return what that is, and whether it was removed.
+        """Remove older evidence and runs; return the removal, and whether it was made.
 
         Args:
-            certain: remove it even if it is more at once than ageing can explain.
+            certain: remove them even if they are more at once than aging can explain.
         """
         return prune(
             self._engine,

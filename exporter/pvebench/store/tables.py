@@ -1,4 +1,4 @@
-"""The tables. A change here needs a migration; a test compares the two.
+"""Table definitions. A change here needs a migration; a test compares the two.
 
 Times are UTC seconds since the epoch as floats: SQLite has no time type, and a number sorts
 and subtracts without parsing.
@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 HEAD: Final = "0001"
-"""Revision that this code reads and writes."""
+"""Schema revision that this code reads and writes."""
 
 metadata = MetaData()
 
@@ -73,16 +73,16 @@ runs = Table(
     Column("finished", Float, nullable=False),
     Column("outcome", String, nullable=False),
     Column("reason", Text, nullable=False),
-    # 0: not known.
+    # 0: unknown.
     Column("pass_number", Integer, nullable=False),
     Index("runs_of_case", "case_key", "finished"),
     Index("runs_by_time", "finished"),
     Index("runs_not_ok", "finished", sqlite_where=text("outcome != 'ok'")),
 )
 NOT_OK: Final = text("runs.outcome != 'ok'")
-"""As the index has it: SQLite uses one on some rows only where the query says the same."""
+"""Condition of the index `runs_not_ok`: SQLite uses a partial index only for the same condition."""
 
-# What follows from the runs of each case, so that nobody has to go through them to know it.
+# Derived from the runs of each case, so that readers need not go through all runs.
 cases = Table(
     "cases",
     metadata,
@@ -107,7 +107,7 @@ case_outcomes = Table(
     Column("count", Integer, nullable=False),
 )
 
-# Sums over all good runs of a case, also of those that were removed since: counters never go back.
+# Sums over all good runs of a case, including removed ones: counters never decrease.
 case_sums = Table(
     "case_sums",
     metadata,
@@ -141,7 +141,7 @@ samples = Table(
     sqlite_with_rowid=False,
 )
 
-# Numbers of many runs in one row each: `numbers` reads them, and tells what a block is.
+# Numbers of many runs per row; see `numbers`.
 number_blocks = Table(
     "number_blocks",
     metadata,
@@ -228,7 +228,7 @@ messages = Table(
     Column("made", Float, nullable=False),
     Column("due", Float, nullable=False),
     Column("attempts", Integer, nullable=False),
-    # When an attempt began whose end is not known: it may have arrived.
+    # Start of an attempt with an unknown end: the message may have been delivered.
     Column("begun", Float),
     Column("reason", Text, nullable=False),
     Column("state", String, nullable=False),

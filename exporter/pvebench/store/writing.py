@@ -1,4 +1,4 @@
-"""Replacing numbers of stored runs by what their raw output really says."""
+"""Writing runs with the state derived from them, and replacing numbers of stored runs."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from pvebench.store.tables import (
     totals,
 )
 
-# --- What is kept of each case beside its runs, so that nobody has to go through them to know it.
+# --- State derived from the runs, so that readers need not go through all of them.
 #
-# A case's row has its definition once, its newest run, its newest good one and how often each
-# outcome came; an episode's row has where one stretch in one environment begins and ends. Both
-# are brought up to date in the transaction that stores a run.
+# A case's row has its definition, its newest run, its newest good run and the number of runs by
+# outcome; a period's row has the start and end of an environment period. Both are updated in the
+# transaction that stores a run.
 
 Newest = tuple[float, int]
-"""When a run ended, and its number."""
+"""End of a run, UNIX seconds, and its number."""
 
 
 @dataclass(slots=True)
 class _Case:
-    """A row of `cases` with those of `case_outcomes`, as they are to be written.
+    """A row of `cases` with those of `case_outcomes`, before they are written.
 
     Attributes:
-        more: what is to be added to `case_sums`.
+        more: amounts to add to `case_sums`.
     """
 
     run: Run
@@ -68,8 +68,8 @@ class _Case:
     more: Sums = field(default_factory=dict)
 
     def add(self, run: Run, number: int) -> None:
-        # The newest is what was stored last, whatever the clock said: of a run that a clock in
-        # the future dated, nobody must wait until that day for the next.
+        # The run stored last is the newest, whatever its time: after a run that a wrong clock dated
+        # in the future, later runs must count before that day.
         newest = run.finished.timestamp(), number
         self.run, self.last = run, newest
         self.first_started = min(self.first_started, run.started.timestamp())
@@ -83,7 +83,7 @@ class _Case:
 
 @dataclass(slots=True)
 class _PeriodRow:
-    """A node's newest episode. `number`: of its row."""
+    """A node's newest environment period. `number`: ID of its row."""
 
     number: int
     environment: str
@@ -91,27 +91,27 @@ class _PeriodRow:
 
 
 class Bookkeeping:
-    """Notes runs in the order in which they are stored; `write` puts down what came of them."""
+    """Collects runs in the order in which they are stored; `write` stores the derived state."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cases: dict[str, _Case] = {}
-        self._episodes: dict[str, _PeriodRow] = {}
+        self._periods: dict[str, _PeriodRow] = {}
 
     def note(self, run: Run, number: int) -> None:
-        """Take a run into account that was stored under `number`."""
+        """Include a run that was stored under `number`."""
         key = run.case.key
         if key not in self._cases:
             self._cases[key] = self._known_case(run)
         self._cases[key].add(run, number)
-        self._note_episode(run)
+        self._note_period(run)
 
     def _known_case(self, run: Run) -> _Case:
         row = self._connection.execute(select(cases).where(cases.c.key == run.case.key)).first()
         if row is None:
             return _Case(run, run.started.timestamp(), (float("-inf"), 0))
-        mine = select(case_outcomes.c.outcome, case_outcomes.c.count)
-        counts = self._connection.execute(mine.where(case_outcomes.c.case_key == run.case.key))
+        query = select(case_outcomes.c.outcome, case_outcomes.c.count)
+        counts = self._connection.execute(query.where(case_outcomes.c.case_key == run.case.key))
         return _Case(
             run,
             row.first_started,
@@ -121,36 +121,36 @@ class Bookkeeping:
             Counter({Outcome(outcome): count for outcome, count in counts}),
         )
 
-    def _note_episode(self, run: Run) -> None:
-        """Lengthen the node's present episode, or begin one.
+    def _note_period(self, run: Run) -> None:
+        """Extend the node's current environment period, or start one.
 
-        Of a VM that did not start half of the environment is unknown, so only good runs count.
+        If a VM did not start, half of its environment is unknown, so only good runs count.
         """
         if not run.outcome.good:
             return
         node, digest = run.case.scenario.node, run.environment.digest
-        present = self._episodes.get(node) or self._known_episode(node)
+        current = self._periods.get(node) or self._known_period(node)
         finished = run.finished.timestamp()
-        if present is not None and present.environment == digest:
-            present.finished = max(present.finished, finished)
-            self._episodes[node] = present
+        if current is not None and current.environment == digest:
+            current.finished = max(current.finished, finished)
+            self._periods[node] = current
             return
-        if present is not None:
-            self._write_episode(present)
+        if current is not None:
+            self._write_period(current)
         row = insert(environment_periods).values(
             node=node, environment=digest, started=run.started.timestamp(), finished=finished
         )
         number = int(self._connection.execute(row.returning(environment_periods.c.id)).scalar_one())
-        self._episodes[node] = _PeriodRow(number, digest, finished)
+        self._periods[node] = _PeriodRow(number, digest, finished)
 
-    def _known_episode(self, node: str) -> _PeriodRow | None:
-        mine = select(
+    def _known_period(self, node: str) -> _PeriodRow | None:
+        query = select(
             environment_periods.c.id,
             environment_periods.c.environment,
             environment_periods.c.finished,
         )
         newest = (
-            mine.where(environment_periods.c.node == node)
+            query.where(environment_periods.c.node == node)
             .order_by(environment_periods.c.id.desc())
             .limit(1)
         )
@@ -158,15 +158,15 @@ class Bookkeeping:
         return None if row is None else _PeriodRow(row.id, row.environment, row.finished)
 
     def write(self) -> None:
-        """Put down what has become of the cases and episodes."""
+        """Store the state of the cases and periods."""
         for key, case in self._cases.items():
             self._write_case(key, case)
-        for episode in self._episodes.values():
-            self._write_episode(episode)
+        for period in self._periods.values():
+            self._write_period(period)
 
-    def _write_episode(self, episode: _PeriodRow) -> None:
-        mine = update(environment_periods).where(environment_periods.c.id == episode.number)
-        self._connection.execute(mine.values(finished=episode.finished))
+    def _write_period(self, period: _PeriodRow) -> None:
+        row = update(environment_periods).where(environment_periods.c.id == period.number)
+        self._connection.execute(row.values(finished=period.finished))
 
     def _write_case(self, key: str, case: _Case) -> None:
         definition = Definition.of(case.run.case)
@@ -208,20 +208,20 @@ class Bookkeeping:
 
 
 def reclassify(connection: Connection, number: int, outcome: Outcome, reason: str) -> None:
-    """Give a stored run another outcome or reason, and its case the newest good run that is left.
+    """Change the outcome or reason of a stored run, and update the newest good run of its case.
 
-    Episodes stay: the environment was there, whatever the run's numbers are worth. So do the
-    counts of outcomes and the sums: they are published as counters, which do not go back.
+    Environment periods stay: the environment existed, however good the run's numbers are. So do
+    the counts of outcomes and the sums: they are published as counters, which never decrease.
     """
     row = connection.execute(select(runs).where(runs.c.id == number)).one()
     changed = update(runs).where(runs.c.id == number)
     connection.execute(changed.values(outcome=str(outcome), reason=reason))
     if row.outcome == outcome:
         return
-    mine = runs.c.case_key == row.case_key
-    newest = select(runs.c.id, runs.c.finished).where(mine, runs.c.outcome.in_(GOOD))
+    of_case = runs.c.case_key == row.case_key
+    newest = select(runs.c.id, runs.c.finished).where(of_case, runs.c.outcome.in_(GOOD))
     good = connection.execute(newest.order_by(runs.c.id.desc()).limit(1)).first()
-    since = select(func.count()).where(mine, runs.c.id > (good.id if good else 0))
+    since = select(func.count()).where(of_case, runs.c.id > (good.id if good else 0))
     connection.execute(
         update(cases)
         .where(cases.c.key == row.case_key)
@@ -233,13 +233,13 @@ def reclassify(connection: Connection, number: int, outcome: Outcome, reason: st
     )
 
 
-# --- Writing finished runs, one or a whole history, with what each leaves beside itself.
+# --- Writing one finished run or a whole history.
 
 BATCH: Final = 500
 
 
 def add_run(engine: Engine, run: Run) -> int:
-    """Store a finished run with all that belongs to it, unless it is there; return its number."""
+    """Store a finished run with everything that belongs to it, once; return its number."""
     with writing(engine) as connection:
         known = connection.scalar(select(runs.c.id).where(runs.c.uid == run.uid))
         if known is not None:
@@ -254,9 +254,9 @@ def add_run(engine: Engine, run: Run) -> int:
 
 
 def add_history(engine: Engine, history: Iterable[Run]) -> int:
-    """Store runs that no store has seen yet, all or none; return their number.
+    """Store new runs, all or none; return their number.
 
-    Their evidence is left out: what is written at once was not measured.
+    Their evidence is not stored: a history that is written at once was not measured.
     """
     count = 0
     remaining = iter(history)
@@ -293,7 +293,7 @@ def _insert_run(connection: Connection, run: Run) -> int:
     row = insert(runs).values(**run_row(run))
     number = int(connection.execute(row.returning(runs.c.id)).scalar_one())
     if run.samples:
-        connection.execute(insert(samples), [sample_row(number, one) for one in run.samples])
+        connection.execute(insert(samples), [sample_row(number, sample) for sample in run.samples])
     if run.evidence:
         pieces = [
             {"run": number, "name": name, "content": zlib.compress(text.encode("utf-8"))}
@@ -306,7 +306,7 @@ def _insert_run(connection: Connection, run: Run) -> int:
 def _note_environment(
     connection: Connection, environment: Environment, started: datetime, finished: datetime
 ) -> None:
-    """Record that an environment was there."""
+    """Record that an environment was seen."""
     row = upsert(environments).values(
         digest=environment.digest,
         node=environment.node,
@@ -323,12 +323,12 @@ def _note_environment(
 
 
 def month(at: datetime) -> str:
-    """Return the name under which what a month wrote is counted."""
+    """Return the name of the counter of bytes written in a month (UTC)."""
     return f"written {at.astimezone(UTC):%Y-%m}"
 
 
 def _add_totals(connection: Connection, ended: Sequence[Run]) -> None:
-    """Count what the workloads moved, and what was written in all, for wear book-keeping."""
+    """Add the bytes that the workloads moved, and all bytes written, to estimate wear."""
     amounts: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     for run in ended:
         where = run.case.scenario.node, run.case.scenario.storage
@@ -357,11 +357,11 @@ REPLACE_BATCH: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedRun:
-    """What a stored run is to become.
+    """Corrections of a stored run.
 
     Attributes:
-        gone: samples that it no longer has.
-        put: samples that it has instead, or anew.
+        gone: samples to remove.
+        put: samples to replace or add.
     """
 
     number: int
@@ -372,7 +372,7 @@ class ReplacedRun:
 
 
 class RunReplacement:
-    """Goes through all runs. `Store.mending` is one."""
+    """Iterates over all runs and corrects them. `Store.mending` is one."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -394,19 +394,23 @@ class RunReplacement:
     def newest_good(
         self, place: tuple[str, str, str], conditions: str, *, before: StoredRun, age: timedelta
     ) -> StoredRun | None:
-        """Return the newest good run of a place that was there when `before` was made.
+        """Return the newest good run of a place that was stored before `before`.
 
         Args:
             place, conditions: of its definition, the latter as `device_conditions`.
             age: how much older than `before` it may be.
         """
         node, scenario, workload = place
-        there = select(cases.c.key).where(
+        keys_of_place = select(cases.c.key).where(
             cases.c.node == node, cases.c.scenario == scenario, cases.c.workload == workload
         )
         with reading(self._engine) as connection:
-            known = definitions_of(connection, connection.scalars(there).all())
-            keys = [key for key, one in known.items() if one.device_conditions == conditions]
+            known = definitions_of(connection, connection.scalars(keys_of_place).all())
+            keys = [
+                key
+                for key, definition in known.items()
+                if definition.device_conditions == conditions
+            ]
             query = (
                 select(runs)
                 .where(runs.c.case_key.in_(keys), runs.c.outcome.in_(GOOD))
@@ -415,23 +419,23 @@ class RunReplacement:
                 .order_by(runs.c.finished.desc())
                 .limit(1)
             )
-            found = with_samples(connection, query)
-        return found[0] if found else None
+            matches = with_samples(connection, query)
+        return matches[0] if matches else None
 
-    def apply(self, mended: Sequence[ReplacedRun]) -> None:
-        """Store what runs have become, all or none; doing it again changes nothing."""
+    def apply(self, corrections: Sequence[ReplacedRun]) -> None:
+        """Store corrections of runs, all or none; repeating it changes nothing."""
         with writing(self._engine) as connection:
-            for one in mended:
-                for sample in one.gone:
-                    row = sample_row(one.number, sample)
+            for correction in corrections:
+                for sample in correction.gone:
+                    row = sample_row(correction.number, sample)
                     key = [samples.c[name] == row[name] for name in _KEY]
                     connection.execute(delete(samples).where(*key))
-                for sample in one.put:
-                    row = sample_row(one.number, sample)
+                for sample in correction.put:
+                    row = sample_row(correction.number, sample)
                     new = {name: row[name] for name in ("value", "unit")}
                     added = upsert(samples).values(row)
                     connection.execute(added.on_conflict_do_update(index_elements=_KEY, set_=new))
-                reclassify(connection, one.number, one.outcome, one.reason)
+                reclassify(connection, correction.number, correction.outcome, correction.reason)
 
 
 _KEY: Final = ("run", "metric", "direction", "part")
