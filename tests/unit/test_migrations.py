@@ -89,7 +89,7 @@ def schema(path: Path) -> dict[tuple[str, str], str | None]:
 
 
 def rows(path: Path) -> Rows:
-    """Everything in a database, which SQLite must call whole: table -> rows."""
+    """Everything in a database, which SQLite must find sound: table -> rows."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
         assert [tuple(row) for row in connection.execute("PRAGMA integrity_check")] == [("ok",)]
@@ -102,7 +102,7 @@ def rows(path: Path) -> Rows:
 
 
 def assert_all_there(old: Rows, new: Rows) -> None:
-    """Every old row is there with every value that it had; no row came from nowhere."""
+    """Every old row has every value that it had; there is no other row."""
     assert new["alembic_version"] == [{"version_num": NEXT}]
     assert new["notes"] == []
     assert {row["rank"] for row in new["cases"]} == {7}
@@ -159,7 +159,7 @@ def test_the_database_of_the_newest_layout_has_that_layout(tmp_path: Path) -> No
 
 
 def as_left(path: Path) -> Path:
-    """A copy with all that lies beside it: looking at a killed database mends it."""
+    """A copy with all files of its directory: opening a killed database repairs it."""
     copy = shutil.copytree(path.parent, path.parent.with_name(f"{path.parent.name}-left"))
     return copy / path.name
 
@@ -209,7 +209,7 @@ def triggers(path: Path) -> list[tuple[str, int]]:
 def test_every_change_of_a_run_lets_go_of_what_was_packed_of_it(
     tmp_path: Path, revision: str | None
 ) -> None:
-    # A table that a migration rebuilds loses its triggers, and SQLite says nothing.
+    # A table that a migration rebuilds loses its triggers without an error.
     path = tmp_path / "pvebench.db" if revision is None else old_database(tmp_path, revision)
     open_engine(path).dispose()
     assert triggers(path) == [("runs", 6), ("samples", 4)]
@@ -264,7 +264,7 @@ def test_without_room_for_the_copy_nothing_is_migrated_and_older_copies_stay(
 
 
 @pytest.mark.usefixtures("next_version")
-def test_a_rebuilt_table_keeps_its_dependants_and_triggers(tmp_path: Path) -> None:
+def test_a_rebuilt_table_keeps_its_dependents_and_triggers(tmp_path: Path) -> None:
     path = old_database(tmp_path, "0001")
     before, old = schema(path), rows(path)
     open_engine(path).dispose()

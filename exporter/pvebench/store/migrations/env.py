@@ -1,4 +1,4 @@
-"""Alembic's entry: pvebench hands over an open connection."""
+"""Entry point of Alembic; pvebench passes an open connection."""
 
 from __future__ import annotations
 
