@@ -1,4 +1,4 @@
-"""All SQL of pvebench: runs, samples, evidence, environments, decisions, messages, journal."""
+"""The only SQL: runs, samples, evidence, environments, decisions, notifications, journal."""
 
 from pvebench.store.backups import Backup, backups_of, restore
 from pvebench.store.blocks import CaseNumbers, not_measured
