@@ -1,41 +1,42 @@
-"""The whole error tree of pvebench. Every room may import it.
+"""Error tree of pvebench. Every package may import it.
 
     PvebenchError                    1
-    ├── ConfigError                  2   a settings file or a pack is wrong
+    ├── ConfigError                  2   invalid settings file or pack
     ├── MachineError                 3   this machine lacks something
     │   ├── ToolsMissing                 programs that are not installed
-    │   ├── NoSpace                      a file system is too full for the volume
-    │   ├── NotWritable                  a directory cannot be written
-    │   ├── PortInUse                    somebody else listens there
-    │   └── ChainBroken                  a result does not reach where people look
+    │   ├── NoSpace                      file system too full for the volume
+    │   ├── NotWritable                  directory not writable
+    │   ├── PortInUse                    another process uses the port
+    │   └── PipelineError                results do not reach Prometheus or Grafana
     ├── AlreadyRunning               4   another instance holds the state directory
     ├── StoreError                   5   the results database cannot be used
     │   ├── StoreLost                    damaged, or removed while in use
-    │   ├── StoreTooNew                  made by a newer pvebench
-    │   ├── StoreMixed                   simulated and measured results do not mix
-    │   └── StoreUnavailable         3   not now: a full file system, another's lock
-    ├── DriverError                  6   the hypervisor or the guest did not do as told
+    │   ├── StoreTooNew                  written by a newer pvebench
+    │   ├── StoreMixed                   simulated and measured results in one database
+    │   └── StoreUnavailable         3   temporary: full file system, lock of another process
+    ├── DriverError                  6   the hypervisor or the guest failed
     │   ├── HypervisorGone               QEMU exited, or its socket closed (retryable)
     │   ├── OutcomeUnknown               a reply was lost: query, never repeat
     │   ├── SwitchFailed                 a disk could not be attached or detached (retryable)
-    │   ├── GuestSilent                  the agent does not answer in time (retryable)
-    │   │   └── ToolStuck                it answers, but a tool in it does not end
-    │   ├── VolumeError                  a volume could not be made, read or removed
-    │   ├── ServerGone                   the Proxmox API, or ssh, is away (retryable)
-    │   ├── ServerUntrusted              its certificate or host key is another one
-    │   ├── AccessDenied                 the token is refused, or lacks a right
-    │   ├── Busy                         a backup, migration … holds the VM (retryable)
-    │   └── NotOurs                      pvebench did not make it and does not touch it
-    ├── GuestImageError              7   the guest image is missing, half-built or damaged
+    │   ├── GuestTimeout                 the agent does not answer in time (retryable)
+    │   │   └── ToolStuck                the agent answers, but a tool does not end
+    │   ├── VolumeError                  a volume could not be created, read or removed
+    │   ├── FaultFailed                  a fault command of the settings failed
+    │   ├── ServerGone                   Proxmox API or SSH host unreachable (retryable)
+    │   ├── ServerUntrusted              certificate or host key mismatch
+    │   ├── AccessDenied                 token rejected or permission missing
+    │   ├── Busy                         a backup or migration locks the VM (retryable)
+    │   └── NotOwned                     not created by pvebench; never changed
+    ├── GuestImageError              7   guest image missing, incomplete or damaged
     ├── WorkloadError                8   the benchmark tool failed or its output is unreadable
     │   ├── ToolFailed
     │   └── OutputUnreadable
     ├── CycleIncomplete              9   the cycle ended, but not every run is ok
-    └── Interrupted                130   the user asked to stop
+    ├── NotificationError            1   a notification was not delivered
+    └── Interrupted                130   the user requested a stop
 
-A message has three parts: what happened, the likely cause, the next step. `exit_code`
-is what the command line ends with; `retryable` says whether the same attempt may work
-later without anybody changing anything.
+A message has three parts: fact, likely cause, next step. `exit_code` is the exit code of the
+command line. `retryable`: the same attempt may succeed later without any change.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ from typing import Final
 from pvebench.sanitize import printable
 
 _LONGEST: Final = 1000
-"""Characters of a complaint."""
+"""Maximum characters of a problem's message."""
 
 
 class PvebenchError(Exception):
     """Root of every error that a user can see.
 
-    Where whoever raises it knows neither cause nor next step, the class tells what it usually is.
-    Words of others may be in it as they came: what it shows is cleaned here, for terminals.
+    Without `cause` and `next_step`, the class's usual ones are used. The texts may quote other
+    programs: they are sanitized here, for terminals.
 
     Args:
-        happened: what went wrong, with the names and numbers that matter.
-        cause: the likely cause, if it is known.
-        next_step: what to do about it.
-        evidence: raw material for the log and the run's record (never secrets).
+        happened: the fact, with names and numbers.
+        cause: the likely cause, if known.
+        next_step: the action for the user.
+        evidence: raw output for the log and the run's record (never secrets).
     """
 
     exit_code = 1
@@ -72,9 +73,9 @@ class PvebenchError(Exception):
     ) -> None:
         self.happened = printable(happened)
         super().__init__(self.happened)
-        known = cause or next_step
-        self.cause = printable(cause if known else self.usual_cause)
-        self.next_step = printable(next_step if known else self.usual_next_step)
+        explained = cause or next_step
+        self.cause = printable(cause if explained else self.usual_cause)
+        self.next_step = printable(next_step if explained else self.usual_next_step)
         self.evidence = evidence
 
     def __str__(self) -> str:
@@ -87,13 +88,13 @@ class PvebenchError(Exception):
 
     @property
     def reason(self) -> str:
-        """One line for a run's record: what happened, without advice."""
+        """The fact in one line, for a run's record."""
         return " ".join(self.happened.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One complaint about a file. `line` and `column` count from 1; 0 means unknown."""
+    """One problem of a file. `line` and `column` count from 1; 0 means unknown."""
 
     file: str
     line: int
@@ -102,13 +103,13 @@ class Problem:
 
     def __str__(self) -> str:
         place = f":{self.line}:{self.column}" if self.line else ""
-        # What stands in a file may have no end.
+        # A message may quote the file, whose lines can be very long.
         text = self.message if len(self.message) <= _LONGEST else f"{self.message[:_LONGEST]}…"
         return f"{self.file}{place}: {text}"
 
 
 class ConfigError(PvebenchError):
-    """A settings file or pack is wrong; carries every problem found, not only the first."""
+    """Invalid settings file or pack, with all of its problems."""
 
     exit_code = 2
 
@@ -118,128 +119,125 @@ class ConfigError(PvebenchError):
 
 
 class MachineError(PvebenchError):
-    """This machine lacks something that the job needs."""
+    """A requirement that this machine does not meet."""
 
     exit_code = 3
 
 
 class ToolsMissing(MachineError):
-    """Programs are not installed; the message names them all at once."""
+    """Programs that are not installed; the message names all of them."""
 
 
 class NoSpace(MachineError):
-    """A file system is too full for what would be written to it."""
+    """A file system with less free space than needed."""
 
 
 class NotWritable(MachineError):
-    """A directory that must be written cannot be."""
+    """A directory that is not writable."""
 
-    usual_cause = "a missing right, or a file system that is mounted read-only"
-    usual_next_step = "mend that, or name another directory"
+    usual_cause = "missing permission or read-only file system"
+    usual_next_step = "make the directory writable, or use another one"
 
 
 class PortInUse(MachineError):
-    """The address to listen on is taken."""
+    """A listen address that is in use."""
 
 
 class PipelineError(MachineError):
-    """A result does not get from the exporter to where people look."""
+    """A result that does not reach Prometheus or Grafana."""
 
 
 class AlreadyRunning(PvebenchError):
-    """Another pvebench holds the lock of this state directory."""
+    """A state directory whose lock another pvebench holds."""
 
     exit_code = 4
 
 
 class StoreError(PvebenchError):
-    """The results database cannot be used."""
+    """A results database that cannot be used."""
 
     exit_code = 5
     usual_next_step = (
-        "look at the state directory and its file system; `pvebench restore` lists the copies"
+        "check the state directory and its file system; list backups with `pvebench restore`"
     )
 
 
 class StoreLost(StoreError):
-    """The database is damaged or no longer there: to try again is of no use."""
+    """A damaged or removed database; a retry cannot succeed."""
 
 
 class StoreTooNew(StoreError):
-    """The database was written by a newer pvebench; it is left untouched."""
+    """A database written by a newer pvebench; it is not changed."""
 
 
 class StoreMixed(StoreError):
-    """Simulated and measured results must not share a database."""
+    """Simulated and measured results for one database."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be read or written now; nothing is wrong with it.
+    """An intact database that cannot be read or written now.
 
-    It ends as what the machine lacks does, because a service is worth starting again then.
+    The exit code is that of MachineError, because restarting the service can help.
     """
 
     exit_code = MachineError.exit_code
 
 
 class DriverError(PvebenchError):
-    """The hypervisor or the guest did not do what it was told."""
+    """A failure of the hypervisor or the guest."""
 
     exit_code = 6
-    usual_next_step = "`pvebench check` tells what is missing; then look at the host's log"
+    usual_next_step = "run `pvebench check`, then check the host log"
 
 
 class HypervisorGone(DriverError):
-    """QEMU exited or its control socket closed."""
+    """An exit of QEMU, or a closed control socket."""
 
     retryable = True
-    usual_cause = "QEMU was killed, for instance for want of memory, or has crashed"
+    usual_cause = "QEMU crashed or was killed, possibly out of memory"
     usual_next_step = (
-        "look at QEMU's log with the run and at the kernel's log; the case is tried again by itself"
+        "check QEMU's log in the run's evidence and the kernel log; pvebench retries the case"
     )
 
 
 class OutcomeUnknown(DriverError):
-    """The reply to a command was lost.
+    """A command whose reply was lost.
 
-    It cannot be known whether the command took effect: query the state, never repeat
-    the command.
+    The command may have taken effect: query the state, never repeat the command.
     """
 
-    usual_cause = "the machine was very busy, or QEMU hangs"
-    usual_next_step = "none: what is true is asked before anything else is changed"
+    usual_cause = "the host is overloaded or QEMU hangs"
+    usual_next_step = "no action needed; pvebench checks the state before it changes anything"
 
 
 class SwitchFailed(DriverError):
-    """A disk could not be attached or detached; the VM must be restarted before reuse."""
+    """A failed attach or detach of a disk; the VM must be restarted before reuse."""
 
     retryable = True
-    usual_cause = "a busy node or guest, or somebody else changed the VM meanwhile"
-    usual_next_step = (
-        "none: the VM starts anew for the next case; if it stays, look at the node's task log"
-    )
+    usual_cause = "the node or guest is overloaded, or the VM was changed outside pvebench"
+    usual_next_step = "no action needed; if this recurs, check the node's task log"
 
 
 class GuestTimeout(DriverError):
-    """The guest agent does not answer within its deadline."""
+    """A guest agent that does not answer within its deadline."""
 
     retryable = True
-    usual_cause = "a very busy host, or a guest that hangs in I/O"
-    usual_next_step = "look at the host's load and the storage; the case is tried again by itself"
+    usual_cause = "the host is overloaded or the guest is blocked on I/O"
+    usual_next_step = "check the host's load and the storage; pvebench retries the case"
 
 
 class ToolStuck(GuestTimeout):
-    """A tool moves no data or does not end; `evidence` is what guest and QEMU say of it."""
+    """A tool that moves no data or does not end; `evidence` holds the guest's and QEMU's state."""
 
 
 class VolumeError(DriverError):
-    """A volume could not be created, inspected or removed."""
+    """A volume that could not be created, inspected or removed."""
 
-    usual_next_step = "look at the storage: `pvebench check` tells what it lacks"
+    usual_next_step = "run `pvebench check`, then check the storage"
 
 
 class FaultFailed(DriverError):
-    """The command that the settings name for a fault of a storage did not do it."""
+    """A failed command of the storage setting `faults`."""
 
     usual_next_step = (
         "run the command of `faults` by hand: it must begin the fault, end it, and exit with 0"
@@ -247,75 +245,77 @@ class FaultFailed(DriverError):
 
 
 class ServerGone(DriverError):
-    """The Proxmox API or a machine cannot be reached, or its node or cluster does not work."""
+    """An unreachable Proxmox API or host, or a failing node or cluster."""
 
     retryable = True
 
 
 class ServerUntrusted(DriverError):
-    """The server has not the certificate or host key that it should have; nothing was sent."""
+    """A certificate or host key mismatch; nothing was sent."""
 
 
 class AccessDenied(DriverError):
-    """The credentials are refused, or a right is missing."""
+    """Rejected credentials or a missing permission."""
 
 
 class Busy(DriverError):
-    """Something else, such as a backup, holds the VM; nothing was changed."""
+    """A VM locked by something else, such as a backup; nothing was changed."""
 
     retryable = True
 
 
 class NotOwned(DriverError):
-    """An object without pvebench's mark, or outside its pool: it is never touched."""
+    """An object without pvebench's ownership marker, or outside its pool; it is never changed."""
 
-    usual_cause = "somebody else made it, or changed what pvebench made"
-    usual_next_step = "look at it; if it is to go, remove it by hand"
+    usual_cause = "created or changed outside pvebench"
+    usual_next_step = "inspect it; remove it if you don't need it"
 
 
 class GuestImageError(PvebenchError):
-    """The guest image is missing, half-built or damaged; it is never booted then."""
+    """A missing, incomplete or damaged guest image; it is never booted."""
 
     exit_code = 7
-    usual_cause = "an interrupted build, or a release of Debian that is not known here"
-    usual_next_step = "build it again: `pvebench guest build`"
+    usual_cause = "interrupted build, or a Debian release that this pvebench does not know"
+    usual_next_step = "run `pvebench guest build`"
 
 
 class WorkloadError(PvebenchError):
-    """A benchmark tool failed or said something that cannot be understood."""
+    """A failure or unexpected output of a benchmark tool."""
 
     exit_code = 8
 
 
 class ToolFailed(WorkloadError):
-    """The tool is missing in the guest or ended with an error."""
+    """A tool that is missing in the guest or ended with an error."""
 
-    usual_cause = "the storage gave an I/O error, or the tool does not know an option"
-    usual_next_step = "read what the tool said, with the run; then the guest's kernel log"
+    usual_cause = "I/O error of the storage, or unsupported tool option"
+    usual_next_step = "read the tool's output in the run's evidence, then the guest's kernel log"
 
 
 class OutputUnreadable(WorkloadError):
-    """The tool's output is truncated or not of the expected form."""
+    """Tool output that is truncated or not of the expected form."""
 
-    usual_cause = "a version of the tool that writes another form, or output that was cut off"
+    usual_cause = "unsupported tool version or truncated output"
     usual_next_step = (
-        "the raw output is with the run; after an update `pvebench reparse` reads it again"
+        "read the raw output in the run's evidence; after an update, run `pvebench reparse`"
     )
 
 
 class CycleIncomplete(PvebenchError):
-    """The asked-for cycles have ended, but not every run of them is ok."""
+    """Requested cycles that have ended without every run being ok."""
 
     exit_code = 9
 
 
 class NotificationError(PvebenchError):
-    """A message to people did not arrive."""
+    """A notification that was not delivered."""
 
-    usual_next_step = "mend its address; what the service's own log says; see docs/notifications.md"
+    usual_next_step = (
+        "check the receiver's address and the receiver's log; see docs/notifications.md"
+    )
 
 
 class Interrupted(PvebenchError):
-    """The user asked to stop; everything is restored."""
+    """A stop requested by the user; everything is restored."""
 
     exit_code = 130

@@ -1,4 +1,4 @@
-"""Field types of what is read from YAML: settings, packs, the options of tools and drivers."""
+"""Field types of YAML files: settings, packs, options of tools and drivers."""
 
 from __future__ import annotations
 
@@ -17,65 +17,65 @@ from pvebench.model.units import parse_duration, parse_size, plain_number
 from pvebench.model.week import parse_weekly, parse_window
 
 MOST_NAME: Final = 100
-"""Characters of a name: it becomes a part of labels, addresses and file names."""
+"""Maximum characters of a name: it becomes a part of labels, URLs and file names."""
 MOST_TEXT: Final = 300
-"""Characters of a text for people: it becomes a label too."""
+"""Maximum characters of a title: it becomes a label too."""
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SLUG = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?\Z")
 
 
 MOST_NAMED: Final = 10
-"""Values that a complaint names."""
+"""Maximum number of values that an error message lists."""
 
 
-def require_once(values: Iterable[object], complaint: str) -> None:
-    """Raise ValueError if a value stands there twice; they may be tens of thousands."""
+def require_once(values: Iterable[object], message: str) -> None:
+    """Raise ValueError if a value occurs twice; there may be tens of thousands."""
     twice = sorted(str(value) for value, count in Counter(values).items() if count > 1)
     if twice:
         more = f" and {len(twice) - MOST_NAMED} more" if len(twice) > MOST_NAMED else ""
-        raise ValueError(f"{complaint}: {', '.join(twice[:MOST_NAMED])}{more}")
+        raise ValueError(f"{message}: {', '.join(twice[:MOST_NAMED])}{more}")
 
 
 def _slug(value: Any) -> str:
     if not isinstance(value, str) or not _SLUG.match(value):
         raise ValueError(
-            f"{value!r} is not a name: use lower-case letters, digits, '-' and '_'; "
+            f"invalid name {value!r}: use lower-case letters, digits, '-' and '_'; "
             f"dots and slashes separate the parts of slugs"
         )
     if len(value) > MOST_NAME:
-        raise ValueError(f"a name of {len(value)} characters; at most {MOST_NAME}")
+        raise ValueError(f"name has {len(value)} characters; use at most {MOST_NAME}")
     return value
 
 
 def _scale(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
-        raise ValueError(f"{value!r} is not a scale: write a number above 0 and at most 100")
+        raise ValueError(f"invalid scale {value!r}: use a number above 0 and at most 100")
     return float(value)
 
 
 def _ratio(value: Any) -> float:
-    """Read `0.2` or `20%`."""
+    """Parse `0.2` or `20%`."""
     text = str(value).strip()
     percent = text.endswith("%")
     number = plain_number(text.removesuffix("%"))
     ratio = -1.0 if number is None else number / (100 if percent else 1)
     if isinstance(value, bool) or not 0 < ratio <= 10:
-        raise ValueError(f"{value!r} is not a ratio: write 0.2 or 20%")
+        raise ValueError(f"invalid ratio {value!r}: write 0.2 or 20%")
     return ratio
 
 
 def _listen(value: Any) -> str:
     host, colon, port = str(value).rpartition(":")
     if not colon or not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-        raise ValueError(f"{value!r} is not an address to listen on: write it as 127.0.0.1:9620")
+        raise ValueError(f"invalid listen address {value!r}: write it as 127.0.0.1:9620")
     return str(value)
 
 
 def _host_name(value: Any) -> str:
     name = str(value).lower().rstrip(".")
     if not _HOST_NAME.fullmatch(name):
-        raise ValueError(f"{str(value)[:60]!r} is not a host name: write it as bench.example.org")
+        raise ValueError(f"invalid host name {str(value)[:60]!r}: write it as bench.example.org")
     return name
 
 
@@ -88,12 +88,12 @@ def _zone(value: Any) -> str:
     try:
         ZoneInfo(str(value))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{value!r} is no time zone: write it as Europe/Vienna") from None
+        raise ValueError(f"unknown time zone {value!r}: write it as Europe/Vienna") from None
     return str(value)
 
 
 def _weekly(value: Any) -> str:
-    if value not in ("off", False):  # YAML 1.1 reads `off` as false, and some editors write so
+    if value not in ("off", False):  # YAML 1.1 reads `off` as false, and some editors write that
         parse_weekly(str(value))
         return str(value)
     return "off"
@@ -102,21 +102,21 @@ def _weekly(value: Any) -> str:
 def _web_address(value: Any) -> str:
     text = str(value)
     parts = urlsplit(text)
-    fine = parts.scheme in {"http", "https"} and parts.hostname and text.isprintable()
-    if not fine or " " in text or parts.query or parts.fragment or "@" in parts.netloc:
+    valid = parts.scheme in {"http", "https"} and parts.hostname and text.isprintable()
+    if not valid or " " in text or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError(
-            "it is no address of a page: write it as https://bench.example.org, without a login"
+            "invalid web address: write it as https://bench.example.org, without a login"
         )
     return text.rstrip("/")
 
 
 def _path(value: Any) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
-        raise ValueError(f"{value!r} is not a path")
+        raise ValueError(f"invalid path {value!r}")
     try:
         return Path(value).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{str(value)!r} names the home of nobody") from error
+        raise ValueError(f"unknown user in path {str(value)!r}") from error
 
 
 Slug = Annotated[
@@ -177,17 +177,17 @@ WebAddress = Annotated[
 
 
 class OneOf:
-    """One of these words, for a list that is needed elsewhere too: `Annotated[str, OneOf(*W)]`."""
+    """Choice of words, for a list that is needed elsewhere too: `Annotated[str, OneOf(*W)]`."""
 
     def __init__(self, *words: str) -> None:
         self._words = words
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        """Return what pydantic makes of a Literal."""
+        """Return the schema that pydantic creates for a Literal."""
         return core_schema.literal_schema(list(self._words))
 
 
 class Strict(BaseModel):
-    """Base of all our models: unknown keys are refused, values do not change."""
+    """Base of all settings models: unknown keys are rejected, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

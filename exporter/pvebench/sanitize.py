@@ -1,23 +1,23 @@
-"""Words of others, a guest's or a node's, as they can be shown on a terminal or in a log."""
+"""Sanitize guest and node output for terminals and logs."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MOST_LETTERS: Final = 500
-"""Of a line."""
+"""Maximum characters per line."""
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """Return text without what a terminal would obey; line breaks stay.
+    """Return the text without control characters; line breaks stay.
 
     Args:
-        most: characters; what is longer ends with " …". None: as long as it is.
+        most: maximum characters; longer text ends with " …". None: no limit.
     """
-    shown = "".join(one if one.isprintable() or one == "\n" else " " for one in text)
+    shown = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
     return shown if most is None or len(shown) <= most else f"{shown[: most - 2].rstrip()} …"
 
 
 def one_line(text: str, most: int = MOST_LETTERS) -> str:
-    """Return the same without line breaks and repeated spaces, and of a bounded length."""
+    """Return the text as one line of at most `most` characters, without repeated spaces."""
     return printable(" ".join(printable(text).split()), most)

@@ -1,4 +1,4 @@
-"""Workloads and settings of a disk in the words that people use beside the slugs. Pure."""
+"""Definition of a case, and descriptions of workloads and configurations. Pure."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from pvebench.model.disk import HostCache
 from pvebench.model.units import format_size
 from pvebench.model.workload import Case, Direction, SteadyRule
 
-# --- Definition: what a case means in full. Another fingerprint is another history.
+# --- definition of a case; another fingerprint is another history
 
 Parameter = int | float | str | bool
-WARM: Final = "reads what is left in the host's cache"
+WARM: Final = "reads from the warm host cache"
 LABELS: Final = ("node", "storage", "bus", "cache", "format", "scenario")
-"""Labels of a scenario; those of a result are these and `workload`."""
+"""Labels of a scenario; a result has these and `workload`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """Everything that a result needs to be understood without its pack.
+    """Definition of a case that explains its results without its pack.
 
     Attributes:
         scenario, workload: slugs.
-        options: every option of the scenario, the volume's size and the VM around it, as text.
+        options: every option of the scenario, the volume's size and the VM, as text.
         tool, title, directions, caveats: of the workload.
         ramp_seconds, runtime_seconds: of each run.
         parameters: the tool's own.
-        steady: what was waited for before the ramp; empty: nothing, or stored before it was kept.
-        scale: what `--scale` multiplied sizes and times by; 1: nothing.
-        fingerprint: digest of all that makes numbers comparable (titles do not), as in the key.
+        steady: rule to be met before the ramp; empty: none.
+        scale: factor of `--scale` for sizes and times; 1: not scaled.
+        fingerprint: digest of everything that results must have in common to be comparable (titles
+            are not included), as in the key.
     """
 
     node: str
@@ -62,7 +63,7 @@ class Definition:
 
     @classmethod
     def of(cls, case: Case) -> Self:
-        """Return what a case means."""
+        """Return the definition of a case."""
         workload = case.workload
         return cls(
             **case.scenario.labels(),
@@ -82,32 +83,32 @@ class Definition:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """The labels that every result of the case carries."""
+        """The labels of every result of the case."""
         return {**{name: getattr(self, name) for name in LABELS}, "workload": self.workload}
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """What its numbers say beside the disk's speed, in words that follow `it`."""
+        """Influences on its numbers other than the disk's speed, as phrases that follow `it`."""
         return (*self.caveats, *(WARM,) * self.is_warm)
 
     @property
     def is_warm(self) -> bool:
-        """Whether reads may come from what earlier runs left in the host's page cache."""
+        """Whether reads may hit data of earlier runs in the host's page cache."""
         return self.options.get("host_cache") == HostCache.WARM
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Node and slugs: what definitions over time share."""
+        """Node and slugs, which the definitions of a case over time have in common."""
         return self.node, self.scenario, self.workload
 
     @property
     def name(self) -> str:
-        """`scenario/workload`, as selectors and progress lines spell it."""
+        """`scenario/workload`, as in selectors and progress lines."""
         return f"{self.scenario}/{self.workload}"
 
     @cached_property
     def conditions(self) -> str:
-        """Digest of all but the disk's options: results of equal conditions can be divided."""
+        """Digest of all but the disk's options: results of equal conditions are comparable."""
         machine = [self.options.get(name, "") for name in ("memory_bytes", "cpus", "volume_bytes")]
         load = [self.tool, dict(self.parameters), self.ramp_seconds, self.runtime_seconds]
         text = json.dumps([machine, load, dict(self.steady), self.scale], sort_keys=True)
@@ -115,11 +116,11 @@ class Definition:
 
     @property
     def device_conditions(self) -> str:
-        """The conditions and which device it was: what the host reached on another is no limit."""
+        """The conditions and the storage's identity: a host case limits only its own device."""
         return self.conditions + self.options.get("storage_identity", "")
 
     def differences(self, before: Definition) -> list[tuple[str, str, str]]:
-        """Return (what, before, now) of everything that moves numbers and is another one now."""
+        """Return (name, before, now) of every changed fact that can affect results."""
         old, new = before.facts(), self.facts()
         return [
             (name, old.get(name, ""), new.get(name, ""))
@@ -128,7 +129,7 @@ class Definition:
         ]
 
     def facts(self) -> dict[str, str]:
-        """Return everything that moves numbers as text: options, times, parameters."""
+        """Return everything that can affect results as text: options, times, parameters."""
         tool = {"tool": self.tool}
         times = {"ramp_seconds": self.ramp_seconds, "runtime_seconds": self.runtime_seconds}
         steady = {f"steady_{name}": value for name, value in self.steady.items()}
@@ -156,12 +157,8 @@ class Definition:
         }
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any], *, key: str = "") -> Self:
-        """Return what `as_data` gave; also of a pvebench that kept neither scale nor fingerprint.
-
-        Args:
-            key: of the case, which ends in the fingerprint.
-        """
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Return the definition that `as_data` was called on."""
         workload, labels = data["workload"], data["labels"]
         return cls(
             **{name: labels[name] for name in LABELS},
@@ -169,14 +166,14 @@ class Definition:
             options=data["scenario"],
             tool=workload["tool"],
             title=workload["title"],
-            directions=tuple(Direction(one) for one in workload["directions"]),
+            directions=tuple(map(Direction, workload["directions"])),
             ramp_seconds=workload["ramp_seconds"],
             runtime_seconds=workload["runtime_seconds"],
             parameters=workload["parameters"],
-            caveats=tuple(workload.get("caveats", ())),
+            caveats=tuple(workload["caveats"]),
             steady=workload.get("steady", {}),
-            scale=data.get("scale", 1.0),
-            fingerprint=data.get("fingerprint") or key.rpartition("/")[2],
+            scale=data["scale"],
+            fingerprint=data["fingerprint"],
         )
 
 
@@ -194,21 +191,21 @@ LOADS: Final = {
     "trim": "trim",
     "randtrim": "random trim",
 }
-"""fio's `rw` in words."""
+"""fio's `rw` -> description."""
 _SYNCS: Final = {"fsync": "fsync", "fdatasync": "fdatasync"}
 
 
 def workload_words(definition: Definition) -> str:
-    """Return what is run, as people say it: `4k random read, depth 32, 16 jobs`.
+    """Return the description of a workload: `4k random read, depth 32, 16 jobs`.
 
-    A title that somebody gave stands before it; a tool that is not fio has its title only.
+    A title of the pack precedes it; a workload of another tool than fio has only its title.
     """
     own = definition.title if definition.title != _spaced(definition.workload) else ""
     load = LOADS.get(str(definition.parameters.get("rw", "")))
     if definition.tool != "fio" or load is None:
         return definition.title or definition.workload
-    words = ", ".join([f"{_block(definition)} {load}", *_further_load(definition)])
-    return f"{own}: {words}" if own else words
+    parts = ", ".join([f"{_block(definition)} {load}", *_further_load(definition)])
+    return f"{own}: {parts}" if own else parts
 
 
 def _spaced(slug: str) -> str:
@@ -221,30 +218,30 @@ def _block(definition: Definition) -> str:
 
 
 def _further_load(definition: Definition) -> list[str]:
-    """Return what tells workloads of one pattern and block size apart."""
+    """Return the parameters that distinguish workloads of one pattern and block size."""
     known = definition.parameters
-    found = [f"depth {known['iodepth']}"] if "iodepth" in known else []
+    parts = [f"depth {known['iodepth']}"] if "iodepth" in known else []
     if known.get("numjobs", 1) != 1:
-        found.append(f"{known['numjobs']} jobs")
+        parts.append(f"{known['numjobs']} jobs")
     if "rwmixread" in known:
-        found.append(f"{known['rwmixread']} % reads")
+        parts.append(f"{known['rwmixread']}% reads")
     for name, word in _SYNCS.items():
         every = known.get(name, 0)
         if every:
-            found.append(f"{word} after {'each' if every == 1 else f'every {every}th'} write")
+            parts.append(f"{word} after {'each' if every == 1 else f'every {every}th'} write")
     if known.get("sync"):
-        found.append("each write synced")
+        parts.append("each write synced")
     if known.get("rate_iops"):
-        found.append(f"held to {known['rate_iops']} IOPS")
+        parts.append(f"limited to {known['rate_iops']} IOPS")
     if known.get("random_distribution", "random") != "random":
-        found.append(f"blocks chosen by {known['random_distribution']}")
-    return found
+        parts.append(f"block distribution {known['random_distribution']}")
+    return parts
 
 
 def further_options(definition: Definition) -> tuple[str, ...]:
-    """Return what a scenario's slug says after its first four parts, such as `aio-native`.
+    """Return the parts of a scenario's slug after the first four, such as `aio-native`.
 
-    Read from the slug, so that an option needs to be known only where slugs are made.
+    They come from the slug, so that only the code that makes slugs needs to know the options.
     """
     names = (definition.storage, definition.bus, definition.format, definition.cache)
     tail = definition.scenario.removeprefix(".".join(names))
@@ -252,14 +249,14 @@ def further_options(definition: Definition) -> tuple[str, ...]:
 
 
 def option_words(part: str) -> str:
-    """Return a part of a slug as an option and its value: `iothread-1` is `iothread 1`."""
+    """Return a slug part as option and value: `iothread-1` becomes `iothread 1`."""
     return part.replace("-", " ", 1)
 
 
 def setting_words(definition: Definition) -> str:
-    """Return a disk's setting without its storage: `scsi, raw, cache none, iothread 1`."""
+    """Return a configuration without its storage: `scsi, raw, cache none, iothread 1`."""
     if definition.bus == "host":
-        return "the host itself, without a VM"
+        return "host, without a VM"
     plain = (definition.bus, definition.format, f"cache {definition.cache}")
-    head = ("a container",) if definition.bus == "lxc" else plain
+    head = ("container",) if definition.bus == "lxc" else plain
     return ", ".join([*head, *map(option_words, further_options(definition))])

@@ -1,4 +1,4 @@
-"""What is on the test disk in the guest: nothing but data, or a filesystem with one file."""
+"""Options of the test disk, and its content in the guest: data, or a filesystem with a file."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Final
 
 from pvebench.model.units import GIB, KIB, MIB, SECTOR, format_size
 
-# --- The test disk: its options, and what each option means to Proxmox and QEMU.
+# --- options of the test disk, with Proxmox's names
 #
-# The words are Proxmox's. Which options go together is in `rules.py`.
+# `rules.py` defines which options can be combined.
 
 DEFAULT_CLUSTER: Final = 64 * KIB
 MOST_LIMITED: Final = 100_000_000
-"""The highest limit of operations or MiB per second that can be asked for."""
+"""Maximum of the options that limit operations or MiB per second."""
 _SCHEDULER: Final = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 
 class Part(StrEnum):
-    """What an option belongs to: how the disk is plugged in, or what it lies on."""
+    """Object that an option belongs to: the attachment, the volume or the device below."""
 
     PLUG = "plug"
     VOLUME = "volume"
-    """The volume's own: another value needs another volume."""
+    """Of the volume: another value needs another volume."""
     DEVICE = "device"
-    """Of the host's device below the volume, put back after the runs that want it."""
+    """Of the host's device below the volume, restored after the runs that change it."""
 
 
 def traits(
@@ -38,31 +38,31 @@ def traits(
     check: Callable[[Any], Any] | None = None,
     of: Part = Part.PLUG,
 ) -> dict[str, Any]:
-    """Return what packs need to know of an option beside its type, as a field's metadata.
+    """Return the metadata of an option's field, for packs.
 
     Args:
-        low, high: limits of a number that a pack gives; the default may lie beyond them.
+        low, high: limits of a number in a pack; the default may be outside of them.
         size: whether it is in bytes, written as `64k`.
-        check: takes what a pack gives and returns what is kept, or raises ValueError.
+        check: takes the pack's value and returns the value to use, or raises ValueError.
     """
     return {"low": low, "high": high, "size": size, "check": check, "of": of}
 
 
 class Bus(StrEnum):
-    """Where the disk is plugged in."""
+    """Bus of the disk."""
 
     VIRTIO = "virtio"
     SCSI = "scsi"
     SATA = "sata"
     IDE = "ide"
     HOST = "host"
-    """No VM: the host itself uses the volume. The row that all others are compared with."""
+    """No VM: the host uses the volume. The case that all others are compared with."""
     LXC = "lxc"
     """No VM: a container on the host's kernel, with the volume's file system mounted in it."""
 
 
 class ScsiHw(StrEnum):
-    """The SCSI controller: one for each disk, one for several, or an emulated old one."""
+    """SCSI controller: one per disk, one for several, or an emulated old one."""
 
     SINGLE = "virtio-scsi-single"
     SHARED = "virtio-scsi-pci"
@@ -70,7 +70,7 @@ class ScsiHw(StrEnum):
 
 
 class Format(StrEnum):
-    """How the volume is laid out on the storage."""
+    """Format of the volume on the storage."""
 
     RAW = "raw"
     QCOW2 = "qcow2"
@@ -78,7 +78,7 @@ class Format(StrEnum):
 
 
 class Preallocation(StrEnum):
-    """How much of a new volume is allocated; `metadata` is Proxmox's default (raw: off)."""
+    """Preallocation of a new volume; `metadata` is Proxmox's default (raw: off)."""
 
     OFF = "off"
     METADATA = "metadata"
@@ -97,7 +97,7 @@ class Cache(StrEnum):
 
     @property
     def direct(self) -> bool:
-        """Whether QEMU opens the volume with O_DIRECT, past the host's page cache."""
+        """Whether QEMU opens the volume with O_DIRECT, which bypasses the host's page cache."""
         return self in (Cache.NONE, Cache.DIRECTSYNC)
 
     @property
@@ -112,20 +112,20 @@ class Cache(StrEnum):
 
 
 class HostCache(StrEnum):
-    """What becomes of the host's page cache of a volume before each run in a mode that uses it."""
+    """Treatment of a volume's host page cache before each run, in modes that use it."""
 
     DROPPED = "dropped"
-    """Written back and dropped on the host itself, and looked at."""
+    """Written back and dropped on the host, and verified."""
     REWRITTEN = "rewritten"
-    """The volume is written anew past it, which puts its pages out: the kernel's direct writes."""
+    """The volume is rewritten with direct I/O, for which the kernel drops its pages."""
     REOPENED = "reopened"
-    """The disk is plugged in anew: what is cached of it goes when its last user closes it."""
+    """The disk is attached again: its cache is dropped when the last user closes it."""
     WARM = "warm"
-    """Nothing: reads may come from what earlier runs, or the fill, left in the host's memory."""
+    """None: reads may hit data of earlier runs, or of the fill, in the host's memory."""
 
 
 class Aio(StrEnum):
-    """How QEMU submits I/O to the host."""
+    """QEMU's method to submit I/O to the host."""
 
     IO_URING = "io_uring"
     NATIVE = "native"
@@ -134,20 +134,20 @@ class Aio(StrEnum):
 
 def _cluster(size: int) -> int:
     if not SECTOR <= size <= 2 * MIB or size & (size - 1):
-        raise ValueError(f"{size} is not a cluster size of qcow2: a power of two, 512 to 2M")
+        raise ValueError(f"invalid qcow2 cluster size {size}: use a power of two, 512 to 2M")
     return 0 if size == DEFAULT_CLUSTER else size  # the default has one name only
 
 
 def _read_ahead(size: int) -> int:
     if not 0 <= size <= GIB or size % SECTOR:
-        raise ValueError(f"{size} bytes of read-ahead: use whole sectors of 512, up to 1G")
+        raise ValueError(f"invalid read-ahead of {size} bytes: use whole sectors of 512, up to 1G")
     return size
 
 
 def _scheduler(text: str) -> str:
     if not _SCHEDULER.match(text):
         raise ValueError(
-            f"{text!r} is no I/O scheduler: write it as in /sys/block/*/queue/scheduler"
+            f"invalid I/O scheduler {text!r}: write it as in /sys/block/*/queue/scheduler"
         )
     return text
 
@@ -163,15 +163,15 @@ class Disk:
     Attributes:
         scsihw: the SCSI controller; concerns bus scsi only.
         discard: whether the guest's discards reach the volume.
-        ssd: whether the guest is told that the disk does not rotate.
+        ssd: whether the guest sees a disk that does not rotate.
         queues: request queues of the controller; 0: QEMU's own choice.
         iops, mbps: limits of the disk, operations and MiB per second; 0: none.
         cluster_size: of qcow2, in bytes; 0: qcow2's own default, 64 KiB.
-        extended_l2: whether qcow2 tracks 32 subclusters in each cluster.
+        extended_l2: whether qcow2 tracks 32 subclusters per cluster.
         backing: whether the volume is an overlay on a full base image, as in a linked clone.
-        drive_cache: the write cache in the drive below the volume; None: as it is.
-        read_ahead: of the device below the volume, in bytes; None: as it is.
-        scheduler: I/O scheduler of the device below the volume; None: as it is.
+        drive_cache: the write cache in the drive below the volume; None: unchanged.
+        read_ahead: of the device below the volume, in bytes; None: unchanged.
+        scheduler: I/O scheduler of the device below the volume; None: unchanged.
     """
 
     bus: Bus
@@ -200,7 +200,7 @@ class Disk:
 
     @property
     def on_host(self) -> bool:
-        """Whether the bare host uses the volume: no VM and no container."""
+        """Whether the host uses the volume, without VM and container."""
         return self.bus is Bus.HOST
 
     @property
@@ -210,18 +210,18 @@ class Disk:
 
     @property
     def in_vm(self) -> bool:
-        """Whether there is a VM around the disk: QEMU that counts, a kernel that boots."""
+        """Whether a VM uses the disk: QEMU has counters, a guest kernel boots."""
         return not (self.on_host or self.in_container)
 
     @property
     def past_cache(self) -> Disk:
-        """A plain disk on the same volume that can be hot-plugged and writes past the cache."""
+        """A default disk on the same volume that can be hot-plugged and bypasses the cache."""
         own = {name: getattr(self, name) for name in VOLUME_OPTIONS}
         return Disk(bus=Bus.VIRTIO, format=self.format, cache=Cache.NONE, **own)
 
     @property
     def cold(self) -> bool:
-        """Whether the disk must be known at power-on: no hot-plug on its bus, or no VM."""
+        """Whether the disk must be attached at power-on: no hot-plug on its bus, or no VM."""
         old_controller = self.bus is Bus.SCSI and self.scsihw is ScsiHw.LSI
         return self.bus in (Bus.SATA, Bus.IDE) or old_controller or not self.in_vm
 
@@ -230,31 +230,31 @@ class Disk:
 
         With `names`, only those options.
         """
-        wanted = set(names)
+        selected = set(names)
         pairs = []
         for name, default in _DEFAULTS:
             value = getattr(self, name)
-            if value != default and (not wanted or name in wanted):
+            if value != default and (not selected or name in selected):
                 pairs.append((name, option_text(value, size=name in _SIZES)))
         return pairs
 
 
 def _of(part: Part) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(Disk) if one.metadata.get("of") is part)
+    return tuple(option.name for option in fields(Disk) if option.metadata.get("of") is part)
 
 
-DISK_OPTIONS: Final = tuple(one.name for one in fields(Disk))
-"""All, in the order of slugs; the first three have no default."""
-_DEFAULTS: Final = tuple((one.name, one.default) for one in fields(Disk)[3:])
+DISK_OPTIONS: Final = tuple(option.name for option in fields(Disk))
+"""All options in the order of slugs; the first three have no default."""
+_DEFAULTS: Final = tuple((option.name, option.default) for option in fields(Disk)[3:])
 VOLUME_OPTIONS: Final = _of(Part.VOLUME)
 DEVICE_OPTIONS: Final = _of(Part.DEVICE)
-_SIZES: Final = tuple(one.name for one in fields(Disk) if one.metadata.get("size"))
+_SIZES: Final = tuple(option.name for option in fields(Disk) if option.metadata.get("size"))
 
 
 def option_text(value: object, *, size: bool = False) -> str:
-    """Return an option's value as labels and slugs spell it: booleans are 1 and 0, sizes short.
+    """Return an option's value for labels and slugs: booleans as 1 and 0, sizes short.
 
-    None, an option that is left as it is, is empty.
+    None, an unchanged option, is an empty string.
     """
     if value is None:
         return ""
@@ -268,7 +268,7 @@ DEFAULT_FILE: Final = "fio.dat"
 
 
 class Filesystem(StrEnum):
-    """What the guest makes on the disk; `none`: workloads use the bare device."""
+    """Filesystem that the guest creates on the disk; `none`: workloads use the device."""
 
     NONE = "none"
     EXT4 = "ext4"
@@ -278,21 +278,23 @@ class Filesystem(StrEnum):
 
 def _mount_options(text: str) -> str:
     if text and not _MOUNT_OPTIONS.match(text):
-        raise ValueError(f"{text!r}: write mount options as mount -o takes them: noatime,commit=30")
+        raise ValueError(
+            f"invalid mount options {text!r}: write them as for mount -o: noatime,commit=30"
+        )
     return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the guest uses the disk. Its options are what packs sweep; the rest is the volume's.
+    """Content of the disk in the guest. Packs vary its options; the rest belongs to the volume.
 
     Attributes:
-        mount_options: as `mount -o` takes them; empty: the kernel's defaults.
+        mount_options: as for `mount -o`; empty: the kernel's defaults.
         file_name: of the test file in the root of the filesystem.
         file_bytes: its size; 0 without a filesystem.
-        fill_passes: how often everything is written before it is measured; two bring an SSD to
-            the state that it has in use.
-        fill_compress: how many per cent of the data that is filled in can be compressed away.
+        fill_passes: number of full writes before the runs; two bring an SSD to the state that it
+            has in use.
+        fill_compress: percentage of the filled data that can be removed by compression.
     """
 
     filesystem: Filesystem = field(default=Filesystem.NONE, metadata=traits())
@@ -304,12 +306,12 @@ class Layout:
 
     @property
     def on_filesystem(self) -> bool:
-        """Whether workloads use a file rather than the device."""
+        """Whether workloads use a file instead of the device."""
         return self.filesystem is not Filesystem.NONE
 
     @property
     def content(self) -> str:
-        """Identity of what must be on the volume before a run; equal: no new preparation."""
+        """Key of the volume's content before a run; equal keys need no new preparation."""
         filled = self.filled
         if not self.on_filesystem:
             return "/".join(["data", *filled])
@@ -317,15 +319,17 @@ class Layout:
 
     @property
     def filled(self) -> list[str]:
-        """What is unusual about the data that is filled in; nothing by default."""
+        """Non-default properties of the filled data."""
         passes = [f"fill-{self.fill_passes}"] if self.fill_passes != 1 else []
         return [*passes, *([f"compress-{self.fill_compress}"] if self.fill_compress else [])]
 
     def differences(self) -> list[tuple[str, str]]:
-        """Return (option, value) for a slug: only what is not at its default."""
-        values = [(one, getattr(self, one.name)) for one in fields(self) if one.metadata]
-        return [(one.name, option_text(value)) for one, value in values if value != one.default]
+        """Return (option, value) of every non-default option, for a slug."""
+        values = [(field, getattr(self, field.name)) for field in fields(self) if field.metadata]
+        return [
+            (field.name, option_text(value)) for field, value in values if value != field.default
+        ]
 
 
-LAYOUT_OPTIONS: Final = tuple(one.name for one in fields(Layout) if one.metadata)
-"""Those of its fields that packs sweep."""
+LAYOUT_OPTIONS: Final = tuple(option.name for option in fields(Layout) if option.metadata)
+"""Fields that packs vary."""

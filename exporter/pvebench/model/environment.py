@@ -1,4 +1,4 @@
-"""KnownIssue: an upgrade that is known to have moved storage numbers, and what it looks like."""
+"""Environment of a run, versions of its software, and known issues of these."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Final, Literal
 
-# --- Environment: everything that may move a number and is not the scenario.
+# --- environment: everything except the scenario that can affect results
 
 MOST_FACT: Final = 300
-"""Characters of a fact: nodes and guests say what they like, and it becomes a label."""
+"""Maximum characters of a fact: it comes from nodes and guests, and becomes a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The running versions and settings on one node.
+    """Running versions and settings of one node.
 
     Attributes:
-        node: where.
+        node: its name.
         facts: name -> text, such as `kernel`, `qemu`, `accel`, `machine`, `guest_image`,
-            `fio`, `cpu_model`, `microcode`, `governor`; cut where it is longer than MOST_FACT.
-            A fact that cannot be known is absent.
-        simulated: True when no real hardware is behind it.
+            `fio`, `cpu_model`, `microcode`, `governor`; truncated to MOST_FACT characters.
+            Unknown facts are absent.
+        simulated: whether there is no real hardware.
     """
 
     node: str
@@ -41,7 +41,7 @@ class Environment:
 
     @property
     def digest(self) -> str:
-        """Identity: equal facts on the same node are the same environment."""
+        """Digest of node and facts: equal ones are the same environment."""
         text = json.dumps([self.node, dict(self.facts), self.simulated], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -59,11 +59,11 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingUpdates:
-    """What was installed on a node since the VM was started.
+    """Software installed on a node since the VM was started.
 
     Attributes:
         pending: fact -> version that is installed, but does not run yet.
-        restart: what only a cold start of the VM takes over; empty: nothing.
+        restart: software that needs a cold start of the VM; empty: none.
     """
 
     pending: Mapping[str, str] = field(default_factory=dict)
@@ -72,11 +72,11 @@ class PendingUpdates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentPeriod:
-    """One stretch of time in one environment on one node; going back to an earlier one is new.
+    """Period in one environment on one node; a return to an earlier environment is a new period.
 
     Attributes:
         environment: its digest; `slug` and `facts` are the environment's.
-        started: of its first good run; `finished`: end of its last.
+        started: of its first successful run; `finished`: end of its last.
     """
 
     node: str
@@ -87,7 +87,7 @@ class EnvironmentPeriod:
     finished: datetime
 
 
-# --- Debian's order of versions, in which all packages of Proxmox VE are numbered.
+# --- order of Debian versions, which also applies to all packages of Proxmox VE
 #
 # The rules are those of deb-version(7): parts without digits compare letter by letter, with `~`
 # before everything, also before the end; parts of digits compare as numbers.
@@ -97,7 +97,7 @@ _PARTS = re.compile(r"(\D*)(\d*)")
 
 @total_ordering
 class Version:
-    """A version as `[epoch:]upstream[-revision]`."""
+    """Version as `[epoch:]upstream[-revision]`."""
 
     __slots__ = ("_key", "text")
 
@@ -116,10 +116,10 @@ class Version:
         return isinstance(other, Version) and not self < other and not other < self
 
     def __lt__(self, other: Version) -> bool:
-        mine, theirs = self._key, other._key
-        if mine[0] != theirs[0]:
-            return mine[0] < theirs[0]
-        order = _compare(mine[1], theirs[1]) or _compare(mine[2], theirs[2])
+        own, others = self._key, other._key
+        if own[0] != others[0]:
+            return own[0] < others[0]
+        order = _compare(own[1], others[1]) or _compare(own[2], others[2])
         return order < 0
 
     def __hash__(self) -> int:
@@ -133,45 +133,45 @@ Parts = tuple[tuple[tuple[int, ...], int], ...]
 
 
 def _split(text: str) -> Parts:
-    found = _PARTS.findall(text)
+    matches = _PARTS.findall(text)
     return tuple(
         (tuple(_weight(letter) for letter in letters), int(digits or 0))
-        for letters, digits in found
+        for letters, digits in matches
         if letters or digits
     )
 
 
 def _weight(letter: str) -> int:
-    """Return the place of a letter: `~`, (the end is 0), letters, everything else."""
+    """Return the rank of a letter: `~`, (the end is 0), letters, everything else."""
     if letter == "~":
         return -1
     return ord(letter) if letter.isalpha() else ord(letter) + 256
 
 
-def _compare(mine: Parts, theirs: Parts) -> int:
-    for one, other in zip_longest(mine, theirs, fillvalue=((), 0)):
-        for left, right in zip_longest(one[0], other[0], fillvalue=0):
+def _compare(first: Parts, second: Parts) -> int:
+    for part, other in zip_longest(first, second, fillvalue=((), 0)):
+        for left, right in zip_longest(part[0], other[0], fillvalue=0):
             if left != right:
                 return -1 if left < right else 1
-        if one[1] != other[1]:
-            return -1 if one[1] < other[1] else 1
+        if part[1] != other[1]:
+            return -1 if part[1] < other[1] else 1
     return 0
 
 
 _INSTEAD = {"qemu_package": "qemu"}
-"""Fact -> what says nearly the same where it is not known."""
+"""Fact -> nearly equivalent fact for environments without it."""
 IssueKind = Literal["slower", "implausible", "stall", "cost", "operation", "accounting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """A range of versions of one component.
+    """Range of versions of one component.
 
     Attributes:
         fact: name of the component as in `Environment.facts` (`kernel`, `qemu_package`, `zfs` …).
-        since: first version that has the fault.
-        before: first version that has it no more; empty: none is known.
-        fixed_in: what to call that version; empty: `before` itself.
+        since: first version with the issue.
+        before: first later version without it; empty: none known.
+        fixed_in: display name of that version; empty: `before` itself.
     """
 
     fact: str
@@ -180,12 +180,12 @@ class Affected:
     fixed_in: str = ""
 
     def holds(self, facts: Mapping[str, str]) -> bool:
-        """Tell whether an environment is in the range; one that does not say is not."""
-        found = facts.get(self.fact) or facts.get(_INSTEAD.get(self.fact, ""), "")
-        found = found.removesuffix("-pve")
-        if not found:
+        """Return whether an environment is in the range; without the fact it is not."""
+        text = facts.get(self.fact) or facts.get(_INSTEAD.get(self.fact, ""), "")
+        text = text.removesuffix("-pve")
+        if not text:
             return False
-        version = Version(found)
+        version = Version(text)
         return Version(self.since) <= version and (
             not self.before or version < Version(self.before)
         )
@@ -193,17 +193,16 @@ class Affected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownIssue:
-    """A fault that users met.
+    """Known issue of a software version that affects results.
 
     Attributes:
         id: short, such as `R2`.
-        title: one line, what it did.
-        kind: what class of change it is.
-        affected: where it is; one of the ranges suffices.
-        moves: figures that it moves, as `analysis.figures` names them.
-        options: option -> values that it needs: `bus: (virtio, scsi)`; empty: everything.
-        ratio: by how much the source says that throughput (or cost, time) was multiplied; None:
-            the source gives no number.
+        title: its effect in one line.
+        kind: class of the change.
+        affected: version ranges; one of them suffices.
+        moves: metrics that it changes, by their names in the analysis.
+        options: option -> required values: `bus: (virtio, scsi)`; empty: all.
+        ratio: factor of throughput (or cost, time) according to the source; None: not stated.
         workaround, source: for the user.
     """
 
@@ -219,4 +218,4 @@ class KnownIssue:
 
     def holds(self, facts: Mapping[str, str]) -> Affected | None:
         """Return the range that an environment is in, or None."""
-        return next((one for one in self.affected if one.holds(facts)), None)
+        return next((versions for versions in self.affected if versions.holds(facts)), None)

@@ -1,8 +1,8 @@
-"""Do the numbers of a result agree with each other? Each formula is in docs/measurement.md.
+"""Plausibility checks of a result's numbers; their formulas are in docs/measurement.md.
 
-The same rules judge our own runs and tables that others published, where a lost decimal point
-or a swapped row shows as a contradiction between the columns. What cannot be true of any set of
-values, such as a mean above the largest, is `impossible`: a parser refuses such output.
+The same rules apply to pvebench's runs and to published tables, where a lost decimal point or a
+swapped row is a contradiction between the columns. What cannot be true of any set of values, such
+as a mean above the maximum, is `impossible`: a parser rejects such output.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 RATE_TOLERANCE: Final = 0.01
 SIZE_TOLERANCE: Final = 0.02
 CPU_TOLERANCE: Final = 0.02
-"""Of each CPU: counters are not all read at one moment."""
+"""Tolerance per CPU: the counters are not read at the same moment."""
 CPU_TICKS_SECONDS: Final = 0.05
-"""How far a CPU's counted time may be off at the two ends together: they tick every 10 ms."""
+"""Maximum error of a CPU's counted time at both ends together: ticks are 10 ms."""
 
 
 class PlausibilityCheck(StrEnum):
-    """Why a run is implausible; a closed set, for labels."""
+    """Check that a run can fail; a closed set, for labels."""
 
     RATE = "rate"
     SIZE = "size"
@@ -39,7 +39,7 @@ class PlausibilityCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Implausibility:
-    """One doubt, in words with its numbers."""
+    """Failed check, with a text that contains its numbers."""
 
     doubt: PlausibilityCheck
     text: str
@@ -47,14 +47,14 @@ class Implausibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One direction's numbers in base units; None: not known.
+    """Numbers of one direction in base units; None: not known.
 
     Attributes:
         size: bytes moved in `seconds`.
         iops_step, bandwidth_step, seconds_step, latency_step: one unit of the last printed digit;
             0: not rounded.
-        in_flight: operations that may be under way at the two ends of the window, and so be
-            counted in one of the columns only.
+        in_flight: maximum operations in flight at the ends of the window, which may be counted in
+            one of the columns only.
     """
 
     direction: str
@@ -73,7 +73,7 @@ class Figures:
 
 
 def contradictions(figures: Figures) -> list[Implausibility]:
-    """Return where IOPS, block size, bandwidth, size, time and latencies do not agree."""
+    """Return contradictions of IOPS, block size, bandwidth, size, time and latencies."""
     return [*_rate(figures), *_size(figures), *_latency(figures)]
 
 
@@ -81,7 +81,7 @@ def _rate(figures: Figures) -> list[Implausibility]:
     if figures.iops is None or figures.bandwidth is None or not figures.block_bytes:
         return []
     product = figures.iops * figures.block_bytes
-    # A whole unit of the last digit, not half of one: many tools cut instead of rounding.
+    # A whole unit of the last digit, not half of one: many tools truncate instead of rounding.
     slack = RATE_TOLERANCE * figures.bandwidth
     slack += figures.iops_step * figures.block_bytes + figures.bandwidth_step
     if figures.seconds:
@@ -91,7 +91,7 @@ def _rate(figures: Figures) -> list[Implausibility]:
     return [
         Implausibility(
             PlausibilityCheck.RATE,
-            f"{figures.direction}: {figures.iops:.10g} IOPS x {figures.block_bytes} bytes are "
+            f"{figures.direction}: {figures.iops:.10g} IOPS x {figures.block_bytes} bytes = "
             f"{product:.10g} bytes/s, not {figures.bandwidth:.10g}",
         )
     ]
@@ -108,8 +108,8 @@ def _size(figures: Figures) -> list[Implausibility]:
     return [
         Implausibility(
             PlausibilityCheck.SIZE,
-            f"{figures.direction}: {figures.bandwidth:.10g} bytes/s for {figures.seconds:.10g} s "
-            f"are {product:.10g} bytes, not {figures.size:.10g}",
+            f"{figures.direction}: {figures.bandwidth:.10g} bytes/s x {figures.seconds:.10g} s = "
+            f"{product:.10g} bytes, not {figures.size:.10g}",
         )
     ]
 
@@ -126,14 +126,14 @@ def _latency(figures: Figures) -> list[Implausibility]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What is said of one set of values, all in one unit; None: nothing.
+    """Statistics of one set of values, all in one unit; None: not known.
 
     Attributes:
-        what: they are, for messages: `read: clat_ns`.
+        what: name of the values, for messages: `read: clat_ns`.
         percentiles: rank -> value.
         step: one unit of the last printed digit.
-        bin_share: by which share of itself a percentile may be off, where it comes from bins.
-        bins_end: above it all values are in one bin.
+        bin_share: maximum relative error of a percentile that comes from bins.
+        bins_end: all values above it are in one bin.
     """
 
     what: str
@@ -148,12 +148,12 @@ class Spread:
 
 
 def impossible(spread: Spread) -> list[str]:
-    """Return, in words, what cannot be true of any set of values."""
+    """Return descriptions of what cannot be true of any set of values."""
     return [f"{spread.what}: {text}" for text in (*_values(spread), *_ranks(spread))]
 
 
 def _values(spread: Spread) -> Iterator[str]:
-    """Yield what is wrong with min, mean, max and stddev."""
+    """Yield contradictions of min, mean, max and stddev."""
     named = (("min", spread.minimum), ("mean", spread.mean), ("max", spread.maximum))
     known = [(name, value) for name, value in named if value is not None]
     for name, value in (*known, ("stddev", spread.stddev or 0.0)):
@@ -164,19 +164,19 @@ def _values(spread: Spread) -> Iterator[str]:
             yield f"{below} {low:.10g} is above {above} {high:.10g}"
     if spread.stddev is None or spread.minimum is None or spread.maximum is None:
         return
-    # Popoviciu: none is wider than half of the values at each end. Tools divide by n - 1, which
-    # for two values makes it larger by the root of 2.
+    # Popoviciu's inequality: the stddev is largest with half of the values at each end. Tools
+    # divide by n - 1, which for two values increases it by the root of 2.
     widest = (spread.maximum - spread.minimum + 2 * spread.step) * math.sqrt(0.5)
     if spread.stddev > widest + spread.step:
-        yield f"stddev {spread.stddev:.10g} is too wide for min and max"
+        yield f"stddev {spread.stddev:.10g} is too large for min and max"
 
 
 def _ranks(spread: Spread) -> Iterator[str]:
-    """Yield what is wrong with the percentiles."""
+    """Yield contradictions of the percentiles."""
     ordered = sorted(spread.percentiles.items())
     for rank, value in ordered:
         if not 0 < rank <= 100:
-            yield f"there is no percentile {rank:.10g}"
+            yield f"percentile {rank:.10g} does not exist"
         if not (math.isfinite(value) and value >= 0):
             yield f"percentile {rank:.10g} is {value:.10g}"
     for (lower, low), (higher, high) in itertools.pairwise(ordered):
@@ -197,25 +197,25 @@ def _ranks(spread: Spread) -> Iterator[str]:
 def cpu_out_of_range(
     shares: Mapping[str, float], *, cpus: float = 1.0, seconds: float = 10.0
 ) -> list[Implausibility]:
-    """Return what is below nothing or above all CPUs.
+    """Return the shares that are negative or exceed all CPUs.
 
     Args:
         shares: in CPUs.
-        cpus: how many there are.
-        seconds: over which they were counted; in a short time single clock ticks weigh more.
+        cpus: number of CPUs.
+        seconds: length of the window; in a short one single clock ticks weigh more.
     """
     slack = cpus * (CPU_TOLERANCE + CPU_TICKS_SECONDS / seconds)
-    found = [
+    failed = [
         Implausibility(
-            PlausibilityCheck.CPU, f"CPU {name} is {value * 100:.10g} % of {cpus:.10g} CPU"
+            PlausibilityCheck.CPU, f"CPU {name} is {value * 100:.10g}% of {cpus:.10g} CPU"
         )
         for name, value in shares.items()
         if not -slack <= value <= cpus + slack
     ]
     whole = sum(shares.values())
-    if not found and len(shares) > 1 and whole > cpus + slack:
-        words = " and ".join(shares)
-        found = [
-            Implausibility(PlausibilityCheck.CPU, f"CPU {words} together are {whole * 100:.10g} %")
+    if not failed and len(shares) > 1 and whole > cpus + slack:
+        names = " and ".join(shares)
+        failed = [
+            Implausibility(PlausibilityCheck.CPU, f"CPU {names} together are {whole * 100:.10g}%")
         ]
-    return found
+    return failed

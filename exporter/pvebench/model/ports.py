@@ -1,4 +1,4 @@
-"""How much a node's API was asked, and how often in vain."""
+"""Interfaces to hypervisor, guest, host, clock and storage, and their values."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
 from pvebench.model.workload import Case
 
-# --- The host's counters at one moment.
+# --- host counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSnapshot:
-    """Host counters at one moment; two of them make a window.
+    """Host counters at one moment; two of them delimit a window.
 
     Attributes:
-        monotonic: when, in seconds of the host probe's clock.
+        monotonic: time in seconds of the host probe's clock.
         cpu_seconds: component -> CPU seconds so far: `total` (the whole host, all modes but
-            idle, iowait and steal), its modes `user`, `system` …, `qemu`, and of it `vcpu`,
-            `iothread`, `other`; `container`; and `vcpu_wait`, how long the vcpu threads were
+            idle, iowait and steal), its modes `user`, `system` …, `qemu`, and its parts `vcpu`,
+            `iothread`, `other`; `container`; and `vcpu_wait`, the time in which vCPU threads were
             ready to run but had no CPU.
         bytes: name -> bytes so far: `process_read`, `process_write` (QEMU's storage traffic),
             `device_read`, `device_write` (the backing device, or the server of a mounted NFS or
-            CIFS, if it can be known).
-        cpus: how many the host has.
+            CIFS share, if known).
+        cpus: number of the host's CPUs.
         context_switches: of the whole host so far.
-        vm_exits: how often the VM left its CPU for KVM so far, all reasons together.
+        vm_exits: exits of the VM to KVM so far, for all reasons together.
         pressure_seconds: resource -> time so far in which tasks waited (Linux PSI): `cpu_some`,
             `io_some`, `io_full`, `memory_some`, `memory_full`.
-        averages: over the last seconds, where there are no counters: `total_coarse`, busy cores
-            of the host; `vm_io_some` …, pressure of the VM alone.
-        conditions: what is so now: `disk_margin`, by how many degrees Celsius the hottest drive is
-            below the most that its maker allows; `zfs_cache`, bytes that ZFS' cache (ARC) has;
-            `md_sync`, 1 while a software RAID is checked or rebuilt, 0 while none of them is.
+        averages: over the last seconds, where no counters exist: `total_coarse`, busy cores of the
+            host; `vm_io_some` …, pressure of the VM alone.
+        conditions: current state: `disk_margin`, degrees Celsius between the hottest drive and its
+            maker's limit; `zfs_cache`, bytes in ZFS' cache (ARC); `md_sync`, 1 while a software
+            RAID is checked or rebuilt, else 0.
     """
 
     monotonic: float
@@ -53,11 +53,11 @@ class HostSnapshot:
     conditions: Mapping[str, float] = field(default_factory=dict)
 
 
-# --- When a case must not run now, and why: manners as values and a Protocol.
+# --- guards: conditions under which a case must wait
 
 
 class HoldKind(StrEnum):
-    """What holds a case, in few words for labels."""
+    """Reason for which a case waits, as a label value."""
 
     PAUSED = "paused"
     QUIET = "quiet_hours"
@@ -71,11 +71,11 @@ class HoldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Why a case must not run now.
+    """Reason for which a case must not run now.
 
     Attributes:
-        seconds: when to ask again.
-        skip: to wait is of no use: the case is recorded as skipped and comes back later.
+        seconds: time until the next attempt.
+        skip: whether to record the case as skipped instead of waiting.
     """
 
     kind: HoldKind
@@ -85,20 +85,20 @@ class Hold:
 
 
 class Guard(Protocol):
-    """Looks after one thing that measuring must not disturb, or must not be disturbed by.
+    """Guard of something that runs must not disturb, or must not be disturbed by.
 
-    Owned by one worker thread. Must not raise DriverError: what cannot be known holds nothing.
+    Owned by one worker thread. Must not raise DriverError: an unknown state holds no case.
     """
 
     def enter(self, case: Case) -> Hold | None:
         """Return why `case` must wait; None: it may run, and `leave` is called after it."""
 
     def leave(self, case: Case) -> str:
-        """Return what disturbed the run that has ended; empty: nothing that is known."""
+        """Return what disturbed the run that has ended; empty: nothing known."""
 
 
 OPERATIONS: Final = ("get", "post", "put", "delete")
-"""HTTP methods of the Proxmox API: read, make, change, remove."""
+"""HTTP methods of the Proxmox API: read, create, change, remove."""
 
 
 def _none() -> dict[str, int]:
@@ -107,13 +107,13 @@ def _none() -> dict[str, int]:
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts since the start. Written by one worker's thread, read by any.
+    """Counts of API requests since the start. Written by one worker's thread, read by any.
 
     Attributes:
-        requests: operation -> requests that were made, repeated reads included.
-        failures: operation -> those without an answer, or with one that told of no access or a
-            server in trouble. A request that the server understood and declined is none.
-        tasks: that the requests started on the node.
+        requests: operation -> requests, repeated reads included.
+        failures: operation -> requests without a response, or with an access or server error.
+            Requests that the server understood and declined are not included.
+        tasks: tasks on the node that the requests started.
     """
 
     requests: dict[str, int] = field(default_factory=_none)
@@ -126,20 +126,20 @@ class Traffic:
         self.failures[operation] += failed
 
 
-# --- The doors to the outside: what the runner needs of a hypervisor, a guest, a host, a clock.
+# --- interfaces of the runner to hypervisor, guest, host and clock
 #
-# Drivers implement these Protocols; nothing here does any I/O. Errors are those of
-# `pvebench.errors`; a method names the ones its callers must expect.
+# Drivers implement these Protocols; nothing here does I/O. Errors are those of `pvebench.errors`;
+# a method names the ones that its callers must expect.
 
 
 class Clock(Protocol):
-    """All waiting and all time go through here, so that simulated time is the same code."""
+    """Source of time and waiting, so that simulated time uses the same code."""
 
     def now(self) -> datetime:
         """Return the wall time, UTC, aware."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return seconds that never decrease."""
 
     def sleep(self, seconds: float) -> None:
         """Wait.
@@ -151,7 +151,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that has ended in the guest."""
+    """Result of a program in the guest."""
 
     exit_code: int
     stdout: bytes
@@ -159,13 +159,13 @@ class Completed:
 
 
 class Guest(Protocol):
-    """The benchmark guest, reached through its agent."""
+    """Benchmark guest, reached through its agent."""
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         """Run a short program to its end.
 
         Raises:
-            GuestSilent: no answer within `timeout` seconds.
+            GuestTimeout: no answer within `timeout` seconds.
             ToolFailed: the program does not exist in the guest.
         """
 
@@ -173,10 +173,10 @@ class Guest(Protocol):
         """Start a long program detached; return its pid. Raises as `run`."""
 
     def poll(self, pid: int) -> Completed | None:
-        """Return how `pid` ended, or None while it runs. May be asked once after the end."""
+        """Return the result of `pid`, or None while it runs. Call it only once after the end."""
 
     def read_file(self, path: str) -> bytes:
-        """Return a whole file, read in slices.
+        """Return the content of a file.
 
         Raises:
             OutputUnreadable: it does not exist or cannot be read.
@@ -188,41 +188,42 @@ class Guest(Protocol):
 
 @runtime_checkable
 class TakesJobs(Protocol):
-    """A guest to which each word is dear: it takes a job whole, and gives its results with it."""
+    """Guest with slow communication: it gets a job as a whole, and returns all results at once."""
 
     def launch(
         self, argv: list[str], *, work: str, files: Mapping[str, bytes], results: Sequence[str]
     ) -> int:
         """Empty directory `work`, write `files` (ASCII), start as `Guest.start` does.
 
-        When `Guest.poll` has told the end, `Guest.read_file` has the `results` at hand.
+        After `Guest.poll` has returned the result, `Guest.read_file` returns the `results` without
+        further communication.
         """
 
 
 class Hypervisor(Protocol):
-    """Switches the test disk of one benchmark VM on one node. Owned by one worker thread."""
+    """Hypervisor of one benchmark VM and its test disk. Owned by one worker thread."""
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         """Return the running guest, booting or restarting it where needed.
 
         Args:
             machine: the VM around the disk.
-            cold: a disk that must be there at power-on, because its bus cannot hot-plug. None:
-                no such disk must be there.
+            cold: a disk that must be attached at power-on, because its bus cannot hot-plug. None:
+                no such disk must be attached.
 
         Raises:
-            GuestSilent, HypervisorGone, GuestImageError, SwitchFailed.
+            GuestTimeout, HypervisorGone, GuestImageError, SwitchFailed.
         """
 
     @property
     def boot_seconds(self) -> float:
-        """How long the last boot took, from power-on to the agent's first answer; 0: none yet."""
+        """Seconds of the last boot, from power-on to the agent's first response; 0: none yet."""
 
     def power_off(self) -> None:
-        """End the VM in order, so that the next boot is one from power-on."""
+        """Shut the VM down, so that the next boot starts from power-on."""
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the scenario's volume and whether it is new (what was on it is gone).
+        """Return the scenario's volume and whether it is new (its former content is lost).
 
         A linked clone is new each time.
 
@@ -231,107 +232,107 @@ class Hypervisor(Protocol):
         """
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Plug `volume` with the options of `disk`; read back what came of it.
+        """Attach `volume` with the options of `disk`; read back the effective configuration.
 
-        The host's page cache of the volume is dropped first. A disk that is there since
-        power-on (`boot`) is only read back.
+        The host's page cache of the volume is dropped first. A disk that was attached at power-on
+        (`boot`) is only read back.
 
         Raises:
             SwitchFailed, HypervisorGone, OutcomeUnknown.
         """
 
     def detach(self) -> None:
-        """Unplug the test disk; nothing happens if none is plugged. Raises as `attach`."""
+        """Detach the test disk; do nothing if none is attached. Raises as `attach`."""
 
     def drop_caches(self, volume: Volume) -> int | None:
         """Write back and drop the host's page cache of `volume`; return bytes still cached.
 
-        None: it cannot be known, because the cache is another machine's or program's.
+        None: unknown, because the cache is that of another machine or program.
         """
 
     def counters(self) -> BlockCounters | None:
-        """Return QEMU's counters of the attached disk, or without a VM its device's.
+        """Return QEMU's counters of the attached disk, or without a VM those of its device.
 
-        None: nothing here counts what is read and written, as of a file on a network file system.
+        None: no I/O counters, as for a file on a network file system.
         """
 
     def environment(self) -> Environment:
         """Return the running environment. Complete only after `boot`."""
 
     def host_environment(self) -> Environment:
-        """Return what is known without a VM. Never raises."""
+        """Return the part of the environment that is known without a VM. Never raises."""
 
     def shutdown(self) -> None:
-        """End the VM, remove the volumes, leave nothing. Never raises for what is already gone."""
+        """End the VM and remove the volumes. Never raises for what is already gone."""
 
 
 @runtime_checkable
 class ReportsStatistics(Protocol):
-    """A hypervisor that tells more of its disks than `counters`, for the evidence of a failure."""
+    """Hypervisor with more statistics than `counters`, for the evidence of a failure."""
 
     def statistics(self) -> str:
         """Return QEMU's own statistics of all disks, as text. Raises DriverError."""
 
 
 class HostProbe(Protocol):
-    """Measures the host, outside the guest."""
+    """Source of host counters, outside the guest."""
 
     def snapshot(self) -> HostSnapshot:
-        """Return the counters now. What cannot be read is absent, never zero."""
+        """Return the current counters. Unreadable ones are absent, never zero."""
 
 
 class StorageNetwork(Protocol):
-    """The network between the machine that measures and a storage's server."""
+    """Network between this machine and a storage's server."""
 
     @property
     def link_bits_per_second(self) -> int:
-        """What the link carries in each direction; 0: nobody said."""
+        """Capacity of the link in each direction; 0: not declared."""
 
     def round_trip(self) -> float | None:
-        """Return how long a packet and its answer take now, in seconds. Never raises.
+        """Return the current round trip time in seconds. Never raises.
 
-        None: it cannot be known from here.
+        None: it cannot be measured from here.
         """
 
 
 class Fault(Protocol):
-    """Something bad that can be done to a storage, and that ends whatever becomes of us."""
+    """Fault of a storage that can be caused on purpose, and that ends even without pvebench."""
 
     def begin(self) -> None:
-        """Begin it and return at once. Raises FaultFailed."""
+        """Begin the fault and return at once. Raises FaultFailed."""
 
     def lasted(self) -> float | None:
-        """Return how many seconds it lasted, or None while it does.
+        """Return the fault's duration in seconds, or None while it lasts.
 
         Raises:
-            FaultFailed: what does it has failed: nobody knows what the storage went through.
+            FaultFailed: the fault's command failed, so its effect on the storage is unknown.
         """
 
 
 class Journal(Protocol):
-    """Undo book: a change is written here, durably, before it is made."""
+    """Journal of changes: each is recorded durably before it is made, so that it can be undone."""
 
     def open(self, kind: str, details: Mapping[str, str]) -> int:
         """Record an intended change; return its number. Durable on return."""
 
     def close(self, number: int) -> None:
-        """Strike out a change that has been undone (or never came to be)."""
+        """Close the record of a change that was undone or never made."""
 
     def pending(self) -> list[tuple[int, str, Mapping[str, str]]]:
         """Return (number, kind, details) of all open changes, newest first."""
 
 
 class FillNotes(Protocol):
-    """Remembers, beside the volumes themselves, which of them are filled: for the next start."""
+    """Notes stored with the volumes about their fills, for the next start."""
 
     def content(self, volume: Volume) -> str:
-        """Return what the volume was filled with (`Layout.content`); empty: nothing is known."""
+        """Return what the volume was filled with (`Layout.content`); empty: not known."""
 
     def note(self, volume: Volume, content: str) -> None:
-        """Remember what the volume holds; empty: no longer what it did. Durable on return.
+        """Store what the volume holds; empty: no longer known. Durable on return.
 
         Raises:
-            DriverError: it could not be noted.
+            DriverError: the note could not be stored.
         """
 
 
@@ -342,23 +343,22 @@ def _unidentified(storage: str) -> Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Everything one worker needs of one node.
+    """Everything that one worker needs of one node.
 
     Attributes:
-        guards: what looks after the node itself, the cheapest first.
-        free: storage id -> bytes that were free when last looked at; kept up to date.
-        seen: storage id -> metric -> share, what else was seen of it then; what cannot be known is
+        guards: guards of the node, the cheapest first.
+        free: storage id -> free bytes at the last check; kept up to date.
+        seen: storage id -> metric -> share, other observations of that check; unknown ones are
             absent.
-        identify: storage id -> which storage it is now; empty: that cannot be known. Raises
-            DriverError: it is not there, or does not answer.
-        fill_notes: remembers which volumes are filled, where they stay from start to start.
-        poll_seconds: how often the hypervisor and the guest may be asked while a run goes on.
-        traffic: how much the node's API was asked; None: it has none.
-        networks: storage id -> the network to it, for storages that are a server's.
-        faults: (storage id, name) -> what may be done to it.
-        upkeep: returns what was installed since the VM was started, where that is looked at;
-            cheap enough to be asked before every run, half a minute old at most. Never raises
-            DriverError.
+        identify: storage id -> current identity of the storage; empty: unknown. Raises
+            DriverError: it is missing, or does not answer.
+        fill_notes: notes about the fills of volumes that stay from start to start.
+        poll_seconds: interval for polling the hypervisor and the guest during a run.
+        traffic: counts of requests to the node's API; None: no API.
+        networks: storage id -> network to its server.
+        faults: (storage id, name) -> fault that may be caused.
+        upkeep: returns the software installed since the start of the VM, where this is checked;
+            cheap enough to be called before every run, at most 30 s old. Never raises DriverError.
     """
 
     node: str

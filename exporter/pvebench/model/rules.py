@@ -1,9 +1,9 @@
-"""Which options go together: one table, read by the planner.
+"""Rules for combinations of options, for the planner.
 
-Each rule says when it forbids a combination and why, in the words that `pvebench plan`
-prints. Facts: QEMU refuses aio=native without O_DIRECT at start and at hot-plug; Proxmox
-attaches an I/O thread only to virtio disks and to one-disk-per-controller scsi, has `queues`
-only there, and knows no `ssd` on virtio.
+Each rule has a condition and a reason, which `pvebench plan` prints. Facts: QEMU rejects
+aio=native without O_DIRECT at start and at hot-plug; Proxmox attaches an I/O thread only to
+virtio disks and to scsi with one controller per disk, supports `queues` only there, and has no
+`ssd` flag for virtio.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from pvebench.model.workload import Direction, Place, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageKind:
-    """What one kind of storage can hold.
+    """Capabilities of one kind of storage.
 
     Attributes:
-        name: the storage plugin's name (`dir`, `lvmthin`, `zfspool` …), or a lab's own.
-        formats: the volume formats it can hold.
-        files: whether volumes are files here: only those can be preallocated, or overlay another.
-        network: whether QEMU itself speaks the storage's protocol; then there is no aio.
-        tuned: whether we make the volumes ourselves, and so decide on qcow2's own options.
-        own_device: whether a volume has a whole block device of this machine for itself, so that
-            changing the device's settings concerns nobody else.
-        host_cache: what is done about the host's page cache of its volumes before each run.
-        no_container: why a container cannot have its volumes here; empty: it can.
-        container_filesystem: what the hypervisor makes for a container, whose volume it maps and
-            mounts itself, without options; None: we do, and make what a pack asks for.
+        name: the storage plugin's name (`dir`, `lvmthin`, `zfspool` …), or a kind of pvebench.
+        formats: the supported volume formats.
+        files: whether volumes are files: only those can be preallocated, or overlay another.
+        network: whether QEMU itself implements the storage's protocol; then there is no aio.
+        tuned: whether pvebench creates the volumes, and so sets qcow2's options.
+        own_device: whether a volume is alone on a block device of this machine, so that changing
+            the device's settings affects nothing else.
+        host_cache: treatment of the host's page cache of its volumes before each run.
+        no_container: why a container cannot use its volumes; empty: it can.
+        container_filesystem: file system that the hypervisor creates for a container, and mounts
+            without options; None: pvebench creates the file system of the pack.
     """
 
     name: str
@@ -59,9 +59,9 @@ class StorageKind:
 
 
 class Rows(StrEnum):
-    """Which rows of a pack an instance can run: those of VMs, those without one, or both.
+    """Cases of a pack that an instance can run: with a VM, without one, or both.
 
-    Without a VM are the host's own and those of containers.
+    Host and container cases are without a VM.
     """
 
     VM = "vm"
@@ -83,7 +83,7 @@ def _of_device(disk: Disk) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason why a combination cannot be. `forbids` is pure."""
+    """Condition and reason that exclude a combination. `forbids` is pure."""
 
     reason: str
     forbids: Callable[[Disk, StorageKind], bool]
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         lambda disk, _: disk.aio is Aio.NATIVE and not disk.cache.direct,
     ),
     Rule(
-        "scsihw concerns bus scsi only",
+        "scsihw applies to bus scsi only",
         lambda disk, _: disk.bus is not Bus.SCSI and disk.scsihw is not ScsiHw.SINGLE,
     ),
     Rule(
@@ -127,17 +127,17 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        "raw has no metadata: off is what its default does already",
+        "raw has no metadata: its default is the same as off",
         lambda disk, _: disk.format is Format.RAW and disk.preallocation is Preallocation.OFF,
     ),
     Rule(
-        "this storage holds no files: no preallocation and no backing file",
+        "volumes on this storage are not files: no preallocation and no backing file",
         lambda disk, storage: (
             not storage.files and (disk.backing or disk.preallocation is not Preallocation.METADATA)
         ),
     ),
     Rule(
-        "Proxmox's API makes qcow2 volumes with its own options only",
+        "Proxmox's API creates qcow2 volumes with its own options only",
         lambda disk, storage: bool(disk.cluster_size or disk.extended_l2) and not storage.tuned,
     ),
     Rule(
@@ -145,11 +145,11 @@ RULES: tuple[Rule, ...] = (
         lambda disk, _: disk.backing and disk.preallocation is not Preallocation.METADATA,
     ),
     Rule(
-        "aio concerns local files and devices; QEMU itself speaks to this storage",
+        "aio applies to local files and devices; QEMU accesses this storage over the network",
         lambda disk, storage: storage.network and disk.aio is not Aio.IO_URING,
     ),
     Rule(
-        "drive_cache, read_ahead and scheduler need a device that is pvebench's alone: a storage "
+        "drive_cache, read_ahead and scheduler need a device that only pvebench uses: a storage "
         "of kind loop or block",
         lambda disk, storage: _of_device(disk) and not storage.own_device,
     ),
@@ -163,7 +163,7 @@ RULES: tuple[Rule, ...] = (
 LEAST_BYTES: dict[Filesystem, int] = {
     Filesystem.NONE: 0,
     Filesystem.EXT4: 16 * MIB,
-    # mkfs refuses less: 300 MB since xfsprogs 5.19, 109 MiB in btrfs-progs.
+    # mkfs rejects smaller ones: 300 MB since xfsprogs 5.19, 109 MiB in btrfs-progs.
     Filesystem.XFS: 320 * MIB,
     Filesystem.BTRFS: 128 * MIB,
 }
@@ -172,11 +172,11 @@ LEAST_BYTES: dict[Filesystem, int] = {
 def _on_host(scenario: Scenario, storage: StorageKind) -> str | None:
     disk = scenario.disk
     if storage.network:
-        return "QEMU itself speaks to this storage, so the host has no row of its own"
+        return "QEMU accesses this storage over the network, so there is no host case"
     of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
     plain = disk.format is Format.RAW and disk.cache is Cache.NONE and not of_vm
     if not plain or scenario.layout.on_filesystem:
-        return "the host's own row has no disk options: raw, cache none, no filesystem"
+        return "a host case has no disk options: raw, cache none, no filesystem"
     return None
 
 
@@ -185,23 +185,23 @@ def _in_container(scenario: Scenario, storage: StorageKind) -> str | None:
     if storage.no_container:
         return storage.no_container
     if storage.network and storage.container_filesystem is None:
-        return "QEMU itself speaks to this storage, so a container has nothing to mount"
+        return "QEMU accesses this storage over the network, so a container cannot mount it"
     of_vm = [name for name, _ in disk.differences() if name not in DEVICE_OPTIONS]
     if disk.format is not Format.RAW or disk.cache is not Cache.NONE or of_vm:
-        return "a container's row has no disk options: raw, cache none"
+        return "a container case has no disk options: raw, cache none"
     if not scenario.layout.on_filesystem:
-        return "a container has a file system mounted, not a disk: it needs a filesystem"
-    made = storage.container_filesystem
-    if made is not None and (scenario.layout.filesystem, scenario.layout.mount_options) != (
-        made,
+        return "a container case needs a filesystem"
+    fixed = storage.container_filesystem
+    if fixed is not None and (scenario.layout.filesystem, scenario.layout.mount_options) != (
+        fixed,
         "",
     ):
-        return f"Proxmox makes and mounts a container's file system: {made}, without options"
+        return f"Proxmox creates and mounts a container's file system: {fixed}, without options"
     return None
 
 
 def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
-    """Return the first reason why the scenario cannot be on `storage`, or None if it can."""
+    """Return the first reason that excludes the scenario on `storage`, or None."""
     layout = scenario.layout
     without_vm = {Bus.HOST: _on_host, Bus.LXC: _in_container}.get(scenario.disk.bus)
     if without_vm is not None and (reason := without_vm(scenario, storage)):
@@ -209,29 +209,29 @@ def why_not(scenario: Scenario, storage: StorageKind) -> str | None:
     if layout.mount_options and not layout.on_filesystem:
         return "mount options need a filesystem"
     if layout.on_filesystem and scenario.disk.backing:
-        return "a linked clone brings its own data; no filesystem is made on it"
+        return "a linked clone has its own data; pvebench creates no filesystem on it"
     least = LEAST_BYTES[layout.filesystem]
     if scenario.volume_bytes < least:
         return f"{layout.filesystem} needs a volume of {format_size(least)} or more"
     # A quarter stays free for the filesystem's own data; btrfs needs the most.
     if layout.on_filesystem and layout.file_bytes > scenario.volume_bytes * 3 // 4:
-        return "the file fills more than three quarters of the volume"
+        return "the test file is larger than three quarters of the volume"
     return next((rule.reason for rule in RULES if rule.forbids(scenario.disk, storage)), None)
 
 
 def why_not_run(scenario: Scenario, workload: Workload, storage: StorageKind) -> str | None:
-    """Return why `workload` cannot run on a scenario that itself can be, or None if it can."""
+    """Return the reason that excludes `workload` on a possible scenario, or None."""
     if scenario.disk.on_host:
         return _why_not_on_host(workload, storage)
     if scenario.disk.in_container and not workload.directions:
         return f"{workload.tool} needs a VM"
     if Direction.TRIM in workload.directions:
         if scenario.disk.in_container:
-            return "a container does not trim"
+            return "a container case cannot trim"
         if not scenario.disk.discard:
             return "trim needs discard on"
         if scenario.layout.on_filesystem:
-            return "trim works on the bare device only"
+            return "trim needs a device without a filesystem"
     return _why_not_here(scenario, workload)
 
 
@@ -239,25 +239,25 @@ def _why_not_on_host(workload: Workload, storage: StorageKind) -> str | None:
     if not workload.directions:
         return f"{workload.tool} needs a VM"
     if Direction.TRIM in workload.directions:
-        return "the host's own row does not trim"
+        return "a host case cannot trim"
     if workload.place is Place.DEVICE and storage.files:
-        return f"{workload.tool} works on a bare device only; volumes are files here"
+        return f"{workload.tool} needs a device; volumes on this storage are files"
     if workload.place is Place.DIRECTORY and not storage.files:
-        return f"{workload.tool} makes files of its own; this storage holds none"
+        return f"{workload.tool} creates its own files; this storage has none"
     return None
 
 
 def _why_not_here(scenario: Scenario, workload: Workload) -> str | None:
     layout = scenario.layout
     if workload.place is Place.DEVICE and layout.on_filesystem:
-        return f"{workload.tool} works on a bare device only"
+        return f"{workload.tool} needs a device without a filesystem"
     if workload.place is Place.DIRECTORY:
         if not layout.on_filesystem:
-            return f"{workload.tool} makes files of its own: it needs a filesystem"
+            return f"{workload.tool} creates its own files: it needs a filesystem"
         own = min(int(workload.parameters["size"]), layout.file_bytes)
         if own + layout.file_bytes > scenario.volume_bytes * 3 // 4:
             return (
-                f"the files of {workload.tool} and the test file fill more than three quarters "
-                f"of the volume; make volume.file smaller"
+                f"the files of {workload.tool} and the test file need more than three quarters "
+                f"of the volume; reduce volume.file"
             )
     return None

@@ -1,8 +1,4 @@
-"""The buckets that latencies are counted in, the same for every case and node: they add up.
-
-Each holds twice the time of the one before. Tools that count in binary bins (fio) have an edge of
-theirs at every one of them, so no operation is between two buckets.
-"""
+"""Run, its samples and outcome, and the buckets of latency histograms."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ from typing import Final
 from pvebench.model.environment import Environment
 from pvebench.model.workload import Case, Direction
 
-# --- Run, Sample, Outcome, Evidence: what one measured execution of a case leaves behind.
+# --- run, samples, outcome
 
 
 class Outcome(StrEnum):
-    """How a run ended. Only `ok` counts as a good result; every other carries its reason."""
+    """Outcome of a run; every one except `ok` has a reason."""
 
     OK = "ok"
     NOISY = "noisy"
@@ -32,12 +28,12 @@ class Outcome(StrEnum):
 
     @property
     def good(self) -> bool:
-        """Whether the run's numbers are published; all but `ok` with their reason."""
+        """Whether the run was successful: its numbers are published, with the reason if any."""
         return self in (Outcome.OK, Outcome.NOISY, Outcome.NOT_STEADY)
 
 
 class Unit(StrEnum):
-    """Base units; a sample has exactly one."""
+    """Base unit of a sample."""
 
     IOPS = "iops"
     BYTES_PER_SECOND = "bytes_per_second"
@@ -51,15 +47,15 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of a run.
+    """Number of a run.
 
     Attributes:
         metric: name without prefix, such as `iops`, `bandwidth`, `clat_percentile`.
-        direction: what it concerns, or None for the run as a whole.
+        direction: the direction of its I/O, or None for the run as a whole.
         value: in `unit`.
         unit: base unit.
-        part: what tells samples of one metric apart: a percentile (`99.9`), a CPU
-            component (`qemu`); empty otherwise.
+        part: distinguishes samples of one metric: a percentile (`99.9`), a CPU component
+            (`qemu`); empty otherwise.
     """
 
     metric: str
@@ -71,26 +67,26 @@ class Sample:
 
 def rates(samples: Iterable[Sample]) -> dict[Direction, float]:
     """Return direction -> I/O per second, or bytes per second where the tool counts no I/O."""
-    values = {(one.metric, one.direction): one.value for one in samples}
-    found: dict[Direction, float] = {}
+    values = {(sample.metric, sample.direction): sample.value for sample in samples}
+    result: dict[Direction, float] = {}
     for metric in ("bandwidth", "iops"):
-        found |= {way: values[metric, way] for way in Direction if (metric, way) in values}
-    return found
+        result |= {way: values[metric, way] for way in Direction if (metric, way) in values}
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured execution of one case, finished.
+    """Finished execution of one case.
 
     Attributes:
-        uid: unique, made before the run starts.
+        uid: unique, assigned before the run starts.
         started, finished: UTC.
         samples: empty unless the tool's output could be read.
-        evidence: name -> text: the job, raw output, effective configuration, host figures, log.
-        written_bytes: to the test disk, by everything that the run did: fill, ramp and job.
-        retryable: of a failed run: whether the same attempt may work when made again. Not stored.
-        pass_number: which run of its case in its cycle, from 1; 0: not counted, as of a run that
-            was skipped.
+        evidence: name -> text: the job, raw output, effective configuration, host counters, log.
+        written_bytes: to the test disk, by the whole run: fill, ramp and job.
+        retryable: whether a failed run may succeed when repeated. Not stored.
+        pass_number: number of the run among those of its case in the cycle, from 1; 0: not
+            counted, as for a skipped run.
     """
 
     uid: str
@@ -113,14 +109,19 @@ class Run:
         return (self.finished - self.started).total_seconds()
 
 
+# --- latency buckets, the same for every case and node, so that they can be added
+#
+# Each is twice as long as the one before. Tools that count in binary bins (fio) have a bin edge at
+# each bucket edge, so no operation is between two buckets.
+
 _EDGES: Final = tuple(1 << bit for bit in range(15, 31))
 """Nanoseconds: 33 us to 1.07 s."""
 LATENCY_BOUNDS: Final = (*(repr(edge / 1e9) for edge in _EDGES), "+Inf")
 """Upper bounds in seconds, as Prometheus spells them."""
 SUM: Final = "sum"
-"""Part of a sample beside those of the buckets: all latencies together, in seconds."""
+"""Part of the sample with the sum of all latencies, in seconds."""
 
 
 def latency_bound(nanoseconds: int) -> str:
-    """Return the upper bound of the bucket that a latency is counted in."""
+    """Return the upper bound of a latency's bucket."""
     return LATENCY_BOUNDS[bisect_right(_EDGES, nanoseconds)]

@@ -12,7 +12,7 @@ from pvebench.model.disk import DEVICE_OPTIONS, VOLUME_OPTIONS, Disk, HostCache,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The benchmark VM around the test disk. A change needs a restart of the VM."""
+    """Benchmark VM of the test disk. A change needs a restart of the VM."""
 
     memory_bytes: int
     cpus: int
@@ -20,17 +20,17 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One configuration that is measured. What follows from it is worked out once.
+    """One measured configuration. Derived values are computed once.
 
     Attributes:
-        node: the Proxmox node, or the lab machine's name.
+        node: the Proxmox node's or this machine's name.
         storage: the storage's id.
         disk: the test disk's options.
-        machine: the VM around it.
+        machine: the VM.
         volume_bytes: size of the test volume.
-        layout: what the guest has on the disk.
-        host_cache: what is done about the host's page cache, in modes that use it.
-        identity: digest of which storage it is; empty: the one that it was at first.
+        layout: content of the disk in the guest.
+        host_cache: treatment of the host's page cache, in modes that use it.
+        identity: digest of the storage's identity; empty: the first one of its name.
     """
 
     node: str
@@ -44,19 +44,19 @@ class Scenario:
 
     @property
     def cooled(self) -> HostCache | None:
-        """What must be done with the volume itself before each run; None: nothing."""
-        by_us = (HostCache.REWRITTEN, HostCache.REOPENED)
-        return self.host_cache if self.host_cache in by_us and not self.disk.cache.direct else None
+        """Treatment of the volume before each run that empties caches; None: none."""
+        active = (HostCache.REWRITTEN, HostCache.REOPENED)
+        return self.host_cache if self.host_cache in active and not self.disk.cache.direct else None
 
     @property
     def _treated(self) -> dict[str, str]:
-        """What moves numbers and is not the default; past the cache it does not matter."""
+        """Cache treatment that affects results and is not the default; without page cache none."""
         default = self.disk.cache.direct or self.host_cache is HostCache.DROPPED
         return {} if default else {"host_cache": str(self.host_cache)}
 
     @cached_property
     def slug(self) -> str:
-        """`storage.bus.format.cache`, then `.key-value` for what differs from the defaults."""
+        """`storage.bus.format.cache`, then `.key-value` for each non-default option."""
         disk = self.disk
         head = [self.storage, disk.bus, disk.format, disk.cache]
         different = [*disk.differences(), *self.layout.differences()]
@@ -65,18 +65,18 @@ class Scenario:
 
     @cached_property
     def host_slug(self) -> str:
-        """Slug of the host's own row on this storage: the same settings of the device below."""
+        """Slug of the host case on this storage, with the same options of the device below."""
         tail = [f".{key}-{value}" for key, value in self.disk.differences(DEVICE_OPTIONS)]
         return "".join([f"{self.storage}.host.raw.none", *tail])
 
     @cached_property
     def volume(self) -> str:
-        """What volume it needs: scenarios with the same answer share one."""
+        """Key of the volume that it needs; scenarios with equal keys share one."""
         own = [f"{key}-{value}" for key, value in self.disk.differences(VOLUME_OPTIONS)]
         return ".".join([self.storage, self.disk.format, *own])
 
     def labels(self) -> dict[str, str]:
-        """Return the labels that every result of this scenario carries."""
+        """Return the labels of every result of this scenario."""
         return {
             "node": self.node,
             "storage": self.storage,
@@ -87,7 +87,7 @@ class Scenario:
         }
 
     def meaning(self) -> dict[str, str]:
-        """Return everything that the slug stands for, as text, for info metrics and records."""
+        """Return all options that the slug stands for, as text, for info metrics and records."""
         options = {**asdict(self.disk), **asdict(self.layout)}
         return {
             **{key: option_text(value) for key, value in options.items()},
@@ -100,10 +100,10 @@ class Scenario:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the whole meaning: results compare only where it is equal.
+        """Digest of all options: results are comparable only if it is equal.
 
-        Options at their defaults are left out, so that an option that a later pvebench learns
-        does not end the histories of those who do not use it.
+        Options at their defaults are left out, so that a new option of a later pvebench does not
+        end the history of scenarios without it.
         """
         disk = self.disk
         named = {"bus": disk.bus, "format": disk.format, "cache": disk.cache}

@@ -1,4 +1,4 @@
-"""What a worker is doing right now, as a value that any thread may read."""
+"""Status of a worker, as a value that any thread may read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phase(StrEnum):
 
 
 class State(StrEnum):
-    """What the scheduler does, in the words of `pvebench_scheduler_state`."""
+    """State of the scheduler, with the names of `pvebench_scheduler_state`."""
 
     IDLE = "idle"
     RECONFIGURING = "reconfiguring"
@@ -48,7 +48,7 @@ STATE_OF_PHASE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStatus:
-    """One pass through a pack.
+    """Cycle of a pack.
 
     Attributes:
         number: counts from 1 since this process started.
@@ -69,16 +69,16 @@ class CycleStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A worker's present.
+    """Current status of a worker.
 
     Attributes:
-        since: when this phase began.
-        phase_seconds: how long it is expected to take; 0 where that is unknown.
-        next_due: when idle, when the next case is due.
-        progressed: when the last step ended.
-        fault: what went wrong last, if it stands.
-        upcoming: the next few cases of this cycle, the present one not among them.
-        hold: what the next case waits for.
+        since: begin of this phase.
+        phase_seconds: expected duration of the phase; 0: unknown.
+        next_due: due time of the next case, when idle.
+        progressed: end of the last step.
+        fault: the last error, until it is resolved.
+        upcoming: the next cases of this cycle, without the current one.
+        hold: reason for which the next case waits.
         pending: fact -> version that is installed on the node, but does not run yet.
     """
 
@@ -98,4 +98,4 @@ class WorkerStatus:
 
 
 Statuses = Callable[[], list[WorkerStatus]]
-"""Tells what each worker does now."""
+"""Returns the status of each worker."""

@@ -1,9 +1,8 @@
-"""Sizes and durations: text becomes a number once, here.
+"""Parsing and formatting of sizes and durations.
 
-fio and Proxmox agree that `k`, `M`, `G` and `T` count in steps of 1024, so that is what
-they mean here. fio reads `4kib` as 4000 bytes (its prefixes are reversed by default) and
-`4kB` is ambiguous between people; both are refused rather than guessed. What is handed to
-a tool is always a plain integer.
+In fio and Proxmox, `k`, `M`, `G` and `T` are steps of 1024, so they are here. fio reads `4kib` as
+4000 bytes (its prefixes are reversed by default) and `4kB` is ambiguous; pvebench accepts the
+first as 4096 and rejects the second. Tools always get plain integers.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 TIB: Final = 1024 * GIB
 SECTOR: Final = 512
-"""Bytes; what the kernel counts I/O, sizes and read-ahead in, whatever a device's own sectors are
-(Documentation/block/stat.rst of Linux, blockdev(8))."""
+"""Bytes per sector in the kernel's counters, sizes and read-ahead, independent of a device's own
+sectors (Documentation/block/stat.rst of Linux, blockdev(8))."""
 
 _KERNEL_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 _SIZE: Final = re.compile(r"(?P<number>\d+)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
@@ -33,7 +32,7 @@ _SIZE_FACTORS: Final = {
     "tib": TIB,
 }
 MOST_BYTES: Final = 1 << 63
-"""What file systems and SQLite count to."""
+"""Limit of file systems and SQLite."""
 MOST_SECONDS: Final = 36525 * 86400.0
 _PLAIN: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DURATION: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<suffix>ms|s|m|h|d)\Z", re.ASCII)
@@ -44,8 +43,8 @@ def parse_size(text: str | int) -> int:
     """Return the bytes of `256M`, `4k`, `1GiB` or a plain integer.
 
     Raises:
-        ValueError: not a size, with what is accepted. `kB`, `MB` … are refused because
-            readers disagree about them.
+        ValueError: not a size; the message names the accepted forms. `kB`, `MB` … are rejected
+            because they are ambiguous.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         return _counted(text, text)
@@ -53,8 +52,8 @@ def parse_size(text: str | int) -> int:
     suffix = match["suffix"].lower() if match else ""
     if match is None or suffix not in _SIZE_FACTORS:
         raise ValueError(
-            f"{text!r} is not a size: write bytes, or a whole number with k, M, G or T "
-            f"(steps of 1024, as fio and Proxmox count)"
+            f"invalid size {text!r}: write bytes, or a whole number with k, M, G or T "
+            f"(steps of 1024, as in fio and Proxmox)"
         )
     digits = match["number"]
     return _counted(int(digits) * _SIZE_FACTORS[suffix] if len(digits) < 20 else MOST_BYTES, text)
@@ -62,14 +61,14 @@ def parse_size(text: str | int) -> int:
 
 def _counted(count: int, text: str | int) -> int:
     if not 0 <= count < MOST_BYTES:
-        raise ValueError(f"{text!r} is not a size: write 0 or more, and less than 8 EiB")
+        raise ValueError(f"invalid size {text!r}: write 0 or more, and less than 8 EiB")
     return count
 
 
 def plain_number(text: str) -> float | None:
-    """Return the number that a program writes so: `12`, `-0.5`, `1e-3`; else None.
+    """Return a number in program notation: `12`, `-0.5`, `1e-3`; else None.
 
-    `float` takes more: `1_0`, `nan`, digits of any script.
+    `float` accepts more: `1_0`, `nan`, digits of any script.
     """
     return float(text) if _PLAIN.fullmatch(text) else None
 
@@ -78,21 +77,21 @@ def parse_duration(text: str | float) -> float:
     """Return the seconds of `8s`, `500ms`, `5m`, `6h` or `1d`.
 
     Raises:
-        ValueError: not a duration. A bare number is refused: its unit would be a guess.
+        ValueError: not a duration. A number without a unit is rejected.
     """
     match = _DURATION.match(str(text).strip())
     if match is None:
         raise ValueError(
-            f"{text!r} is not a duration: write a number with its unit, ms, s, m, h or d"
+            f"invalid duration {text!r}: write a number with its unit, ms, s, m, h or d"
         )
     seconds = float(match["number"]) * _DURATION_SECONDS[match["suffix"]]
     if seconds > MOST_SECONDS:
-        raise ValueError(f"{text!r} is longer than a hundred years")
+        raise ValueError(f"duration {text!r} exceeds 100 years: write a shorter one")
     return seconds
 
 
 def format_size(count: int) -> str:
-    """Return `count` bytes in the shortest exact form that parse_size reads: 4096 -> 4k."""
+    """Return `count` bytes in the shortest exact form for parse_size: 4096 -> 4k."""
     for factor, suffix in ((TIB, "T"), (GIB, "G"), (MIB, "M"), (KIB, "k")):
         if count and count % factor == 0:
             return f"{count // factor}{suffix}"
@@ -103,10 +102,10 @@ def kernel_number(text: str) -> int:
     """Return a whole number as /proc and /sys write it.
 
     Raises:
-        ValueError: it is none. `int` takes `1_0` too, which is none of theirs.
+        ValueError: not such a number. `int` would also accept `1_0`, which the kernel never writes.
     """
     if not _KERNEL_NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{text[:40]!r} is no number of a kernel")
+        raise ValueError(f"{text[:40]!r} is not a kernel number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""A test volume, how it is plugged, and what was read back of it."""
+"""Test volume, its attachment, and the storage's identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from pvebench.model.disk import Disk
 
-# --- Which storage it is: what distinguishes it from another that later has its name.
+# --- identity of a storage, as distinct from a later one of the same name
 
 Identity = Mapping[str, str]
 """Fact -> text, such as `type`, `uuid`, `serial`. Empty: the storage cannot be identified."""
@@ -20,63 +20,64 @@ UNCERTAIN: Final = frozenset(
         *("path", "subdir", "pool", "data-pool", "namespace", "vgname", "thinpool"),
     }
 )
-"""Facts that another storage may have as well: a difference counts, equality proves nothing."""
+"""Facts that several storages may have in common: only a difference is evidence."""
 _FILE_SYSTEM: Final = frozenset({"fsid", "uuid", "source", "share"})
 
 
 class IdentityRecords(Protocol):
-    """Remembers which storage the results of a name are from."""
+    """Record of the storage that the results of a name are from."""
 
     def recorded(self, node: str, storage: str) -> Identity | None:
-        """Return what the storage is to be; None: nothing is recorded."""
+        """Return the recorded identity; None: none."""
 
-    def record(self, node: str, storage: str, found: Identity) -> None:
-        """Keep what the storage is from now on. Durable on return. Raises StoreError."""
+    def record(self, node: str, storage: str, identity: Identity) -> None:
+        """Record the storage's identity. Durable on return. Raises StoreError."""
 
 
-def is_certain(found: Identity) -> bool:
-    """Return whether the facts distinguish it from every other storage."""
-    return bool(found.keys() - UNCERTAIN)
+def is_certain(identity: Identity) -> bool:
+    """Return whether the facts distinguish the storage from every other one."""
+    return bool(identity.keys() - UNCERTAIN)
 
 
 def is_same(was: Identity, now: Identity) -> bool:
-    """Return whether it is the same storage, by the facts that are known of both.
+    """Return whether both are the same storage, by the facts that both have.
 
-    A user or kernel that shows fewer facts makes no other storage of it, unless none is left that
-    would prove it.
+    Fewer facts, as for another user or kernel, do not make another storage, unless no fact that
+    could prove it is left.
     """
     common = {name for name in was if name in now}
     proved = bool(common - UNCERTAIN) or not is_certain(was)
     return bool(common) and proved and all(was[name] == now[name] for name in common)
 
 
-def show(found: Identity) -> str:
+def show(identity: Identity) -> str:
     """Return the facts for people."""
-    return ", ".join(f"{name} {text}" for name, text in found.items()) or "not known"
+    return ", ".join(f"{name} {text}" for name, text in identity.items()) or "not known"
 
 
 def change(storage: str, was: Identity, now: Identity) -> str:
-    """Return the sentence that says that a storage is another one."""
-    what = "file system" if _FILE_SYSTEM & was.keys() else "storage"
-    return f"storage {storage} is not the {what} it was (was {show(was)}, is {show(now)})"
+    """Return the message for a storage that is another one than before."""
+    what = "file system of storage" if _FILE_SYSTEM & was.keys() else "storage"
+    return f"{what} {storage} changed (was {show(was)}, is {show(now)})"
 
 
-def token(found: Identity) -> str:
+def token(identity: Identity) -> str:
     """Return a short digest, for the fingerprints of its results."""
-    text = json.dumps(dict(found), sort_keys=True)
+    text = json.dumps(dict(identity), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A test volume that exists and carries pvebench's mark.
+    """Existing test volume with pvebench's ownership marker.
 
     Attributes:
-        volid: the storage's name for it; for a lab directory, its path.
-        complete: it came with data everywhere (a linked clone): filling would undo what it is.
+        volid: the storage's name for it; in a directory, its path.
+        complete: whether it has data everywhere from the start (a linked clone): a fill would
+            replace it.
         local: whether it is a file or device of this machine, so that QEMU's I/O to it is block
-            I/O here; not so where QEMU itself speaks to a server.
-        offset_bytes: where it begins in what its `volid` names.
+            I/O here; false if QEMU accesses a server over the network.
+        offset_bytes: its begin within the object that `volid` names.
     """
 
     storage: str
@@ -90,7 +91,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Plug:
-    """A volume and the options to plug it with."""
+    """Volume and the options to attach it with."""
 
     volume: Volume
     disk: Disk
@@ -98,17 +99,17 @@ class Plug:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A disk as the hypervisor and the guest really have it, read back after the switch.
+    """Effective configuration of a disk, read back from hypervisor and guest after the switch.
 
     Attributes:
         device: the block device's path in the guest.
-        effective: option -> value as read back, in the words of `Disk` (`bus`, `cache` …).
-        unverified: options that nothing outside can confirm.
-        raw: hypervisor's own answers, for the evidence.
-        offset_bytes: where on the device the volume begins.
-        scratch: directory on the storage for tools that make files of their own; empty: none.
+        effective: option -> value as read back, in the terms of `Disk` (`bus`, `cache` …).
+        unverified: options that cannot be read back.
+        raw: the hypervisor's responses, for the evidence.
+        offset_bytes: the volume's begin on the device.
+        scratch: directory on the storage for tools that create files; empty: none.
         work: directory for jobs and their output; empty: the guest's usual one.
-        conditions: what was so of the storage then: metric -> share.
+        conditions: conditions of the storage at that time: metric -> share.
     """
 
     device: str
@@ -123,7 +124,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockCounters:
-    """QEMU's own counters of the test disk since it was attached."""
+    """QEMU's counters of the test disk since it was attached."""
 
     read_operations: int
     write_operations: int
@@ -134,17 +135,19 @@ class BlockCounters:
 
     @property
     def operations(self) -> int:
-        """All that moves or discards data."""
+        """All operations that move or discard data."""
         return self.read_operations + self.write_operations + self.unmap_operations
 
     def since(self, before: BlockCounters) -> BlockCounters:
-        """Return what was counted after `before`."""
+        """Return the difference from `before`."""
         names = [field.name for field in fields(self)]
-        return BlockCounters(**{one: getattr(self, one) - getattr(before, one) for one in names})
+        return BlockCounters(
+            **{name: getattr(self, name) - getattr(before, name) for name in names}
+        )
 
 
 def sum_of(counters: Iterable[BlockCounters]) -> BlockCounters:
-    """Return what several devices counted together."""
+    """Return the sum of several devices' counters."""
     every = list(counters)
     names = [field.name for field in fields(BlockCounters)]
-    return BlockCounters(**{name: sum(getattr(one, name) for one in every) for name in names})
+    return BlockCounters(**{name: sum(getattr(device, name) for device in every) for name in names})

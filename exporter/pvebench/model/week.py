@@ -1,4 +1,4 @@
-"""A moment of the week, such as `Mon 08:00`. Pure."""
+"""Quiet hours and moments of the week, such as `Mon 08:00`. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-# --- Quiet hours: windows of the week in which nothing is measured. Pure.
+# --- quiet hours: windows of the week without runs
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WINDOW: Final = re.compile(
@@ -20,10 +20,10 @@ _WINDOW: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class QuietWindow:
-    """A span of the day, on some days. An end before the begin is on the next day.
+    """Time span on some days. An end before the begin is on the next day.
 
     Attributes:
-        days: 0 is Monday; the days on which it begins.
+        days: on which it begins; 0 is Monday.
     """
 
     days: frozenset[int]
@@ -31,7 +31,7 @@ class QuietWindow:
     end: time
 
     def end_after(self, now: datetime) -> datetime | None:
-        """Return when the window that `now` (in its zone) lies in ends; None: it lies in none."""
+        """Return the end of the window that contains `now` (in its zone); None: no window."""
         for back in (0, 1):
             day = now.date() - timedelta(days=back)
             if day.weekday() not in self.days:
@@ -45,20 +45,20 @@ class QuietWindow:
 
 
 def parse_window(text: str) -> QuietWindow:
-    """Read `22:00-06:00`, `Sat 00:00-24:00` or `Mon-Fri 8:00-18:00`.
+    """Parse `22:00-06:00`, `Sat 00:00-24:00` or `Mon-Fri 8:00-18:00`.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: not a time window.
     """
-    found = _WINDOW.match(text.strip())
-    if found is None:
+    match = _WINDOW.match(text.strip())
+    if match is None:
         raise ValueError(_advice(text))
-    first, last = found["first"], found["last"] or found["first"]
+    first, last = match["first"], match["last"] or match["first"]
     days = frozenset(range(7))
     if first:
         begin, end = _day(first, text), _day(last, text)
         days = frozenset((begin + step) % 7 for step in range((end - begin) % 7 + 1))
-    return QuietWindow(days, _time(found["begin"], text), _time(found["end"], text))
+    return QuietWindow(days, _time(match["begin"], text), _time(match["end"], text))
 
 
 def _day(name: str, text: str) -> int:
@@ -71,7 +71,7 @@ def _day(name: str, text: str) -> int:
 def _time(clock: str, text: str) -> time:
     hour, _, minute = clock.partition(":")
     if (int(hour), int(minute)) == (24, 0):
-        return time(0)  # the next day's, as an end
+        return time(0)  # as an end: midnight of the next day
     try:
         return time(int(hour), int(minute))
     except ValueError:
@@ -79,18 +79,18 @@ def _time(clock: str, text: str) -> time:
 
 
 def _advice(text: str) -> str:
-    return f"{text!r} is no time window: write it as 22:00-06:00 or Mon-Fri 08:00-18:00"
+    return f"invalid time window {text!r}: write it as 22:00-06:00 or Mon-Fri 08:00-18:00"
 
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """Windows and the zone that their times are of."""
+    """Quiet windows and the time zone of their times."""
 
     windows: tuple[QuietWindow, ...]
     zone: ZoneInfo
 
     def end_after(self, now: datetime) -> datetime | None:
-        """Return when the quiet hours that `now` lies in end; None: it lies in none."""
+        """Return the end of the quiet hours that contain `now`; None: `now` is outside of them."""
         local = now.astimezone(self.zone)
         ends = [end for window in self.windows if (end := window.end_after(local)) is not None]
         return max(ends, default=None)
@@ -103,7 +103,7 @@ _MOMENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Weekly:
-    """Once a week.
+    """Moment of the week.
 
     Attributes:
         day: 0 is Monday.
@@ -113,21 +113,21 @@ class Weekly:
     at: time
 
     def last(self, now: datetime) -> datetime:
-        """Return when it last was, in the zone of `now`."""
+        """Return the latest occurrence up to `now`, in its zone."""
         date = now.date() - timedelta(days=(now.weekday() - self.day) % 7)
-        found = datetime.combine(date, self.at, now.tzinfo)
-        return found if found <= now else found - timedelta(days=7)
+        moment = datetime.combine(date, self.at, now.tzinfo)
+        return moment if moment <= now else moment - timedelta(days=7)
 
 
 def parse_weekly(text: str) -> Weekly:
-    """Read `Mon 08:00`.
+    """Parse `Mon 08:00`.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: not a moment of the week.
     """
-    found = _MOMENT.match(text.strip())
-    if found is not None and found["day"].lower() in DAYS:
-        hour, minute = int(found["hour"]), int(found["minute"])
+    match = _MOMENT.match(text.strip())
+    if match is not None and match["day"].lower() in DAYS:
+        hour, minute = int(match["hour"]), int(match["minute"])
         if hour < 24 and minute < 60:
-            return Weekly(DAYS.index(found["day"].lower()), time(hour, minute))
-    raise ValueError(f"{text!r} is no moment of the week: write it as Mon 08:00, or off")
+            return Weekly(DAYS.index(match["day"].lower()), time(hour, minute))
+    raise ValueError(f"invalid moment of the week {text!r}: write it as Mon 08:00, or off")

@@ -1,4 +1,4 @@
-"""Workload and Case as values. What a tool makes of the parameters is in `workloads/`."""
+"""Workload and case as values. `workloads/` has the tools that use the parameters."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 from pvebench.model.scenario import Scenario
 
-# --- How a pack wants its runs conducted: pauses, steadiness, what counts as noisy.
+# --- conduct of a pack's runs: pauses, steadiness, noise limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyRule:
-    """When a workload counts as steady: the rule of SNIA's solid state test specification.
+    """Rule for a steady workload, from SNIA's solid state test specification.
 
-    Over a window of intervals, the rate's range and the excursion of the fitted line must both
-    be small against its mean.
+    Over a window of intervals, the rate's range and the excursion of the fitted line must both be
+    small relative to its mean.
 
     Attributes:
-        interval_seconds: one value of the rate each.
-        window: how many intervals are looked at.
-        range_ratio: largest allowed (maximum - minimum) / mean.
-        slope_ratio: largest allowed rise or fall of the fitted line over the window / mean.
-        limit_seconds: when to stop waiting; the run is `not_steady` then.
+        interval_seconds: time per value of the rate.
+        window: number of intervals.
+        range_ratio: maximum of (maximum - minimum) / mean.
+        slope_ratio: maximum rise or fall of the fitted line over the window / mean.
+        limit_seconds: maximum wait; the run is `not_steady` then.
     """
 
     interval_seconds: float = 5.0
@@ -40,12 +40,12 @@ class SteadyRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conduct:
-    """How each run of a pack is made, beside its workload.
+    """Conduct of each run of a pack, independent of its workload.
 
     Attributes:
         settle_seconds: pause between the switch and the job.
         noisy_ratio: a run whose intervals vary more (standard deviation / mean) is `noisy`.
-        repeats: how many runs of a case each cycle makes.
+        repeats: runs of a case per cycle.
     """
 
     settle_seconds: float = 0.5
@@ -54,7 +54,7 @@ class Conduct:
 
 
 class Direction(StrEnum):
-    """Which way the data goes."""
+    """Direction of I/O."""
 
     READ = "read"
     WRITE = "write"
@@ -62,7 +62,7 @@ class Direction(StrEnum):
 
 
 class Place(StrEnum):
-    """What a tool can work on."""
+    """Object that a tool can work on."""
 
     ANY = "any"
     DIRECTORY = "directory"
@@ -70,7 +70,7 @@ class Place(StrEnum):
 
 
 class Caveat(StrEnum):
-    """What a workload's numbers say beside the disk's speed, whatever the configuration."""
+    """Influence on a workload's numbers other than the disk's speed, in every configuration."""
 
     CACHE = "measures cache"
     ZEROES = "measures zero handling"
@@ -78,21 +78,21 @@ class Caveat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is run against the disk. What follows from it is worked out once.
+    """Workload of the disk. Derived values are computed once.
 
     Attributes:
         slug: stable name; ends in `@n` from the second definition on.
-        tool: which workload room runs it (`fio` …).
-        title: for people.
+        tool: name of its tool (`fio` …).
+        title: display name.
         parameters: the tool's own parameters, resolved: integers in base units, text, booleans.
-        directions: which directions it measures.
+        directions: directions that it measures.
         ramp_seconds: I/O before the measured window.
         runtime_seconds: the measured window.
-        steady: what must be reached before the ramp; None: nothing.
-        place: what the tool can work on.
-        caveats: what a reader of the numbers must know.
-        histogram: whether the tool is to give the whole distribution of its latencies as well. What
-            is measured stays the same, so it is no part of the definition.
+        steady: rule to be met before the ramp; None: none.
+        place: object that the tool can work on.
+        caveats: other influences on its numbers.
+        histogram: whether the tool also returns the distribution of its latencies. It does not
+            change the workload, so it is not part of the definition.
     """
 
     slug: str
@@ -112,16 +112,16 @@ class Workload:
 
     @property
     def spoils(self) -> bool:
-        """Whether it leaves less than random data everywhere: the next case fills first.
+        """Whether it leaves anything but random data, so that the next case must fill first.
 
-        A tool with files of its own leaves the volume's data, or the test file, alone.
+        A tool that creates its own files does not change the volume's data or the test file.
         """
         zeroes = Caveat.ZEROES in self.caveats and self.place is Place.ANY
         return Direction.TRIM in self.directions or zeroes
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the definition; the same slug with another one is an error."""
+        """Digest of the definition; one slug with two digests is an error."""
         meaning: list[Any] = [
             self.tool,
             dict(self.parameters),
@@ -136,10 +136,10 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Scenario × workload: the thing that has a history.
+    """Scenario × workload; each case has a history.
 
     Attributes:
-        scale: what `--scale` multiplied the pack's sizes and times by.
+        scale: factor of `--scale` for the pack's sizes and times.
     """
 
     scenario: Scenario
@@ -148,14 +148,15 @@ class Case:
 
     @cached_property
     def slug(self) -> str:
-        """`scenario/workload`, as selectors and progress lines spell it."""
+        """`scenario/workload`, as in selectors and progress lines."""
         return f"{self.scenario.slug}/{self.workload.slug}"
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of both definitions: results compare only where it is equal.
+        """Digest of both definitions: results are comparable only if it is equal.
 
-        A scaled run never meets the others, even where no size or time of it came out another.
+        A scaled run is never compared with others, even if scaling changed none of its sizes and
+        times.
         """
         both = self.scenario.fingerprint[:8] + self.workload.fingerprint[:8]
         if self.scale == 1.0:

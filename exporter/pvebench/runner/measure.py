@@ -1,4 +1,4 @@
-"""Running one job in the guest and watching it from outside."""
+"""Execution of one job in the guest, with measurements from outside."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from pvebench.runner.window import Mark
 from pvebench.workloads import Job
 from pvebench.workloads.fault_dip import QUIET_SHARE
 
-# --- Is what was switched on what was asked for?
+# --- comparison of the requested and the effective disk
 
 
-class Invalid(Exception):  # not an error: a run that does not count
-    """The run is not what was asked for."""
+class Invalid(Exception):  # an outcome, not an error
+    """Run that does not measure its case."""
 
 
 def mismatch(scenario: Scenario, attachment: Attachment) -> str:
-    """Return what differs between the scenario and the read-back, or an empty string.
+    """Return the differences of the scenario and the read-back, or an empty string.
 
-    An option that was not read back counts as a difference unless the driver says that
-    nothing outside can confirm it. An option that is left as it is may be anything.
+    An option that was not read back is a difference, unless the driver lists it as unverified.
+    Unset options may have any value.
     """
     disk = scenario.disk
-    asked = {
+    requested = {
         key: option_text(getattr(disk, key))
         for key in disk.__dataclass_fields__
         if key not in attachment.unverified and getattr(disk, key) is not None
     }
-    asked["size_bytes"] = str(scenario.volume_bytes)
+    requested["size_bytes"] = str(scenario.volume_bytes)
     differences = [
-        f"{key}: asked {wanted}, found {attachment.effective.get(key) or 'nothing'}"
-        for key, wanted in asked.items()
-        if attachment.effective.get(key) != wanted
+        f"{key}: requested {value}, found {attachment.effective.get(key) or 'nothing'}"
+        for key, value in requested.items()
+        if attachment.effective.get(key) != value
     ]
     return "; ".join(differences)
 
@@ -50,10 +50,10 @@ def mismatch(scenario: Scenario, attachment: Attachment) -> str:
 def check_identity(
     site: Site, storage: str, records: IdentityRecords, evidence: MutableMapping[str, str]
 ) -> None:
-    """Compare a storage with the recorded one. What it is at its first run is recorded.
+    """Compare a storage's identity with the recorded one; record it at the first run.
 
     Raises:
-        Invalid: it is another one. DriverError: it is not there. StoreError.
+        Invalid: it is another storage. DriverError: it is missing. StoreError.
     """
     now = site.identify(storage)
     evidence["storage_identity"] = show(now)
@@ -65,16 +65,15 @@ def check_identity(
         raise Invalid(change(storage, was, now))
 
 
-# --- What the guest and QEMU say of a tool that does not end, so that it is understood at first
-# sight.
+# --- diagnosis of a tool that does not end
 #
 # I/O in flight in the guest that QEMU has completed is a lost interrupt; I/O that QEMU has not
-# completed hangs below QEMU; a tool that sleeps without any I/O waits for something of its own.
+# completed hangs below QEMU; a tool that sleeps without any I/O waits for something else.
 
 MOST_BYTES: Final = 64 * 1024
-"""How much is kept; the least interesting, which is the longest, comes last and is cut off."""
+"""Maximum length; the least interesting and longest part comes last and is truncated."""
 _SECONDS: Final = 10.0
-"""How long the guest may take to tell."""
+"""Time limit of the guest's report."""
 _ASK: Final = """\
 part() { echo; echo "== $1"; shift; "$@" 2>&1 | head -c "$most"; }
 in_flight() { grep -H . /sys/block/*/inflight; }
@@ -99,32 +98,32 @@ most=16000 part interrupts cat /proc/interrupts
 """
 """Script for /bin/sh; `$0` is the tool's pid.
 
-No command lines: to read them a hung process is waited for. The kernel log only in our own guest:
-the log of a machine that runs tools itself (bus `host`) has no place on a page.
+It reads no command lines, because reading those of a hung process can block. It reads the kernel
+log only in the benchmark guest: that of a host (bus `host`) must not be published.
 """
 
 
 def look_at_stuck(site: Site, guest: Guest, pid: int) -> str:
-    """Return what guest and QEMU say now, at most MOST_BYTES; what they do not say is told.
+    """Return the state of guest and QEMU, at most MOST_BYTES, with a note on missing parts.
 
     Raises:
-        Interrupted: a stop was requested meanwhile. Nothing else: the caller has an error to tell.
+        Interrupted: a stop was requested. Nothing else, because the caller raises its own error.
     """
-    before = _said(lambda: _counters(site))
-    guest_says = _said(lambda: _ask_guest(guest, pid))
-    after = _said(lambda: _counters(site))
-    parts = [f"== QEMU's counters before the guest was asked\n{before}"]
-    parts += [f"== QEMU's counters after it\n{after}", guest_says.strip()]
+    before = _text_of(lambda: _counters(site))
+    guest_report = _text_of(lambda: _ask_guest(guest, pid))
+    after = _text_of(lambda: _counters(site))
+    parts = [f"== QEMU's counters before the guest's report\n{before}"]
+    parts += [f"== QEMU's counters after the guest's report\n{after}", guest_report.strip()]
     hypervisor = site.hypervisor
     if isinstance(hypervisor, ReportsStatistics):
-        parts.append(f"== QEMU's statistics\n{_said(hypervisor.statistics)}")
+        parts.append(f"== QEMU's statistics\n{_text_of(hypervisor.statistics)}")
     whole = "\n\n".join(parts).encode("utf-8")
     return whole[:MOST_BYTES].decode("utf-8", "ignore")
 
 
 def _counters(site: Site) -> str:
     counted = site.hypervisor.counters()
-    return json.dumps(asdict(counted)) if counted is not None else "nothing counts its I/O"
+    return json.dumps(asdict(counted)) if counted is not None else "no I/O counters"
 
 
 def _ask_guest(guest: Guest, pid: int) -> str:
@@ -132,28 +131,28 @@ def _ask_guest(guest: Guest, pid: int) -> str:
     return (done.stdout or done.stderr).decode("utf-8", "replace")
 
 
-def _said(ask: Callable[[], str]) -> str:
+def _text_of(query: Callable[[], str]) -> str:
     try:
-        return ask()
+        return query()
     except Interrupted:
         raise
-    except Exception as error:  # noqa: BLE001 # whatever is wrong here, the tool's end is the news
-        return f"not told: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 # must not hide the error of the tool
+        return f"not available: {type(error).__name__}: {error}"
 
 
 _START_SECONDS: Final = 60.0
-"""How long a tool may take from its start to its first I/O."""
+"""Time limit from a tool's start to its first I/O."""
 _STOP_SECONDS: Final = 30.0
-"""How long a tool may take to end after it was asked to: its I/O must come back first."""
+"""Time limit for a tool's end after a signal: its I/O must complete first."""
 _STDERR_BYTES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A job that has ended well: its raw output and the window it was watched in.
+    """Raw output and measured window of a successful job.
 
     Attributes:
-        notes: what the reader of the run should know.
+        notes: notes for the reader of the run.
     """
 
     output: str
@@ -165,7 +164,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is measured of a job that goes on for longer.
+    """Measured window within a longer job.
 
     Attributes:
         disturb: called when `QUIET_SHARE` of it is over.
@@ -182,13 +181,13 @@ def run_job(
     job: Job,
     window: Window,
     *,
-    tell: Callable[[Phase, float], None],
+    report: Callable[[Phase, float], None],
     prepared: Callable[[], None] = lambda: None,
 ) -> Measured:
-    """Run `job` detached, mark both ends of the measured window, read everything back.
+    """Run `job` detached, mark both ends of the measured window, read the output.
 
     Args:
-        prepared: called when all is there that the tool works on, just before it is started.
+        prepared: called after all preparations, just before the start of the tool.
 
     Raises:
         Invalid: `prepared` found that the run would not count.
@@ -205,9 +204,9 @@ def run_job(
         notes = _drop_guest_cache(guest) if job.drop_guest_cache else ()
         prepared()
         if job.timed:
-            measured = _watch_window(site, guest, job, start, window, tell)
+            measured = _watch_window(site, guest, job, start, window, report)
         else:
-            measured = _watch_whole(site, guest, job, start, tell)
+            measured = _watch_whole(site, guest, job, start, report)
     except (WorkloadError, Invalid):
         _clean_up(guest, job)
         raise
@@ -219,9 +218,9 @@ def _watch_window(
     site: Site,
     guest: Guest,
     job: Job,
-    start_it: Callable[[], int],
+    start_tool: Callable[[], int],
     window: Window,
-    tell: Callable[[Phase, float], None],
+    report: Callable[[Phase, float], None],
 ) -> Measured:
     """Measure a window within the job.
 
@@ -229,21 +228,21 @@ def _watch_window(
     which takes seconds under emulation, is not counted as load.
     """
     clock = site.clock
-    pid = start_it()
+    pid = start_tool()
     begun = clock.monotonic()
-    tell(Phase.RAMP, window.ramp_seconds)
+    report(Phase.RAMP, window.ramp_seconds)
     ended = wait_for_io(site, guest, pid) if job.moves_data else None
     if ended is None:
         clock.sleep(window.ramp_seconds)
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
-    tell(Phase.MEASURE, window.runtime_seconds)
-    end = start  # of a tool that ended before any I/O was seen nothing can be said
+    report(Phase.MEASURE, window.runtime_seconds)
+    end = start  # without any I/O there is no window
     if ended is None:
         clock.sleep(QUIET_SHARE * window.runtime_seconds)
         window.disturb()
         clock.sleep((1 - QUIET_SHARE) * window.runtime_seconds)
         end = Mark(site.probe.snapshot(), site.hypervisor.counters())
-    tell(Phase.COLLECT, 0.0)
+    report(Phase.COLLECT, 0.0)
     ended = ended or wait_for_end(site, guest, pid, deadline=begun + job.deadline_seconds)
     output = finish_job(guest, job, ended)
     return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
@@ -253,32 +252,32 @@ def _watch_whole(
     site: Site,
     guest: Guest,
     job: Job,
-    start_it: Callable[[], int],
-    tell: Callable[[Phase, float], None],
+    start_tool: Callable[[], int],
+    report: Callable[[Phase, float], None],
 ) -> Measured:
-    """Measure a job from its start to its end: how long it takes is part of its result."""
+    """Measure a job from its start to its end: its duration is part of its result."""
     start = Mark(site.probe.snapshot(), site.hypervisor.counters())
-    tell(Phase.MEASURE, 0.0)
-    pid = start_it()
+    report(Phase.MEASURE, 0.0)
+    pid = start_tool()
     deadline = site.clock.monotonic() + job.deadline_seconds
     ended = wait_for_end(site, guest, pid, deadline=deadline)
     end = Mark(site.probe.snapshot(), site.hypervisor.counters())
-    tell(Phase.COLLECT, 0.0)
+    report(Phase.COLLECT, 0.0)
     output = finish_job(guest, job, ended)
     return Measured(output=output, logs=read_logs(guest, job), start=start, end=end)
 
 
 def _run_before(site: Site, guest: Guest, job: Job, argv: tuple[str, ...]) -> None:
-    """Run a preparing command to its end; it may take as long as the job itself."""
+    """Run a command of the preparation to its end; its deadline is that of the job."""
     pid = guest.start(list(argv))
     deadline = site.clock.monotonic() + job.deadline_seconds
     finish_job(guest, job, wait_for_end(site, guest, pid, deadline=deadline))
 
 
 def _drop_guest_cache(guest: Guest) -> tuple[str, ...]:
-    """Empty the guest's page cache. Return a note if it could not be done."""
+    """Drop the guest's page cache. Return a note if this failed."""
     done = guest.run(["/bin/sh", "-c", "sync && echo 3 >/proc/sys/vm/drop_caches"], timeout=120.0)
-    return ("the page cache around the tool was not dropped: no right to",) * bool(done.exit_code)
+    return ("page cache of the tool's system not dropped: no permission",) * bool(done.exit_code)
 
 
 def _clean_up(guest: Guest, job: Job) -> None:
@@ -287,7 +286,7 @@ def _clean_up(guest: Guest, job: Job) -> None:
 
 
 def stop_job(site: Site, guest: Guest, pid: int) -> None:
-    """End a job that has no end of its own; what it says does not matter.
+    """End an endless job; its output is not used.
 
     Raises:
         ToolStuck: it does not end.
@@ -304,7 +303,7 @@ def start_job(guest: Guest, job: Job) -> int:
 
 
 def _start(guest: Guest, job: Job, *, written: bool) -> int:
-    """Start a job; its files are there already, or go along with it."""
+    """Start a job; `written`: its files exist already, else they are sent with it."""
     if not isinstance(guest, TakesJobs):
         return guest.start(job.argv)
     results = (job.output, *job.logs)
@@ -322,12 +321,12 @@ def write_files(guest: Guest, job: Job) -> None:
 
 
 def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
-    """Wait for the first I/O. Return how the tool ended if it ends first, else None.
+    """Wait for the first I/O. Return the tool's result if it ends first, else None.
 
-    Where nothing counts I/O, the tool's start is all that can be known of it.
+    Without I/O counters, do not wait.
 
     Raises:
-        ToolStuck: there is none.
+        ToolStuck: no I/O within the time limit.
     """
     before = site.hypervisor.counters()
     if before is None:
@@ -339,7 +338,7 @@ def wait_for_io(site: Site, guest: Guest, pid: int) -> Completed | None:
         if now is None or now.operations != before.operations:
             return None
         polls += 1
-        # The agent costs the guest some CPU: ask it rarely, QEMU often.
+        # The agent needs CPU of the guest: poll it rarely, QEMU often.
         if polls % 10 == 0 and (ended := guest.poll(pid)) is not None:
             return ended
         site.clock.sleep(site.poll_seconds)
@@ -362,7 +361,7 @@ def wait_for_end(site: Site, guest: Guest, pid: int, *, deadline: float) -> Comp
         if site.clock.monotonic() > deadline:
             raise ToolStuck(
                 "the tool did not end within its deadline",
-                cause="the guest's I/O hangs, or this host is overloaded",
+                cause="the guest is blocked on I/O, or this host is overloaded",
                 evidence=look_at_stuck(site, guest, pid),
             )
         site.clock.sleep(site.poll_seconds)
@@ -372,33 +371,33 @@ def finish_job(guest: Guest, job: Job, ended: Completed) -> str:
     """Return the job's raw output.
 
     Raises:
-        ToolFailed: it ended with an error; its stderr and output are the evidence.
+        ToolFailed: the job ended with an error; its stderr and output are the evidence.
     """
-    said = (ended.stderr or ended.stdout)[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
+    output = (ended.stderr or ended.stdout)[-_STDERR_BYTES:].decode("utf-8", "replace").strip()
     if ended.exit_code:
-        # Some tools complain where their result goes.
-        said = said or guest.read_file(job.output)[-_STDERR_BYTES:].decode("utf-8", "replace")
-        last = said.strip().splitlines()[-1] if said.strip() else "it said nothing"
+        # Some tools write errors to their result file.
+        output = output or guest.read_file(job.output)[-_STDERR_BYTES:].decode("utf-8", "replace")
+        last = output.strip().splitlines()[-1] if output.strip() else "no output"
         raise ToolFailed(
-            f"{job.argv[0]} ended with status {ended.exit_code}: {last}", evidence=said
+            f"{job.argv[0]} ended with status {ended.exit_code}: {last}", evidence=output
         )
     return guest.read_file(job.output).decode("utf-8", "replace")
 
 
 def read_logs(guest: Guest, job: Job) -> dict[str, str]:
-    """Return the job's logs by file name; those that the tool did not write are absent."""
+    """Return the job's logs by file name; unwritten ones are absent."""
     logs = {}
     for path in job.logs:
-        if _is_there(guest, path):
+        if _exists(guest, path):
             logs[path.rpartition("/")[2]] = guest.read_file(path).decode("utf-8", "replace")
     return logs
 
 
-def _is_there(guest: Guest, path: str) -> bool:
+def _exists(guest: Guest, path: str) -> bool:
     if not isinstance(guest, TakesJobs):
         return guest.run(["/bin/sh", "-c", f"test -f {shlex.quote(path)}"]).exit_code == 0
     try:
-        guest.read_file(path)  # at hand
+        guest.read_file(path)  # returned with the job's result, so this is cheap
     except OutputUnreadable:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What comes of a run, and the reasons for which a run that ended well counts less."""
+"""Outcome of a run, and the reasons for which a finished run is not ok."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from pvebench.runner.prepare import Evidence
 from pvebench.runner.steady import Settled, steadiness
 from pvebench.workloads import TOOLS, Parsed
 
-# --- From a run's samples to its honesty figures and doubts; formulas in docs/measurement.md.
+# --- plausibility metrics and checks of a run's samples; formulas in docs/measurement.md
 
 _Values = Mapping[tuple[str, Direction | None, str], float]
 HostRates = Mapping[Direction, float]
 LEAST_SHARE: Final = 0.5
-"""Less than this share of the data (or flushes) is no longer the disk's work."""
+"""Minimum share of the data (or flushes) that must reach the device."""
 STARVED: Final = 0.8
-"""Share of the time in which the guest's CPUs were ready but had no CPU of the host."""
+"""Maximum share of the time in which the guest's CPUs were ready but had no host CPU."""
 FASTER_THAN_HOST: Final = 1.10
 FASTER_THAN_LINK: Final = 1.02
-"""Over what the link carries: the ends of the window are not sharp."""
+"""Maximum ratio of bandwidth and link capacity: the ends of the window are not exact."""
 LEAST_SECONDS: Final = 3.0
-"""In a shorter window, or run, the moments at the ends, seen late from outside, weigh too much."""
+"""Minimum seconds of window and run: late readings of counters matter more in a short one."""
 LEAST_BYTES: Final = 1 << 20
-"""Of less than this nobody says how much of it reached the device."""
+"""Minimum bytes for a check of the share that reached the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the samples do not say.
+    """Facts about a run that its samples do not hold.
 
     Attributes:
-        host_cpus: how many CPUs the host has; 0: unknown.
+        host_cpus: number of the host's CPUs; 0: unknown.
         local: whether QEMU's own I/O is block I/O on this machine, so that its bytes count.
         filled: whether the volume was written from end to end.
-        host: direction -> I/O per second of the host's own run of this workload on this storage.
+        host: direction -> I/O per second of the host case with this workload on this storage.
     """
 
     host_cpus: int = 0
@@ -56,41 +56,41 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Further samples of a run, and what is doubtful about it."""
+    """Derived samples of a run and its failed plausibility checks."""
 
     samples: tuple[Sample, ...]
     implausibilities: tuple[Implausibility, ...]
 
     @property
     def reason(self) -> str:
-        """All doubts in one line."""
+        """All failed checks in one line."""
         return "; ".join(implausibility.text for implausibility in self.implausibilities)
 
 
-def judge(case: Case, samples: Iterable[Sample], around: Circumstances) -> Judgement:
-    """Return the honesty figures of a run and everything that makes it implausible."""
-    values = {(one.metric, one.direction, one.part): one.value for one in samples}
+def judge(case: Case, samples: Iterable[Sample], circumstances: Circumstances) -> Judgement:
+    """Return the derived samples of a run and its failed plausibility checks."""
+    values = {(sample.metric, sample.direction, sample.part): sample.value for sample in samples}
     if not case.workload.directions:
         return Judgement((), ())
-    figures: list[Sample] = []
-    doubts: list[Implausibility] = []
+    derived: list[Sample] = []
+    failed: list[Implausibility] = []
     for direction in case.workload.directions:
-        doubts += contradictions(_figures(case, direction, values))
-        made, found = _device_share(case, direction, values, around)
-        figures, doubts = figures + made, doubts + found
-        made, found = _against_host(case, direction, values, around.host)
-        figures, doubts = figures + made, doubts + found
-        made, found = _against_network(case, direction, values)
-        figures, doubts = figures + made, doubts + found
-    made, found = _flush_share(case, values)
-    figures, doubts = figures + made, doubts + found + _cpu(case, values, around)
+        failed += contradictions(_figures(case, direction, values))
+        shares, failures = _device_share(case, direction, values, circumstances)
+        derived, failed = derived + shares, failed + failures
+        shares, failures = _against_host(case, direction, values, circumstances.host)
+        derived, failed = derived + shares, failed + failures
+        shares, failures = _against_network(case, direction, values)
+        derived, failed = derived + shares, failed + failures
+    shares, failures = _flush_share(case, values)
+    derived, failed = derived + shares, failed + failures + _cpu(case, values, circumstances)
     reads = Direction.READ in case.workload.directions
-    doubts += _doubt_not_filled(reads=reads, filled=around.filled)
+    failed += _check_filled(reads=reads, filled=circumstances.filled)
     marks = [
-        Sample("implausibility", None, 1.0, Unit.RATIO, str(doubt))
-        for doubt in dict.fromkeys(implausibility.doubt for implausibility in doubts)
+        Sample("implausibility", None, 1.0, Unit.RATIO, str(check))
+        for check in dict.fromkeys(implausibility.doubt for implausibility in failed)
     ]
-    return Judgement((*figures, *marks), tuple(doubts))
+    return Judgement((*derived, *marks), tuple(failed))
 
 
 def _figures(case: Case, direction: Direction, values: _Values) -> Figures:
@@ -114,14 +114,16 @@ def _in_flight(case: Case) -> int:
 
 
 def _device_share(
-    case: Case, direction: Direction, values: _Values, around: Circumstances
+    case: Case, direction: Direction, values: _Values, circumstances: Circumstances
 ) -> tuple[list[Sample], list[Implausibility]]:
     if direction is Direction.TRIM:
         return [], []
     disk = case.scenario.disk
-    # Past the page cache QEMU's own bytes are exact; through it only the device's say when they
-    # really move, with whatever else uses that device.
-    exact = (disk.cache.direct or direction is Direction.READ) and disk.in_vm and around.local
+    # Without the page cache QEMU's own byte counters are exact. With it only the device's counters
+    # show when data moves, together with other users of that device.
+    exact = (
+        (disk.cache.direct or direction is Direction.READ) and disk.in_vm and circumstances.local
+    )
     moved = values.get(("host_bytes", None, f"process_{direction}")) if exact else None
     if moved is None:
         moved = values.get(("host_bytes", None, f"device_{direction}"))
@@ -130,24 +132,26 @@ def _device_share(
     seconds = values.get(("runtime", direction, ""))
     if moved is None or not (window and size and seconds):
         return [], []
-    # A timed run's window and the tool's own differ by moments: rates compare, bytes do not.
+    # A timed run's window and the tool's own differ slightly: compare rates, not bytes.
     timed = case.workload.runtime_seconds > 0
     share = (moved / (window if timed else 1.0)) / (size / (seconds if timed else 1.0))
-    past_caches = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
+    uncached = disk.cache.direct and Caveat.CACHE not in case.workload.caveats
     long_enough = not timed or min(window, seconds) >= LEAST_SECONDS
-    judged = past_caches and size >= LEAST_BYTES and long_enough
-    # What was under way at the ends of the window may have been counted on one side only.
-    unsure = _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
-    most = share * (_in_the_tools_time(window, seconds) if timed else 1.0) + 2 * unsure
-    doubts = _doubt_device_share(str(direction), share, most) if judged else []
-    return [Sample("device_share", direction, share, Unit.RATIO)], doubts
+    judged = uncached and size >= LEAST_BYTES and long_enough
+    # I/O in flight at the ends of the window may have been counted on one side only.
+    uncertain = (
+        _in_flight(case) * int(case.workload.parameters.get("bs", 0)) / size if timed else 0.0
+    )
+    most = share * (_in_the_tools_time(window, seconds) if timed else 1.0) + 2 * uncertain
+    failed = _check_device_share(str(direction), share, most) if judged else []
+    return [Sample("device_share", direction, share, Unit.RATIO)], failed
 
 
 def _in_the_tools_time(window: float, seconds: float) -> float:
-    """Return by what a share grows if all that was counted fell into the tool's own time.
+    """Return the factor of a share if everything counted happened in the tool's own time.
 
-    Counters that take long to be read, as by ssh, are of a longer window: what was done when
-    nobody knows. A share that may be whole is not doubted.
+    Counters that are slow to read, as over ssh, cover a longer window, and when their I/O
+    happened is unknown. A share that may be 100% passes the check.
     """
     return max(1.0, window / seconds)
 
@@ -158,14 +162,14 @@ def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Implau
     seconds = values.get(("runtime", Direction.WRITE, ""))
     window = values.get(("window", None, ""))
     disk = case.scenario.disk
-    # Without a write cache to see, the guest has nothing to flush.
+    # Without a visible write cache, the guest has nothing to flush.
     if not issued or seen is None or not (seconds and window) or not disk.cache.write_cache:
         return [], []
     share = (seen / window) / (issued / seconds)
     judged = min(window, seconds) >= LEAST_SECONDS
     most = share * _in_the_tools_time(window, seconds)
-    doubts = _doubt_flush_share(share, most) if judged else []
-    return [Sample("flush_share", None, share, Unit.RATIO)], doubts
+    failed = _check_flush_share(share, most) if judged else []
+    return [Sample("flush_share", None, share, Unit.RATIO)], failed
 
 
 def _against_host(
@@ -178,7 +182,7 @@ def _against_host(
     ratio = Sample("guest_to_host", direction, guest / own, Unit.RATIO)
     if direction is not Direction.WRITE or not _synced(case):
         return [ratio], []
-    return [ratio], _doubt_sync_write(guest, own)
+    return [ratio], _check_sync_write(guest, own)
 
 
 def _against_network(
@@ -189,8 +193,8 @@ def _against_network(
         return [], []
     share = speed / limit
     judged = case.scenario.disk.cache.direct and Caveat.CACHE not in case.workload.caveats
-    doubts = _doubt_network(str(direction), share) if judged else []
-    return [Sample("network_share", direction, share, Unit.RATIO)], doubts
+    failed = _check_network(str(direction), share) if judged else []
+    return [Sample("network_share", direction, share, Unit.RATIO)], failed
 
 
 def _synced(case: Case) -> bool:
@@ -201,93 +205,95 @@ def _synced(case: Case) -> bool:
     return bool(alone and waits)
 
 
-def _cpu(case: Case, values: _Values, around: Circumstances) -> list[Implausibility]:
+def _cpu(case: Case, values: _Values, circumstances: Circumstances) -> list[Implausibility]:
     guest = {part: value for (metric, _, part), value in values.items() if metric == "guest_cpu"}
-    found = cpu_out_of_range(guest)
+    failed = cpu_out_of_range(guest)
     total = values.get(("host_cpu", None, "total"))
-    if total is not None and around.host_cpus:
+    if total is not None and circumstances.host_cpus:
         window = values.get(("window", None, ""), 1.0)
-        found += cpu_out_of_range({"of the host": total}, cpus=around.host_cpus, seconds=window)
+        failed += cpu_out_of_range(
+            {"of the host": total}, cpus=circumstances.host_cpus, seconds=window
+        )
     wait = values.get(("guest_cpu_wait", None, ""))
-    # On a busy machine a second without a CPU happens to everybody.
+    # On a busy machine every guest is without a CPU for a second at times.
     if wait is not None and values.get(("window", None, ""), 0.0) >= LEAST_SECONDS:
-        found += _doubt_starved(wait / case.scenario.machine.cpus)
-    return found
+        failed += _check_starved(wait / case.scenario.machine.cpus)
+    return failed
 
 
-def _doubt_device_share(direction: str, share: float, at_most: float) -> list[Implausibility]:
-    """Return a doubt if data that was to go past all caches did not come from the device.
+def _check_device_share(direction: str, share: float, at_most: float) -> list[Implausibility]:
+    """Return a failed check if uncached data did not move to or from the device.
 
-    `at_most` is the share with all of which it cannot be said whether it was in the window.
+    `at_most`: the share including I/O that may be outside of the window.
     """
     if at_most >= LEAST_SHARE:
         return []
     return [
         Implausibility(
             PlausibilityCheck.DEVICE_SHARE,
-            f"{direction}: only {share:.0%} of the bytes reached the device, although no cache is "
-            f"in the way; the rest are holes, zeros, or a cache below",
+            f"{direction}: only {share:.0%} of the bytes reached the device, although caches are "
+            f"bypassed; the rest are holes, zeros, or data of a lower cache",
         )
     ]
 
 
-def _doubt_flush_share(share: float, at_most: float) -> list[Implausibility]:
-    """Return a doubt if the guest's flushes got lost on the way to QEMU."""
+def _check_flush_share(share: float, at_most: float) -> list[Implausibility]:
+    """Return a failed check if QEMU did not receive the guest's flushes."""
     if at_most >= LEAST_SHARE:
         return []
-    text = f"QEMU saw {share:.0%} of the flushes that the guest issued"
+    text = f"QEMU received only {share:.0%} of the guest's flushes"
     return [Implausibility(PlausibilityCheck.FLUSH_SHARE, text)]
 
 
-def _doubt_sync_write(guest_iops: float, host_iops: float) -> list[Implausibility]:
-    """Return a doubt if a synced write at depth 1 is faster than the host's own device."""
+def _check_sync_write(guest_iops: float, host_iops: float) -> list[Implausibility]:
+    """Return a failed check if synced writes at depth 1 are faster than the host case."""
     if guest_iops <= FASTER_THAN_HOST * host_iops:
         return []
     return [
         Implausibility(
             PlausibilityCheck.BEATS_HOST,
-            f"{guest_iops:.0f} synced writes a second at depth 1, where the host's own device "
-            f"makes {host_iops:.0f}: the writes are not on the device when they are said to be",
+            f"{guest_iops:.0f} synced writes per second at depth 1, but the host's own device "
+            f"reaches only {host_iops:.0f}: writes are confirmed before they are on the device",
         )
     ]
 
 
-def _doubt_network(direction: str, share: float) -> list[Implausibility]:
-    """Return a doubt if more came over the network than its link carries."""
+def _check_network(direction: str, share: float) -> list[Implausibility]:
+    """Return a failed check if the bandwidth exceeds that of the network link."""
     if share <= FASTER_THAN_LINK:
         return []
     return [
         Implausibility(
             PlausibilityCheck.BEATS_NETWORK,
-            f"{direction}: {share:.0%} of what the network's link carries, although no cache is in "
-            f"the way; the data did not come from the server, or the link is another one",
+            f"{direction}: {share:.0%} of the network link's capacity, although caches are "
+            f"bypassed; the data did not come from the server, or over another link",
         )
     ]
 
 
-def _doubt_starved(wait: float) -> list[Implausibility]:
-    """Return a doubt if the guest's CPUs waited for the host's most of the time."""
+def _check_starved(wait: float) -> list[Implausibility]:
+    """Return a failed check if the guest's CPUs waited for the host's most of the time."""
     if wait <= STARVED:
         return []
-    text = f"the guest's CPUs waited for the host {wait:.0%} of the time; the host is overloaded"
+    text = f"guest CPUs waited {wait:.0%} of the time for a host CPU; the host is overloaded"
     return [Implausibility(PlausibilityCheck.STARVED, text)]
 
 
-def _doubt_not_filled(*, reads: bool, filled: bool) -> list[Implausibility]:
-    """Return a doubt if something was read from a volume that was never written in full."""
+def _check_filled(*, reads: bool, filled: bool) -> list[Implausibility]:
+    """Return a failed check if a volume that was never written in full was read."""
     if filled or not reads:
         return []
-    text = "the volume was not filled: reads of what was never written do not ask the storage"
+    text = "volume not filled; reads of unwritten blocks bypass the storage"
     return [Implausibility(PlausibilityCheck.NOT_FILLED, text)]
 
 
 NOISY_INTERVALS: Final = 5
-"""Fewer intervals say too little to call a run noisy."""
+"""Minimum number of intervals for the outcome `noisy`."""
 
 
 @dataclasses.dataclass(slots=True)
 class Result:
-    """What comes of a run, filled as it goes."""
+    """Result of a run, filled step by step."""
 
     outcome: Outcome = Outcome.OK
     reason: str = ""
@@ -298,40 +304,38 @@ class Result:
     written_bytes: int = 0
 
     def demote(self, outcome: Outcome, reason: str) -> None:
-        """Lower a good outcome; the first reason stays, unless the new one ends being good."""
+        """Lower a successful outcome; keep the first reason, unless the new one is a failure."""
         if self.outcome is Outcome.OK or (self.outcome.good and not outcome.good):
             self.outcome, self.reason = outcome, reason
 
     def fail(self, outcome: Outcome, reason: str) -> None:
-        """End it with a reason; numbers of a run that went wrong are none."""
+        """Set a failed outcome and its reason; drop the samples, which do not count."""
         self.outcome, self.reason = outcome, reason
         self.samples.clear()
 
     def settled(self, settled: Settled) -> None:
-        """Take over what was seen while the disk settled."""
+        """Add the samples and rates of the settle phase."""
         self.samples += settled.samples()
         self.evidence["steady_rates"] = "\n".join(f"{rate:.1f}" for rate in settled.rates)
         if not settled.steady:
             self.demote(Outcome.NOT_STEADY, settled.reason())
 
     def judge_noise(self, conduct: Conduct, parsed: Parsed) -> None:
-        """Call it noisy if its own intervals differ too much."""
+        """Set the outcome `noisy` if the run's intervals differ too much."""
         enough = [len(values) >= NOISY_INTERVALS for values in parsed.intervals.values()]
-        variations = [one.value for one in parsed.samples if one.metric == "iops_variation"]
+        variations = [s.value for s in parsed.samples if s.metric == "iops_variation"]
         worst = max(variations, default=0.0)
         if all(enough) and worst > conduct.noisy_ratio:
             self.demote(
-                Outcome.NOISY,
-                f"the intervals vary by {worst:.0%} of their mean, "
-                f"more than {conduct.noisy_ratio:.0%}",
+                Outcome.NOISY, f"interval variation {worst:.0%} exceeds {conduct.noisy_ratio:.0%}"
             )
 
 
 def slopes(parsed: Parsed) -> list[Sample]:
-    """Return how much the rate still moved within the measured window, for each direction."""
-    found = {name: steadiness(values) for name, values in parsed.intervals.items()}
+    """Return the slope of the rate within the measured window, for each direction."""
+    series = {name: steadiness(values) for name, values in parsed.intervals.items()}
     return [
-        Sample("iops_slope", Direction(name), one.slope_ratio, Unit.RATIO)
-        for name, one in found.items()
-        if one is not None
+        Sample("iops_slope", Direction(name), steady.slope_ratio, Unit.RATIO)
+        for name, steady in series.items()
+        if steady is not None
     ]

@@ -1,4 +1,4 @@
-"""Bringing the VM, the disk and what is on it to what a case wants, with as few steps as can be."""
+"""Preparation of the VM, the disk and its content for a case, with as few steps as possible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvebench.workloads import Target
 from pvebench.workloads.fio import check_fill, fill_job
 from pvebench.workloads.tool import WORK_DIR
 
-# --- What is on each volume: as this runner wrote it, or as it was kept from an earlier start.
+# --- content of the volumes, written by this runner or kept from an earlier start
 
 SAMPLES: Final = 64
 _SECONDS: Final = 60.0
@@ -32,71 +32,71 @@ while [ $i -lt {SAMPLES} ]; do
     i=$((i + 1))
 done | wc -c
 """
-"""For /bin/sh: device, first block, blocks -> how many of the blocks read are not all zeros."""
+"""For /bin/sh: device, first block, blocks -> number of read blocks that are not all zeros."""
 
 
 class Contents:
-    """What the volumes hold, in the words of `Layout.content`. Owned by one runner.
+    """Content of the volumes, as `Layout.content`. Owned by one runner.
 
     Args:
-        fill_notes: remembers it from one start to the next; None: nothing does.
+        fill_notes: stores it from one start to the next; None: not stored.
     """
 
     def __init__(self, fill_notes: FillNotes | None) -> None:
         self._notes = fill_notes
         self._known: dict[str, str] = {}
-        self._met: set[str] = set()
+        self._verified: set[str] = set()
 
     def holds(self, volume: Volume, layout: Layout) -> bool:
-        """Return whether everything that a scenario may read was written before."""
+        """Return whether everything that a scenario may read has been written."""
         return volume.complete or self._known.get(volume.volid) == layout.content
 
     def renewed(self, volume: Volume) -> None:
-        """Note that the volume was just made."""
+        """Note that the volume is new."""
         self._known.pop(volume.volid, None)
-        self._met.add(volume.volid)
+        self._verified.add(volume.volid)
 
-    def meet(self, volume: Volume, layout: Layout, guest: Guest, target: Target) -> None:
-        """Believe what a kept volume is said to hold, if it can be proved; asked once a volume.
+    def verify(self, volume: Volume, layout: Layout, guest: Guest, target: Target) -> None:
+        """Accept the stored content of a kept volume if it can be proved; once per volume.
 
         Raises:
             DriverError, WorkloadError: as the guest and the notes.
         """
-        if self._notes is None or volume.volid in self._met:
+        if self._notes is None or volume.volid in self._verified:
             return
-        self._met.add(volume.volid)
+        self._verified.add(volume.volid)
         if self._notes.content(volume) != layout.content or not _can_be_proved(layout):
             return
         if is_filled(guest, target):
             self._known[volume.volid] = layout.content
 
     def wrote(self, volume: Volume, layout: Layout) -> None:
-        """Note that the volume was filled for such a layout."""
+        """Note that the volume was filled for the layout."""
         self._known[volume.volid] = layout.content
         if self._notes is not None and _can_be_proved(layout):
             self._notes.note(volume, layout.content)
 
     def lost(self, volume: Volume) -> None:
-        """Note, before it happens, that the volume will no longer hold what it did."""
+        """Note, before the change, that the volume's content will be lost."""
         if self._notes is not None:
             self._notes.note(volume, "")
         self._known.pop(volume.volid, None)
 
     def clear(self) -> None:
-        """Forget everything: the volumes are gone, or set aside."""
+        """Forget everything: the volumes are removed or set aside."""
         self._known.clear()
-        self._met.clear()
+        self._verified.clear()
 
 
 def _can_be_proved(layout: Layout) -> bool:
-    """A file system has free space, and compressible data has zeros: neither proves anything."""
+    """Return whether the content has no zeros: free space and compressible data have some."""
     return not layout.on_filesystem and not layout.fill_compress
 
 
 def is_filled(guest: Guest, target: Target) -> bool:
     """Return whether none of 64 blocks, spread over the whole device, reads as zeros.
 
-    A thin volume that lost its data, or another one of the same name, does.
+    Zeros mean a thin volume that lost its data, or another one of the same name.
     """
     first, blocks = target.offset_bytes // 4096, target.size_bytes // 4096
     argv = ["/bin/sh", "-c", _SCRIPT, target.device, str(first), str(blocks)]
@@ -106,17 +106,17 @@ def is_filled(guest: Guest, target: Target) -> bool:
 
 _FILESYSTEM_SECONDS: Final = 120.0
 
-Tell = Callable[[Phase], None]
+ReportPhase = Callable[[Phase], None]
 Evidence = MutableMapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Everything in place for a case.
+    """Prepared VM and disk for a case.
 
     Attributes:
         target: the device or file that workloads use.
-        boot_seconds: how long the boot took that was made for this case; 0: none was.
+        boot_seconds: duration of the boot for this case; 0: no boot.
     """
 
     scenario: Scenario
@@ -128,7 +128,7 @@ class Ready:
 
 
 class Setup:
-    """The VM and its disk, from case to case. Owned by one runner."""
+    """State of the VM and its disk, from case to case. Owned by one runner."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -141,9 +141,9 @@ class Setup:
         self.environment: Environment | None = None
 
     def take_written(self) -> tuple[int, int]:
-        """Return the bytes written since this was last asked: to empty caches, and by fills.
+        """Return the bytes written since the last call: to empty caches, and by fills.
 
-        The fills' are what they were to write: only where no device counts they are needed.
+        Those of fills are the planned ones, which are needed only without I/O counters.
         """
         written = self._cooling, self._filling
         self._cooling = self._filling = 0
@@ -151,28 +151,30 @@ class Setup:
 
     @property
     def attachment(self) -> Attachment | None:
-        """The disk that is plugged in for the present case; None: none is."""
+        """The disk that is attached for the current case; None: none."""
         return self._ready.attachment if self._ready else None
 
-    def ready(self, scenario: Scenario, tell: Tell, evidence: Evidence, *, fresh: bool) -> Ready:
-        """Return everything in place for `scenario`.
+    def ready(
+        self, scenario: Scenario, report: ReportPhase, evidence: Evidence, *, fresh: bool
+    ) -> Ready:
+        """Prepare VM, disk and content for `scenario`.
 
         Args:
-            fresh: power the VM on for this very case.
+            fresh: whether to power the VM on for this case.
 
         Raises:
-            Invalid: the disk is not what was asked for.
+            Invalid: the disk differs from the requested one.
             DriverError, WorkloadError: as the driver and the fill.
         """
         self._recover()
         if scenario.cooled:
-            self._cool(scenario, tell)
+            self._cool(scenario, report)
         if fresh:
             self._leave()
             self._site.hypervisor.power_off()
         ready = None if scenario.cooled else self._reuse(scenario)
         if ready is None:
-            ready = self._switch(scenario, tell)
+            ready = self._switch(scenario, report)
         direct = scenario.disk.cache.direct
         evidence["host_cache"] = "passed by" if direct else str(scenario.host_cache)
         evidence["effective"] = json.dumps(
@@ -180,14 +182,14 @@ class Setup:
         )
         evidence["hypervisor"] = ready.attachment.raw
         evidence["unverified"] = "\n".join(ready.attachment.unverified)
-        wrong = mismatch(scenario, ready.attachment)
-        if wrong:
-            raise Invalid(f"the disk is not what was asked for: {wrong}")
-        self._prepare(ready, tell)
+        difference = mismatch(scenario, ready.attachment)
+        if difference:
+            raise Invalid(f"disk mismatch: {difference}")
+        self._prepare(ready, report)
         return ready
 
     def _reuse(self, scenario: Scenario) -> Ready | None:
-        """Return what is in place if it fits: same scenario, VM alive, no clone used before."""
+        """Return the prepared state if it fits: same scenario, VM alive, no used clone."""
         ready = self._ready
         if ready is None or ready.scenario != scenario or ready.volume.complete:
             return None
@@ -199,31 +201,31 @@ class Setup:
         self._ready = replace(ready, boot_seconds=0.0)
         return self._ready
 
-    def _cool(self, scenario: Scenario, tell: Tell) -> None:
-        """Leave nothing of the volume in the host's page cache, but all that the case wants on it.
+    def _cool(self, scenario: Scenario, report: ReportPhase) -> None:
+        """Remove the volume from the host's page cache, with the content of the case on it.
 
-        What is written goes past the cache, through a plain disk; the disk itself is plugged in
-        after that, and so opens what nobody has read yet.
+        Writes bypass the cache, through a default disk. The disk of the case is attached after
+        that, so it opens a volume of which nothing has been read.
 
         Raises:
-            Invalid: the plain disk is not what was asked for. Others as `ready`.
+            Invalid: the default disk differs from the requested one. Others as `ready`.
         """
-        volume = self._take_out(scenario, tell)
+        volume = self._take_out(scenario, report)
         if scenario.cooled is HostCache.REWRITTEN:
             self._contents.lost(volume)
         elif self._contents.holds(volume, scenario.layout):
             return
         plain = replace(scenario, disk=scenario.disk.past_cache)
-        ready = self._switch(plain, tell)
-        if wrong := mismatch(plain, ready.attachment):
-            raise Invalid(f"the disk that is to be written is not what was asked for: {wrong}")
-        self._prepare(ready, tell)
+        ready = self._switch(plain, report)
+        if difference := mismatch(plain, ready.attachment):
+            raise Invalid(f"mismatch of the disk for the fill: {difference}")
+        self._prepare(ready, report)
         counted = self._site.hypervisor.counters()
         self._cooling += counted.write_bytes if counted is not None else 0
 
-    def _take_out(self, scenario: Scenario, tell: Tell) -> Volume:
-        """Unplug what is plugged in; return the scenario's volume, noted if it is new."""
-        tell(Phase.ATTACH)
+    def _take_out(self, scenario: Scenario, report: ReportPhase) -> Volume:
+        """Detach the attached disk; return the scenario's volume, noted if it is new."""
+        report(Phase.ATTACH)
         self._leave()
         self._site.hypervisor.detach()
         volume, new = self._site.hypervisor.volume(scenario)
@@ -231,10 +233,10 @@ class Setup:
             self._contents.renewed(volume)
         return volume
 
-    def _switch(self, scenario: Scenario, tell: Tell) -> Ready:
+    def _switch(self, scenario: Scenario, report: ReportPhase) -> Ready:
         hypervisor = self._site.hypervisor
-        volume = self._take_out(scenario, tell)
-        tell(Phase.BOOT)
+        volume = self._take_out(scenario, report)
+        report(Phase.BOOT)
         guest = hypervisor.boot(
             scenario.machine, Plug(volume, scenario.disk) if scenario.disk.cold else None
         )
@@ -243,7 +245,7 @@ class Setup:
             self.environment = self._guest = None
             self.environment = hypervisor.environment()
             self._guest = guest
-        tell(Phase.ATTACH)
+        report(Phase.ATTACH)
         attachment = hypervisor.attach(volume, scenario.disk)
         self._ready = Ready(
             scenario=scenario,
@@ -255,28 +257,28 @@ class Setup:
         )
         return self._ready
 
-    def _prepare(self, ready: Ready, tell: Tell) -> None:
-        """Put on the volume what the scenario wants: data everywhere, or a file full of it."""
+    def _prepare(self, ready: Ready, report: ReportPhase) -> None:
+        """Write the scenario's content to the volume: data everywhere, or a file full of data."""
         layout, volume = ready.scenario.layout, ready.volume
-        self._contents.meet(volume, layout, ready.guest, ready.target)
-        there = self.filled(ready)
-        if not there:
-            self._contents.lost(volume)  # from here on it is neither the one nor the other
+        self._contents.verify(volume, layout, ready.guest, ready.target)
+        filled = self.filled(ready)
+        if not filled:
+            self._contents.lost(volume)  # from here on it has neither content
         if layout.on_filesystem and not self._mounted:
             device = ready.attachment.device
-            if not there:
-                tell(Phase.FILL)
+            if not filled:
+                report(Phase.FILL)
                 self._filesystem("make", device, str(layout.filesystem))
             self._filesystem("mount", device, str(layout.filesystem), layout.mount_options)
             self._mounted = True
-        if there:
+        if filled:
             return
-        tell(Phase.FILL)
+        report(Phase.FILL)
         self._fill(ready)
         self._contents.wrote(volume, layout)
 
     def _fill(self, ready: Ready) -> None:
-        """Write random data everywhere: holes and zeros read too fast."""
+        """Write random data everywhere: holes and zeros would be read too fast."""
         layout = ready.scenario.layout
         for number in range(layout.fill_passes):
             job = fill_job(ready.target, seed=1 + number, compress=layout.fill_compress)
@@ -291,54 +293,55 @@ class Setup:
             return
         done = self._guest.run([FILESYSTEM_TOOL, *arguments], timeout=_FILESYSTEM_SECONDS)
         if done.exit_code:
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-            last = said.splitlines()[-1] if said else f"status {done.exit_code}"
+            output = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+            last = output.splitlines()[-1] if output else f"status {done.exit_code}"
             raise ToolFailed(
-                f"the guest cannot {arguments[0]} {' '.join(arguments[1:])}: {last}", evidence=said
+                f"file system command failed in the guest: {' '.join(arguments)}: {last}",
+                evidence=output,
             )
 
     def _leave(self) -> None:
-        """Unmount, so that the disk can be taken away."""
+        """Unmount, so that the disk can be detached."""
         self._ready = None
         if self._mounted:
             self._mounted = False
             try:
                 self._filesystem("unmount")
             except (DriverError, ToolFailed):
-                self._site.hypervisor.power_off()  # the disk goes with the VM
+                self._site.hypervisor.power_off()  # detaches the disk as well
 
     def filled(self, ready: Ready) -> bool:
-        """Return whether everything that the case may read was written before."""
+        """Return whether everything that the case may read has been written."""
         return self._contents.holds(ready.volume, ready.scenario.layout)
 
     def spoil(self, volume: Volume) -> None:
-        """Note that what is on the volume is no longer what it was: the next case prepares it."""
+        """Note that the volume's content is lost, so that the next case prepares it."""
         self._contents.lost(volume)
 
     def distrust(self) -> None:
-        """Note that whatever is plugged in now may not be what it should be."""
+        """Note that the attached disk may be in a wrong state."""
         self._ready = None
         self._suspect = True
 
     def _recover(self) -> None:
-        """After a run that the VM did not survive well: take the disk out, or give the VM up.
+        """Detach the disk after a failed run, or else end the VM.
 
-        A guest whose I/O hangs may still answer its agent. If it does not let go of the disk,
-        the VM is ended, so the next case pays time but does not fail.
+        A guest whose I/O hangs may still answer. If it does not release the disk, the VM is ended,
+        so that the next case takes longer but does not fail.
         """
         if not self._suspect:
             return
         self._suspect = False
         try:
             if self._mounted:
-                raise SwitchFailed("a file on a disk that hangs cannot be unmounted")
+                raise SwitchFailed("cannot unmount a file system whose disk may hang")
             self._site.hypervisor.detach()
         except DriverError:
             self._mounted = False
             self._site.hypervisor.power_off()
 
     def renew(self) -> None:
-        """End the VM, so that the next case starts it with what is installed by then."""
+        """End the VM, so that the next case starts it with the software installed by then."""
         self._leave()
         self._site.hypervisor.power_off()
 

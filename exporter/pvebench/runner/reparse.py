@@ -1,8 +1,8 @@
-"""Reading a stored run's raw output again: a parser's mistake is mended without measuring again.
+"""Parsing of stored raw output, to correct a parser's error without new runs.
 
-Of a run's samples some come from the tool's output, some from the host and the hypervisor, and
-some are worked out from both. The first are read again, the second stay, the third are worked out
-again where the first have changed; where they have not, the run stays as it is.
+A run's samples come from the tool's output, from the host and the hypervisor, or are derived from
+both. The first are parsed again, the second stay, the third are derived again if the first have
+changed. Otherwise the run stays as it is.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ MEASURED: Final = frozenset(
         "zfs_scan",
     }
 )
-"""Metrics that were measured beside the tool: its output says nothing of them."""
+"""Metrics of the host and the hypervisor, which the tool's output does not contain."""
 WORKED_OUT: Final = frozenset(
     {"device_share", "flush_share", "guest_to_host", "network_share", "implausibility"}
 )
-"""Metrics that follow from the tool's and the measured ones. All others are the tool's."""
+"""Metrics derived from the tool's and the measured ones. All others are the tool's."""
 _SAME: Final = 1e-9
-"""Relative difference that comes of working a number out another way."""
+"""Relative difference of numbers that are computed in another way."""
 
 
 class Unreadable(Exception):
-    """The raw output cannot be read; the text says why."""
+    """Raw output that cannot be parsed; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One sample before and after; None: it was not there, it is no longer there."""
+    """One sample before and after; None: no such sample."""
 
     metric: str
     direction: Direction | None
@@ -77,12 +77,12 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """What a run is after its output was read again.
+    """A run after its output was parsed again.
 
     Attributes:
-        changes: empty: all is as it was.
-        clear: it is implausible for reasons that are gone. It stays so: how noisy its pack lets a
-            run be is not kept with it.
+        changes: empty: nothing changed.
+        clear: the run is implausible, but no check fails anymore. The outcome stays, because the
+            noise limit of its pack is not stored with the run.
     """
 
     run: StoredRun
@@ -93,10 +93,10 @@ class Reread:
 
 
 class Rereader:
-    """Reads runs of a store again; changes nothing.
+    """Parser of stored runs; changes nothing.
 
     Args:
-        tool: only of this tool; None: all.
+        tool: only runs of this tool; None: all.
     """
 
     def __init__(self, store: Store, tool: str | None) -> None:
@@ -105,28 +105,28 @@ class Rereader:
         self._host: dict[int, Mapping[Direction, float]] = {}
 
     def wants(self, run: StoredRun) -> bool:
-        """Return whether the run is of the chosen tool."""
+        """Return whether the run is of the selected tool."""
         return self._tool is None or run.definition.tool == self._tool
 
     def reread(self, run: StoredRun, evidence: Mapping[str, str]) -> Reread:
-        """Return what today's parser makes of a run.
+        """Return the run as the current parser reads it.
 
         Args:
-            evidence: of the run, with its `output`.
+            evidence: the run's evidence, with its `output`.
 
         Raises:
-            Unreadable: the parser refuses the output.
+            Unreadable: the parser rejects the output.
         """
-        case, told = read_output(run, evidence)
-        known = [one for one in run.samples if one.metric not in MEASURED | WORKED_OUT]
-        changes = _differences(known, told)
+        case, parsed = read_output(run, evidence)
+        known = [sample for sample in run.samples if sample.metric not in MEASURED | WORKED_OUT]
+        changes = _differences(known, parsed)
         host = self._host_rates(case, run)
         if not changes and not _compared_otherwise(run, host):
             return Reread(run=run, outcome=run.outcome, reason=run.reason)
-        measured = [one for one in run.samples if one.metric in MEASURED]
-        judgement = judge(case, [*measured, *told], _around(run, evidence, host))
-        worked_out = [one for one in run.samples if one.metric in WORKED_OUT]
-        changes += _differences(worked_out, judgement.samples)
+        measured = [sample for sample in run.samples if sample.metric in MEASURED]
+        judgement = judge(case, [*measured, *parsed], _circumstances(run, evidence, host))
+        derived = [sample for sample in run.samples if sample.metric in WORKED_OUT]
+        changes += _differences(derived, judgement.samples)
         outcome, reason = run.outcome, run.reason
         if judgement.implausibilities:
             outcome, reason = Outcome.IMPLAUSIBLE, judgement.reason
@@ -139,8 +139,8 @@ class Rereader:
         )
 
     def _host_rates(self, case: Case, run: StoredRun) -> Mapping[Direction, float]:
-        """Return the rates of the host's run that this one was compared with, as read today."""
-        if not any(one.metric == "guest_to_host" for one in run.samples):
+        """Return the rates of the host case that this run was compared with, as parsed now."""
+        if not any(sample.metric == "guest_to_host" for sample in run.samples):
             return {}
         host = self._store.mending.newest_good(
             (run.node, case.scenario.host_slug, run.workload),
@@ -152,61 +152,61 @@ class Rereader:
             return {}
         if host.number not in self._host:
             evidence = self._store.evidence(host.number) if self.wants(host) else {}
-            self._host[host.number] = rates(_present(host, evidence))
+            self._host[host.number] = rates(_current_samples(host, evidence))
         return self._host[host.number]
 
 
-def _around(
+def _circumstances(
     run: StoredRun, evidence: Mapping[str, str], host: Mapping[Direction, float]
 ) -> Circumstances:
-    """Return what the run was judged by, as far as the run itself still tells."""
-    doubts = {one.part for one in run.samples if one.metric == "implausibility"}
+    """Return the circumstances of a run, as far as they are stored with it."""
+    failed = {sample.part for sample in run.samples if sample.metric == "implausibility"}
     return Circumstances(
         host_cpus=_host_cpus(evidence),
-        local=any(one.metric == "device_share" for one in run.samples),
-        filled=PlausibilityCheck.NOT_FILLED not in doubts,
+        local=any(sample.metric == "device_share" for sample in run.samples),
+        filled=PlausibilityCheck.NOT_FILLED not in failed,
         host=host,
     )
 
 
 def _compared_otherwise(run: StoredRun, host: Mapping[Direction, float]) -> bool:
-    """Return whether the host's run is read otherwise today than when `run` was made."""
+    """Return whether the host case has other rates now than when `run` was compared with it."""
     guest = rates(run.samples)
     return any(
-        not math.isclose(one.value, guest[one.direction] / host[one.direction], rel_tol=_SAME)
-        for one in run.samples
-        if one.metric == "guest_to_host" and one.direction in guest and host.get(one.direction)
+        not math.isclose(s.value, guest[s.direction] / host[s.direction], rel_tol=_SAME)
+        for s in run.samples
+        if s.metric == "guest_to_host" and s.direction in guest and host.get(s.direction)
     )
 
 
 def read_output(run: StoredRun, evidence: Mapping[str, str]) -> tuple[Case, list[Sample]]:
-    """Return the samples that are the tool's own, as today's parser reads them.
+    """Return the samples of the tool's output, as the current parser reads them.
 
     Raises:
-        Unreadable: it refuses the output, or stumbles over it.
+        Unreadable: the parser rejects the output or fails.
     """
     logs = {name: text for name, text in evidence.items() if name.endswith(".log")}
     try:
         case = _case(run)
-        room = TOOLS[case.workload.tool]
-        parsed = room.parse(case.workload, evidence["output"], logs)
+        tool = TOOLS[case.workload.tool]
+        parsed = tool.parse(case.workload, evidence["output"], logs)
     except PvebenchError as error:
         raise Unreadable(error.reason) from error
     except Exception as error:
-        # A definition of an older pvebench, or our own mistake: one run pays for it.
+        # An unknown definition or an error of the parser: only this run is skipped.
         raise Unreadable(f"{type(error).__name__}: {error}") from error
     return case, [*parsed.samples, *slopes(parsed)]
 
 
 def can_be_read(run: StoredRun, evidence: Mapping[str, str]) -> bool:
-    """Return whether today's parser reads the output of a run that failed."""
+    """Return whether the current parser can read the output of a failed run."""
     try:
         return bool(read_output(run, evidence)[1])
     except Unreadable:
         return False
 
 
-def _present(run: StoredRun, evidence: Mapping[str, str]) -> Iterable[Sample]:
+def _current_samples(run: StoredRun, evidence: Mapping[str, str]) -> Iterable[Sample]:
     try:
         return read_output(run, evidence)[1] if "output" in evidence else run.samples
     except Unreadable:
@@ -214,8 +214,8 @@ def _present(run: StoredRun, evidence: Mapping[str, str]) -> Iterable[Sample]:
 
 
 def _differences(old: Iterable[Sample], new: Iterable[Sample]) -> list[Correction]:
-    before = {(one.metric, one.direction, one.part): one for one in old}
-    after = {(one.metric, one.direction, one.part): one for one in new}
+    before = {(sample.metric, sample.direction, sample.part): sample for sample in old}
+    after = {(sample.metric, sample.direction, sample.part): sample for sample in new}
     return [
         Correction(*key, before.get(key), after.get(key))
         for key in {**before, **after}
@@ -234,33 +234,33 @@ def _host_cpus(evidence: Mapping[str, str]) -> int:
 
 
 def _case(run: StoredRun) -> Case:
-    """Return the case of a run, as far as parsers and the rules of honesty look at it."""
-    told, options = run.definition, run.definition.options
+    """Return the case of a run, as far as parsers and plausibility checks need it."""
+    definition, options = run.definition, run.definition.options
     drive_cache, read_ahead = options.get("drive_cache"), options.get("read_ahead")
     disk = Disk(
-        bus=Bus(told.bus),
-        format=Format(told.format),
-        cache=Cache(told.cache),
+        bus=Bus(definition.bus),
+        format=Format(definition.format),
+        cache=Cache(definition.cache),
         drive_cache=drive_cache == "1" if drive_cache else None,
         read_ahead=int(read_ahead) if read_ahead else None,
         scheduler=options.get("scheduler") or None,
     )
     return Case(
         scenario=Scenario(
-            node=told.node,
-            storage=told.storage,
+            node=definition.node,
+            storage=definition.storage,
             disk=disk,
             machine=Machine(memory_bytes=int(options["memory_bytes"]), cpus=int(options["cpus"])),
             volume_bytes=int(options["volume_bytes"]),
         ),
         workload=Workload(
-            slug=told.workload,
-            tool=told.tool,
-            title=told.title,
-            parameters=told.parameters,
-            directions=told.directions,
-            ramp_seconds=told.ramp_seconds,
-            runtime_seconds=told.runtime_seconds,
-            caveats=tuple(map(Caveat, told.caveats)),
+            slug=definition.workload,
+            tool=definition.tool,
+            title=definition.title,
+            parameters=definition.parameters,
+            directions=definition.directions,
+            ramp_seconds=definition.ramp_seconds,
+            runtime_seconds=definition.runtime_seconds,
+            caveats=tuple(map(Caveat, definition.caveats)),
         ),
     )

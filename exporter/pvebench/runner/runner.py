@@ -1,4 +1,4 @@
-"""The steps of a run, in order, and what becomes of an error in each."""
+"""Steps of a run in order, and the outcome of an error in each step."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ from pvebench.runner.steady import settle
 from pvebench.runner.window import condition_samples, network_samples, window_samples
 from pvebench.workloads import TOOLS, Parsed
 
-# --- Who wants to know what the runner does.
+# --- observers of the runner
 
 
 class RunObserver(Protocol):
-    """Told about every step, in the worker's thread; must be quick and must not raise."""
+    """Observer of every step, called in the worker's thread; must be quick and must not raise."""
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """`case` enters `phase`, which is expected to take `seconds` (0: unknown)."""
+        """Handle that `case` enters `phase`, which should take `seconds` (0: unknown)."""
 
     def finished(self, run: Run) -> None:
-        """A run has ended and is stored."""
+        """Handle a run that has ended and is stored."""
 
 
 class Observers:
-    """Several observers as one."""
+    """List of observers that acts as one."""
 
     def __init__(self, members: Sequence[RunObserver]) -> None:
         self._members = tuple(members)
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Tell all."""
+        """Call all observers."""
         for member in self._members:
             member.phase(case, phase, seconds)
 
     def finished(self, run: Run) -> None:
-        """Tell all."""
+        """Call all observers."""
         for member in self._members:
             member.finished(run)
 
 
-# --- The fault that is made of a storage while a workload runs on it, if its settings name one.
+# --- fault of a storage during a workload, if the settings define one
 
 _LONGEST_SECONDS: Final = 600.0
-"""After the workload's end; the next case must not find the storage disturbed."""
+"""Maximum wait after the workload's end; the next case needs an undisturbed storage."""
 
 
 class Disturbance:
-    """The fault of one run; nothing happens where the workload wants none."""
+    """Fault of one run; does nothing if the workload names none."""
 
     def __init__(self, site: Site, case: Case) -> None:
         self._clock = site.clock
@@ -81,25 +81,25 @@ class Disturbance:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader of the run should know."""
+        """Notes for the reader of the run."""
         if not self._name or self._begun:
             return ()
-        return (f"pvebench did nothing to the storage: its settings name no fault {self._name}",)
+        return (f"no fault was caused: the storage's settings define no fault {self._name}",)
 
     def begin(self) -> None:
-        """Make the fault. Raises FaultFailed."""
+        """Begin the fault. Raises FaultFailed."""
         if self._name and self._fault is not None:
             self._fault.begin()
             self._begun = True
 
     def samples(self) -> list[Sample]:
-        """Wait until it is over; return how long it lasted. Raises FaultFailed."""
+        """Wait for the fault's end; return its duration. Raises FaultFailed."""
         if self._fault is None or not self._begun:
             return []
         deadline = self._clock.monotonic() + _LONGEST_SECONDS
         while (seconds := self._fault.lasted()) is None:
             if self._clock.monotonic() > deadline:
-                raise FaultFailed(f"fault {self._name} does not end")
+                raise FaultFailed(f"fault {self._name} did not end")
             self._clock.sleep(0.1)
         return [Sample("fault_time", None, seconds, Unit.SECONDS)]
 
@@ -107,13 +107,12 @@ class Disturbance:
 log = structlog.get_logger()
 
 CACHED_LIMIT: Final = 0.01
-"""Share of the volume that may stay in the host's page cache before a run."""
+"""Maximum share of the volume in the host's page cache before a run."""
 UNCOUNTED: Final = (
-    "nothing here counts what reaches the storage: when the tool's I/O began is not known, nor "
-    "whether it reached the storage or was answered by a cache on the way; bytes written are the "
-    "most that they can be"
+    "no I/O counters for this storage: the start of the tool's I/O is unknown, and so is the share "
+    "that caches answered; bytes written are an upper limit"
 )
-"""Note on a run whose volume lies on no device with counters."""
+"""Note on a run whose volume is on no device with counters."""
 
 
 def _no_host_rates(case: Case) -> HostRates:
@@ -122,11 +121,11 @@ def _no_host_rates(case: Case) -> HostRates:
 
 
 class Runner:
-    """Executes cases on one site, one at a time, in the thread of its worker.
+    """Execution of cases on one site, one at a time, in the thread of its worker.
 
     Args:
-        host_rates: what the host itself reached with a case's workload on its storage.
-        identities: which storage each is to be; None: any.
+        host_rates: rates of the host case with a case's workload on its storage.
+        identities: recorded identity of each storage; None: no check.
     """
 
     def __init__(
@@ -142,17 +141,17 @@ class Runner:
         self._identities = identities
         self._setup = Setup(site)
         self._counted: tuple[Attachment | None, int] = None, 0
-        """An attachment, and how much written to it belongs to runs that have ended."""
+        """An attachment, and the bytes written to it by runs that have ended."""
 
     def run(self, case: Case, *, cycle: str, conduct: Conduct) -> Run:
-        """Return the finished run of `case`, whatever came of it.
+        """Return the finished run of `case`, with any outcome.
 
         Raises:
             Interrupted: a stop was requested; the case has no run then.
         """
         begun = self._site.clock.monotonic()
-        result = self._tried(case, conduct)
-        # The wall clock may be set in between, as it is soon after boot: the later reading counts.
+        result = self._execute(case, conduct)
+        # The wall clock may be set during the run, as soon after boot: the later reading counts.
         finished = self._site.clock.now()
         lasted = timedelta(seconds=self._site.clock.monotonic() - begun)
         return Run(
@@ -170,8 +169,8 @@ class Runner:
             retryable=result.retryable,
         )
 
-    def _tried(self, case: Case, conduct: Conduct) -> Result:
-        """Return what came of measuring `case`. Raises Interrupted."""
+    def _execute(self, case: Case, conduct: Conduct) -> Result:
+        """Measure `case`; return the result, also of a failure. Raises Interrupted."""
         result = Result()
         try:
             try:
@@ -181,16 +180,16 @@ class Runner:
         except Interrupted:
             raise
         except (NoSpace, Busy) as error:
-            # Nothing was done. What holds the VM ends by itself, room must be made by somebody.
+            # Nothing was done. A lock of the VM ends without action, a full storage does not.
             result.fail(Outcome.SKIPPED, error.reason)
             result.retryable = error.retryable
-            result.evidence.update(_told(error))
+            result.evidence.update(_error_evidence(error))
         except Invalid as error:
             result.fail(Outcome.INVALID, str(error))
         except PvebenchError as error:
             result.fail(Outcome.FAILED, error.reason)
             result.retryable = error.retryable
-            result.evidence.update(_told(error))
+            result.evidence.update(_error_evidence(error))
             if isinstance(error, DriverError):
                 self._setup.distrust()
         except OSError as error:
@@ -199,16 +198,16 @@ class Runner:
             result.evidence["error"] = result.reason
             self._setup.distrust()
         except Exception as error:
-            # Our own mistake, such as an output that no parser expected: one case pays for it,
-            # with all that is needed to mend it, and the others go on.
-            log.exception("a run failed by a fault of pvebench", case=case.slug)
-            result.fail(Outcome.FAILED, f"a fault of pvebench: {type(error).__name__}")
+            # Unexpected errors, such as unforeseen output, fail only this case. The traceback is
+            # kept for the fix.
+            log.exception("run failed with an internal error", case=case.slug)
+            result.fail(Outcome.FAILED, f"internal error: {type(error).__name__}")
             result.evidence["error"] = traceback.format_exc()
             self._setup.distrust()
         return result
 
     def skip(self, case: Case, *, cycle: str, reason: str) -> Run:
-        """Return a run of `case` that was not made, with the reason."""
+        """Return a skipped run of `case` with the reason."""
         now = self._site.clock.now()
         return Run(
             uid=uuid.uuid4().hex,
@@ -222,15 +221,15 @@ class Runner:
         )
 
     def renew(self) -> None:
-        """End the VM, so that the next run is made with what is installed by then.
+        """End the VM, so that the next run uses the software installed by then.
 
         Raises:
-            DriverError: it does not end; the next run tries again.
+            DriverError: the VM does not end; the next run tries again.
         """
         self._setup.renew()
 
     def _count_written(self, case: Case) -> int:
-        """Return the bytes that this run wrote; where nobody can tell, the most it may have."""
+        """Return the bytes that this run wrote; without counters, the upper limit."""
         cooling, filling = self._setup.take_written()
         attached = self._setup.attachment
         if attached is None:
@@ -243,8 +242,8 @@ class Runner:
         if counted is not None:
             total = counted.write_bytes
         else:
-            room = TOOLS[case.workload.tool]
-            estimate = room.estimate(case.workload, case.scenario.volume_bytes)
+            tool = TOOLS[case.workload.tool]
+            estimate = tool.estimate(case.workload, case.scenario.volume_bytes)
             total = before + filling + estimate.bytes_written
         self._counted = attached, total
         return cooling + max(0, total - before)
@@ -254,28 +253,28 @@ class Runner:
         self._setup.close()
 
     def _measure(self, case: Case, conduct: Conduct, result: Result) -> None:
-        def tell(phase: Phase, seconds: float = 0.0) -> None:
+        def report(phase: Phase, seconds: float = 0.0) -> None:
             self._observer.phase(case, phase, seconds)
 
-        room = TOOLS[case.workload.tool]
+        tool = TOOLS[case.workload.tool]
         self._check_storage(case, result.evidence)  # before anything is written to it
-        ready = self._setup.ready(case.scenario, tell, result.evidence, fresh=room.fresh_boot)
-        tell(Phase.SETTLE, conduct.settle_seconds)
+        ready = self._setup.ready(case.scenario, report, result.evidence, fresh=tool.fresh_boot)
+        report(Phase.SETTLE, conduct.settle_seconds)
         self._site.clock.sleep(conduct.settle_seconds)
         result.filled = self._setup.filled(ready)
         if case.workload.spoils:
             self._setup.spoil(ready.volume)
         if case.workload.steady is not None:
             self._check_cache(ready.volume, result.evidence)
-            tell(Phase.SETTLE, case.workload.steady.limit_seconds)
+            report(Phase.SETTLE, case.workload.steady.limit_seconds)
             rule = case.workload.steady
             settled = settle(self._site, ready.guest, case.workload, ready.target, rule)
             result.settled(settled)
         if ready.boot_seconds:
             result.samples.append(Sample("boot_time", None, ready.boot_seconds, Unit.SECONDS))
-        self._check_storage(case, result.evidence)  # to prepare it may have taken hours
+        self._check_storage(case, result.evidence)  # the preparation may have taken hours
         parsed = self._run_workload(case, ready, result)
-        if not case.workload.parameters.get("fault"):  # it is to make the rate uneven
+        if not case.workload.parameters.get("fault"):  # a fault makes the rate uneven on purpose
             result.judge_noise(conduct, parsed)
 
     def _check_storage(self, case: Case, evidence: Evidence) -> None:
@@ -288,14 +287,14 @@ class Runner:
         if cached is not None and cached > CACHED_LIMIT * volume.size_bytes:
             raise Invalid(
                 f"{cached} bytes of the volume stay in the host's page cache; "
-                f"another process seems to use it"
+                f"another process probably uses the volume"
             )
 
     def _run_workload(self, case: Case, ready: Ready, result: Result) -> Parsed:
-        workload, room = case.workload, TOOLS[case.workload.tool]
+        workload, tool = case.workload, TOOLS[case.workload.tool]
         if workload.directions:
             result.samples += network_samples(self._site.networks.get(case.scenario.storage))
-        job = room.job(workload, ready.target)
+        job = tool.job(workload, ready.target)
         result.evidence["command"] = " ".join(job.argv)
         for path, content in job.files.items():
             result.evidence[path.rpartition("/")[2]] = content.decode("utf-8")
@@ -309,11 +308,11 @@ class Runner:
                 runtime_seconds=workload.runtime_seconds,
                 disturb=disturbance.begin,
             ),
-            tell=lambda phase, seconds: self._observer.phase(case, phase, seconds),
+            report=lambda phase, seconds: self._observer.phase(case, phase, seconds),
             prepared=lambda: self._check_cache(ready.volume, result.evidence),
         )
         result.evidence.update(output=measured.output, host=_host(measured), **measured.logs)
-        parsed = room.parse(workload, measured.output, measured.logs)
+        parsed = tool.parse(workload, measured.output, measured.logs)
         result.samples += disturbance.samples()
         uncounted = (UNCOUNTED,) * (measured.end.block is None)
         if notes := (*measured.notes, *uncounted, *parsed.notes, *disturbance.notes):
@@ -321,26 +320,28 @@ class Runner:
         result.samples += parsed.samples
         result.samples += slopes(parsed)
         if workload.runtime_seconds or not job.timed:
-            found = window_samples(measured.start, measured.end)
-            in_vm = case.scenario.disk.in_vm  # elsewhere there is no QEMU that could count
-            result.samples += [s for s in found if in_vm or not s.metric.startswith("qemu_")]
-        seen = self._site.seen.get(case.scenario.storage, {})
+            window = window_samples(measured.start, measured.end)
+            in_vm = case.scenario.disk.in_vm  # without a VM there are no QEMU counters
+            result.samples += [s for s in window if in_vm or not s.metric.startswith("qemu_")]
+        known = self._site.seen.get(case.scenario.storage, {})
         result.samples += condition_samples(
             case,
-            {**seen, **ready.attachment.conditions, **measured.end.host.conditions},
+            {**known, **ready.attachment.conditions, **measured.end.host.conditions},
             local=ready.volume.local,
         )
-        self._judge_honesty(case, ready, measured, result)
+        self._check_plausibility(case, ready, measured, result)
         return parsed
 
-    def _judge_honesty(self, case: Case, ready: Ready, measured: Measured, result: Result) -> None:
-        around = Circumstances(
+    def _check_plausibility(
+        self, case: Case, ready: Ready, measured: Measured, result: Result
+    ) -> None:
+        circumstances = Circumstances(
             host_cpus=measured.end.host.cpus,
             local=ready.volume.local,
             filled=result.filled,
             host=self._host_rates(case),
         )
-        judgement = judge(case, result.samples, around)
+        judgement = judge(case, result.samples, circumstances)
         result.samples += judgement.samples
         if judgement.implausibilities:
             result.demote(Outcome.IMPLAUSIBLE, judgement.reason)
@@ -349,8 +350,8 @@ class Runner:
         return self._setup.environment or self._site.hypervisor.host_environment()
 
 
-def _told(error: PvebenchError) -> dict[str, str]:
-    if isinstance(error, ToolStuck):  # what it tells is long, and looked at on its own
+def _error_evidence(error: PvebenchError) -> dict[str, str]:
+    if isinstance(error, ToolStuck):  # its evidence is long and deserves a file of its own
         return {"error": str(error), "stuck": error.evidence}
     return {"error": f"{error}\n\n{error.evidence}".strip()}
 

@@ -1,12 +1,12 @@
-"""Running a workload until it is steady, before it is measured.
+"""Settling of a workload before it is measured, until its rate is steady.
 
-Steady by the rule of SNIA's Solid State Storage Performance Test Specification. Only the newest
-window of per-interval values counts: a cumulative mean would still carry the first seconds of a
+The rule is that of SNIA's Solid State Storage Performance Test Specification. Only the latest
+window of per-interval values counts: a cumulative mean would still contain the first seconds of a
 cache hours later.
 
-The rate is watched from outside, by QEMU's counters: one value an interval, the same for every
-tool. A fresh or trimmed drive, a cache that is filling or a thin pool that is being mapped is
-fast at first; only what comes after says what the storage can keep up.
+The rate comes from QEMU's counters: one value per interval, the same for every tool. A fresh or
+trimmed drive, a cache that is filling or a thin pool that is being mapped is fast at first; only
+the rate afterwards is sustained performance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pvebench.workloads import TOOLS, Target
 
 @dataclass(frozen=True, slots=True)
 class Steadiness:
-    """How steady a series of values is.
+    """Steadiness of a series of values.
 
     Attributes:
         range_ratio: (maximum - minimum) / mean of the window.
@@ -37,7 +37,7 @@ class Steadiness:
     slope_ratio: float
 
     def within(self, rule: SteadyRule) -> bool:
-        """Return whether both figures are small enough."""
+        """Return whether both values are within the rule's limits."""
         return self.range_ratio <= rule.range_ratio and abs(self.slope_ratio) <= rule.slope_ratio
 
 
@@ -54,21 +54,21 @@ def steadiness(values: Sequence[float]) -> Steadiness | None:
 
 
 def is_steady(values: Sequence[float], rule: SteadyRule) -> bool:
-    """Return whether the newest window of `values` (one an interval) is steady."""
+    """Return whether the latest window of `values` (one per interval) is steady."""
     if len(values) < rule.window:
         return False
-    found = steadiness(values[-rule.window :])
-    return found is not None and found.within(rule)
+    steady = steadiness(values[-rule.window :])
+    return steady is not None and steady.within(rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """How the wait for steadiness went.
+    """Result of settling.
 
     Attributes:
         rates: I/O per second of each interval.
-        found: of the last window; None if there were too few values.
-        watched: whether anything counts the I/O, so that there is a rate to be seen.
+        found: steadiness of the last window; None: too few values.
+        watched: whether I/O counters exist, so that the rate is known.
     """
 
     steady: bool
@@ -78,28 +78,27 @@ class Settled:
     watched: bool = True
 
     def samples(self) -> list[Sample]:
-        """Return what is kept with the run."""
-        kept = [Sample("steady_time", None, self.seconds, Unit.SECONDS)]
+        """Return the samples for the run."""
+        samples = [Sample("steady_time", None, self.seconds, Unit.SECONDS)]
         if self.found is not None:
-            kept.append(Sample("steady_range", None, self.found.range_ratio, Unit.RATIO))
-            kept.append(Sample("steady_slope", None, self.found.slope_ratio, Unit.RATIO))
-        return kept
+            samples.append(Sample("steady_range", None, self.found.range_ratio, Unit.RATIO))
+            samples.append(Sample("steady_slope", None, self.found.slope_ratio, Unit.RATIO))
+        return samples
 
     def reason(self) -> str:
-        """Return why it is not steady, in a sentence; empty if it is."""
+        """Return why the rate is not steady; empty if it is."""
         if self.steady:
             return ""
         if not self.watched:
             return (
-                f"nobody knows whether it is steady after {self.seconds:.0f} s: nothing here "
-                f"counts the volume's I/O"
+                f"unknown whether steady after {self.seconds:.0f} s: no I/O counters for the volume"
             )
-        said = f"not steady after {self.seconds:.0f} s"
+        text = f"not steady after {self.seconds:.0f} s"
         if self.found is None:
-            return said
+            return text
         return (
-            f"{said}: in the last window the rate ranges over {self.found.range_ratio:.0%} of its "
-            f"mean and moves by {self.found.slope_ratio:+.0%}"
+            f"{text}: in the last window the rate has a range of {self.found.range_ratio:.0%} and "
+            f"a slope of {self.found.slope_ratio:+.0%} of its mean"
         )
 
 
@@ -108,10 +107,10 @@ def settle(
 ) -> Settled:
     """Run `workload` without measuring until `rule` is met, or its limit is reached.
 
-    Where nothing counts I/O it runs to the limit, and is not said to be steady.
+    Without I/O counters it runs to the limit, and the result is not steady.
 
     Raises:
-        ToolFailed, GuestSilent: as a measured run.
+        ToolFailed, GuestTimeout: as a measured run.
     """
     clock = site.clock
     endless = replace(workload, ramp_seconds=0.0, runtime_seconds=rule.limit_seconds + 60)
@@ -119,7 +118,7 @@ def settle(
     pid = start_job(guest, job)
     ended = wait_for_io(site, guest, pid)
     if ended is not None:
-        raise ToolFailed(f"{job.argv[0]} ended before it could become steady")
+        raise ToolFailed(f"{job.argv[0]} ended before its rate was steady")
     begun = clock.monotonic()
     watched = _watch(site, rule)
     rates = watched or []
@@ -139,7 +138,7 @@ def settle(
 def _watch(site: Site, rule: SteadyRule) -> list[float] | None:
     """Return the rate of each interval until the rule is met, or its limit reached.
 
-    None: nothing counts the I/O.
+    None: no I/O counters.
     """
     clock = site.clock
     begun = then = clock.monotonic()

@@ -1,4 +1,4 @@
-"""What the host and the hypervisor did during the measured window, as samples."""
+"""Samples of host and hypervisor activity during the measured window."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pvebench.model.volume import BlockCounters
 from pvebench.model.workload import Case, Direction
 
 _CONDITIONS: Final = {"disk_margin": Unit.CELSIUS, "zfs_cache": Unit.BYTES}
-"""Units of conditions that are no shares."""
+"""Units of conditions that are not ratios."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Both sets of counters at one moment."""
+    """Host and block counters at one moment."""
 
     host: HostSnapshot
     block: BlockCounters | None
@@ -27,7 +27,7 @@ class Mark:
 def window_samples(start: Mark, end: Mark) -> list[Sample]:
     """Return host CPU, bytes and QEMU's block counters between two marks.
 
-    A counter that is missing at either end, or that went back, gives no sample.
+    A counter that is missing at either end, or that decreased, gives no sample.
     """
     seconds = end.host.monotonic - start.host.monotonic
     if seconds <= 0:
@@ -35,7 +35,7 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     samples = [Sample("window", None, seconds, Unit.SECONDS)]
     for component, after in end.host.cpu_seconds.items():
         used = after - start.host.cpu_seconds.get(component, after + 1)
-        if used >= 0 and component == "vcpu_wait":  # time without a CPU is not its use
+        if used >= 0 and component == "vcpu_wait":  # waiting for a CPU is not CPU use
             samples.append(Sample("guest_cpu_wait", None, used / seconds, Unit.CORES))
         elif used >= 0:
             samples.append(Sample("host_cpu", None, used / seconds, Unit.CORES, component))
@@ -44,7 +44,7 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
         if moved >= 0:
             samples.append(Sample("host_bytes", None, float(moved), Unit.BYTES, name))
     switches = end.host.context_switches - start.host.context_switches
-    # No host has made none since it started: a zero is a counter that could not be read.
+    # Zero means a counter that could not be read: every running host has switched contexts.
     if start.host.context_switches and end.host.context_switches and switches >= 0:
         samples.append(Sample("host_context_switches", None, float(switches), Unit.OPERATIONS))
     exits = end.host.vm_exits - start.host.vm_exits
@@ -54,17 +54,17 @@ def window_samples(start: Mark, end: Mark) -> list[Sample]:
     return samples + _block_samples(start.block, end.block)
 
 
-def condition_samples(case: Case, found: Mapping[str, float], *, local: bool) -> list[Sample]:
-    """Return what was so while a case was measured, as far as it can concern it.
+def condition_samples(case: Case, conditions: Mapping[str, float], *, local: bool) -> list[Sample]:
+    """Return the conditions of a run that can affect its case.
 
-    Of what cannot, a change would be no cause.
+    A change of any other condition would be no cause.
 
     Args:
         found: metric -> value, of the host and of the storage.
-        local: the volume lies on devices of the host.
+        local: whether the volume is on devices of the host.
     """
-    concerned = {
-        # Those that are read through it: where nobody can empty the host's memory.
+    relevant = {
+        # Only where reads may come from the ARC, because it cannot be emptied.
         "zfs_cache": case.scenario.host_cache is HostCache.WARM,
         # Free space in small pieces is harder to find (`fragmentation` in zpoolprops(7)).
         "zfs_fragmentation": Direction.WRITE in case.workload.directions,
@@ -74,15 +74,15 @@ def condition_samples(case: Case, found: Mapping[str, float], *, local: bool) ->
     }
     return [
         Sample(name, None, value, _CONDITIONS.get(name, Unit.RATIO))
-        for name, value in found.items()
-        if concerned.get(name, True)
+        for name, value in conditions.items()
+        if relevant.get(name, True)
     ]
 
 
 def network_samples(network: StorageNetwork | None) -> list[Sample]:
-    """Return what the link to the storage's server carries, and a round trip before the run.
+    """Return the capacity of the link to the storage's server, and a round trip time.
 
-    Before it, since a link full of data would measure its own queues.
+    Call it before the run: on a busy link, the round trip would measure queues.
     """
     if network is None:
         return []
@@ -97,7 +97,7 @@ def network_samples(network: StorageNetwork | None) -> list[Sample]:
 
 
 def _pressures(start: HostSnapshot, end: HostSnapshot, seconds: float) -> list[Sample]:
-    """Return how long tasks waited, and what is known as an average only."""
+    """Return the waiting time of tasks, and values that are known as averages only."""
     samples = []
     for resource, after in end.pressure_seconds.items():
         waited = after - start.pressure_seconds.get(resource, after + 1)

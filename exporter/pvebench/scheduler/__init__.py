@@ -1,4 +1,4 @@
-"""Scheduling: due cases, order, guards, one worker per node."""
+"""Scheduling of due cases and the worker loop."""
 
 from pvebench.scheduler.due_cases import Due, next_due
 from pvebench.scheduler.worker import Worker

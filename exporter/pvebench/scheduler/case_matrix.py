@@ -1,4 +1,4 @@
-"""From axes to cases, with a reason for every combination that is left out."""
+"""Expansion of a pack's axes to cases, with a reason for every excluded combination."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.workload import Case
 
 HOST_ROW: Final = {"bus": Bus.HOST, "format": Format.RAW, "cache": Cache.NONE}
-"""Options of the row that the host itself measures, without a VM."""
+"""Options of the host case, which is measured without a VM."""
 CONTAINER_ROW: Final = {**HOST_ROW, "bus": Bus.LXC, "filesystem": Filesystem.EXT4}
-"""Options of the row that a container measures; ext4 is what Proxmox makes for one."""
+"""Options of the container case; Proxmox creates ext4 for containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedCase:
-    """A scenario (or case) that is not run, and why."""
+    """Scenario (or case) that is not run, with the reason."""
 
     slug: str
     reason: str
@@ -41,7 +41,7 @@ class ExcludedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """All that a pack asks for: what can be run, and what cannot."""
+    """All cases of a pack, and its excluded combinations."""
 
     cases: tuple[Case, ...]
     excluded: tuple[ExcludedCase, ...]
@@ -49,14 +49,14 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A pack and its cases on one node; there is at least one case."""
+    """Pack with its cases on one node; at least one case."""
 
     pack: Pack
     matrix: Matrix
 
     @property
     def node(self) -> str:
-        """The node that all its cases are for."""
+        """The node of all cases."""
         return self.matrix.cases[0].scenario.node
 
 
@@ -71,25 +71,25 @@ def expand(
 ) -> Matrix:
     """Return every case of `pack` on `node`.
 
-    Where no VM can run, each pack has the host's own rows.
+    Where no VM can run, each pack has host cases.
 
     Args:
-        storages: those that the node has.
-        elsewhere: storages that are configured, but not on this node.
+        storages: storages of the node.
+        elsewhere: configured storages that are not on this node.
         identities: storage -> `Scenario.identity`.
 
     Raises:
-        ConfigError: none of its storages is configured, or nothing at all is left to run although
-            the node has a storage that is asked for.
+        ConfigError: none of the pack's storages is configured, or every combination is excluded
+            although the node has a storage of the pack.
     """
-    wanted = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
-    missing = [str(name) for name in wanted if name not in {*storages, *elsewhere}]
-    if len(missing) == len(wanted):
+    requested = [*pack.axes["storage"], *(v["storage"] for v in pack.variants if "storage" in v)]
+    missing = [str(name) for name in requested if name not in {*storages, *elsewhere}]
+    if len(missing) == len(requested):
         known = ", ".join(sorted(storages))
         message = f"storage {', '.join(missing)} is not configured on {node}; known: {known}"
-        there = min(storages, default="NAME")
-        remedy = f"write axes: {{storage: [{there}]}} in the pack, or call one in the settings "
-        remedy += str(missing[0])
+        available = min(storages, default="NAME")
+        remedy = f"write axes: {{storage: [{available}]}} in the pack, or name a storage of the "
+        remedy += f"settings {missing[0]}"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)], next_step=remedy)
     cases: list[Case] = []
     excluded: list[ExcludedCase] = []
@@ -106,15 +106,15 @@ def expand(
                 excluded.append(ExcludedCase(case.slug, reason))
             else:
                 cases.append(case)
-    if not cases and any(name in storages for name in wanted):
+    if not cases and any(name in storages for name in requested):
         reasons = "; ".join(sorted({entry.reason for entry in excluded}))
-        message = f"empty matrix: every combination is left out ({reasons})"
+        message = f"empty matrix: every combination is excluded ({reasons})"
         raise ConfigError([Problem(str(pack.path), 0, 0, message)])
     return Matrix(cases=tuple(cases), excluded=tuple(excluded))
 
 
 def _on(scenario: Scenario, storage: StorageKind | None, identity: str) -> Scenario:
-    """Return the scenario as it is measured on such a storage."""
+    """Return the scenario with the properties of its storage."""
     if storage is None:
         return scenario
     return replace(scenario, host_cache=storage.host_cache, identity=identity)
@@ -124,14 +124,14 @@ def _impossible(scenario: Scenario, storages: Mapping[str, StorageKind], rows: R
     if scenario.storage not in storages:
         return f"storage {scenario.storage} is not configured on {scenario.node}"
     if rows is Rows.HOST and scenario.disk.in_vm:
-        return "this instance has no VMs, only the host and containers (driver: host)"
+        return "this instance measures without VMs (driver: host)"
     if rows is Rows.VM and scenario.disk.on_host:
-        return "the host itself can be measured only where pvebench runs on it"
+        return "host cases are possible only if pvebench runs on the host"
     return why_not(scenario, storages[scenario.storage])
 
 
 def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
-    """Yield the rows without a VM, every combination of the axes, the variants, each once."""
+    """Yield scenarios without a VM, all combinations of the axes, and variants, once each."""
     names = list(pack.axes)
     combined = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*pack.axes.values())
@@ -139,11 +139,11 @@ def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
     first = {name: values[0] for name, values in pack.axes.items()}
     seen = set()
     variants = [{**first, **variant} for variant in pack.variants]
-    # What is compared is on the same storage, with the same settings below it; and a container
-    # on the file system that the guests have, if they have one.
+    # Host and container cases need the storage and device options of the cases that they are
+    # compared with; containers also the file system of the guests, if they have one.
     guests, below = [*combined, *variants], ("storage", *DEVICE_OPTIONS)
-    own = [_beside(HOST_ROW, options, below) for options in guests] if host else []
-    above = [_beside(CONTAINER_ROW, options, (*below, *LAYOUT_OPTIONS)) for options in guests]
+    own = [_without_vm(HOST_ROW, options, below) for options in guests] if host else []
+    above = [_without_vm(CONTAINER_ROW, options, (*below, *LAYOUT_OPTIONS)) for options in guests]
     for options in [*own, *(above if pack.lxc else ()), *guests]:
         scenario = _scenario(pack, node, options)
         if scenario.slug not in seen:
@@ -151,18 +151,18 @@ def _scenarios(pack: Pack, node: str, *, host: bool) -> Iterable[Scenario]:
             yield scenario
 
 
-def _beside(
+def _without_vm(
     row: Mapping[str, Any], guest: Mapping[str, Any], kept: Collection[str]
 ) -> dict[str, Any]:
-    """Return a row without a VM, with what it keeps of a guest's options."""
+    """Return the options of a case without a VM, with the kept ones of a guest's options."""
     same = {key: guest[key] for key in kept if key in guest}
     if same.get("filesystem") is Filesystem.NONE:
         del same["filesystem"]
     return {**row, **same}
 
 
-def _scenario(pack: Pack, node: str, given: Mapping[str, Any]) -> Scenario:
-    options = dict(given)
+def _scenario(pack: Pack, node: str, values: Mapping[str, Any]) -> Scenario:
+    options = dict(values)
     storage = str(options.pop("storage"))
     layout: dict[str, Any] = {key: options.pop(key) for key in LAYOUT_OPTIONS if key in options}
     return Scenario(
@@ -183,17 +183,17 @@ def _layout(pack: Pack, options: Mapping[str, Any]) -> Layout:
 
 
 def _excluded(pack: Pack, scenario: Scenario) -> str | None:
-    """Return the reason if the pack itself excludes the scenario."""
+    """Return the reason if the pack excludes the scenario."""
     options = {"storage": scenario.storage, **asdict(scenario.disk), **asdict(scenario.layout)}
     for exclude in pack.excludes:
         if all(options[key] == value for key, value in exclude.items()):
-            words = ", ".join(f"{key}={option_text(value)}" for key, value in exclude.items())
-            return f"excluded by the pack ({words})"
+            conditions = ", ".join(f"{key}={option_text(value)}" for key, value in exclude.items())
+            return f"excluded by the pack ({conditions})"
     return None
 
 
 def select(matrix: Matrix, *, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Matrix:
-    """Keep the cases of which a slug matches a glob of `only`, if given, and none of `skip`."""
+    """Keep the cases with a slug that matches `only`, if not empty, and not `skip` (globs)."""
     cases: list[Case] = []
     excluded = list(matrix.excluded)
     for case in matrix.cases:
@@ -212,13 +212,12 @@ def _matches(case: Case, globs: Sequence[str]) -> bool:
 
 
 def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
-    """Refuse one slug with two meanings among the packs of an instance.
+    """Reject a slug with two definitions among the packs of an instance.
 
     Raises:
-        ConfigError: two packs mean different things by one slug; their results would be
-            written into one history.
+        ConfigError: two packs define one slug differently; their results would share one history.
     """
-    meanings: dict[tuple[str, str], tuple[str, Pack]] = {}
+    definitions: dict[tuple[str, str], tuple[str, Pack]] = {}
     problems: list[Problem] = []
     for pack, matrix in packs:
         parts = {
@@ -228,10 +227,10 @@ def check_slugs(packs: Sequence[tuple[Pack, Matrix]]) -> None:
             ("workload", case.workload.slug): case.workload.fingerprint for case in matrix.cases
         }
         for (what, slug), fingerprint in parts.items():
-            known, other = meanings.setdefault((what, slug), (fingerprint, pack))
+            known, other = definitions.setdefault((what, slug), (fingerprint, pack))
             if known != fingerprint:
                 message = (
-                    f"{what} {slug} means something else here than in {other.path}: same slug, "
+                    f"{what} {slug} has another definition in {other.path}: same slug, "
                     f"different size, time or machine; raise its version or run one of the packs"
                 )
                 problems.append(Problem(str(pack.path), 0, 0, message))

@@ -1,4 +1,4 @@
-"""What is due on a node, and which of its packs goes first."""
+"""Selection of the due cases of a node, and of the pack that goes first."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pvebench.scheduler.order import Plan, make_plan
 from pvebench.store import CaseRecord
 from pvebench.store.current import Results
 
-# --- How long after a run the next one is due: the cases wander over the hours of the day.
+# --- jitter of the start times over the hours of the day
 #
-# A host has hours of its own: backups at night, users by day. What is due every day would meet the
-# same hour for ever, and after an upgrade by day there would be nothing to compare it with.
+# The load of a host depends on the hour: backups at night, users by day. A daily case would always
+# run at the same hour, and after an upgrade by day nothing would be comparable.
 
 LATER_SECONDS: Final = 5 * 3600.0
-"""How much later than its interval a case runs, or between the rounds of a burst that is spread:
-less than a quarter of a day, so that none is left out."""
+"""Maximum delay after the interval, and between the runs of a spread burst: less than a quarter of
+a day, so that no part of the day is left out."""
 SHARE: Final = 0.25
-"""The same as share of the interval, at most."""
+"""Maximum delay as a share of the interval."""
 RETURN: Final = 0.9
-"""Share of it by which runs come earlier afterwards: the hours are others with every turn."""
+"""Share of the delay by which later runs are early: every wave has other hours."""
 WAVE: Final = 8
-"""Cycles after which it begins anew: half of them later, half of them earlier."""
+"""Cycles per wave: half of them later, half of them earlier."""
 
 
 def jitter_seconds(every_seconds: float) -> tuple[float, float]:
-    """Return how much later, and how much earlier, a case may run than its interval says.
+    """Return how many seconds later, and earlier, than its interval a case may run.
 
-    What is due every few hours comes to all hours of the day by itself.
+    A case that is due every few hours reaches all hours of the day without jitter.
     """
     if every_seconds <= LATER_SECONDS:
         return 0.0, 0.0
@@ -45,35 +45,35 @@ def jitter_seconds(every_seconds: float) -> tuple[float, float]:
 
 
 def wait_seconds(every_seconds: float, cycles: int) -> float:
-    """Return how long after its last good run a case is due again.
+    """Return the seconds from a case's last successful run until it is due again.
 
     Args:
-        cycles: that it has had; cases with as many stay together, so that nothing is switched
-            for one alone.
+        cycles: number of its cycles; cases with the same number stay together, which saves
+            switches of the disk.
     """
     later, earlier = jitter_seconds(every_seconds)
     return every_seconds + (later if cycles % WAVE < WAVE / 2 else -earlier)
 
 
-# --- When a case is due. Pure.
+# --- due time of a case
 
 FIRST_RETRY_SECONDS: Final = 60.0
 AHEAD_SECONDS: Final = 60.0
-"""By so much a clock that is kept in step may be set back between two runs."""
+"""Maximum step back of a synchronized clock between two runs."""
 NEVER_RUN_SECONDS: Final = 1e9
-"""How overdue a case counts that was never tried: more than any other."""
+"""Lateness of a case that never ran: more than any other."""
 BURST_SECONDS: Final = 2e9
-"""How overdue a case counts after a change of the environment: more than one never tried."""
+"""Lateness after a change of the environment: more than that of a case that never ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When a case may run next, and by how much it is late at a given moment."""
+    """Time of a case's next run. None: it never ran."""
 
     at: datetime | None
 
     def late_seconds(self, now: datetime) -> float:
-        """Return how late it is; negative when it is not due yet."""
+        """Return how late the case is; negative: not due yet."""
         return NEVER_RUN_SECONDS if self.at is None else (now - self.at).total_seconds()
 
 
@@ -88,16 +88,15 @@ def next_due(
 ) -> Due:
     """Return when a case with this history is due.
 
-    A good run makes it due `every_seconds` after its end, some hours more or less: it wanders
-    over the day. A failed one comes back after FIRST_RETRY_SECONDS, doubled with each further
-    failure, but never later than the normal interval: a case that cannot work must not take the
-    time of those that can. One whose last run ended in the future is due at once: the clock was
-    ahead when it ran, and nobody must wait until that day.
+    After a successful run it is due `every_seconds` after its end, with jitter of some hours.
+    After a failure it is due after FIRST_RETRY_SECONDS, doubled with each further failure, but
+    never later than the normal interval: a case that cannot work must not take the time of the
+    others. A case whose last run ended in the future is due at once: the clock was ahead then.
 
     Args:
-        repeats: runs that a cycle makes of it.
-        spread: whether it shall come back at the hours that the last run left out.
-        hours: in which nothing is measured.
+        repeats: runs per cycle.
+        spread: whether to run at the hours that the last run left out.
+        hours: quiet hours.
     """
     if record is None:
         return Due(None)
@@ -121,7 +120,7 @@ def next_due(
 
 @lru_cache(maxsize=50_000)
 def _measurable(at: datetime, earliest: datetime, hours: QuietHours) -> datetime:
-    """Return the moment nearest before `at` outside of quiet hours, else when they end."""
+    """Return the latest moment up to `at` outside of quiet hours, else the end of these."""
     end = hours.end_after(at)
     if end is None:
         return at
@@ -132,35 +131,35 @@ def _measurable(at: datetime, earliest: datetime, hours: QuietHours) -> datetime
     return end
 
 
-# --- Passes: a case that runs several times in a cycle, and how the later compare with the first.
+# --- passes: several runs of a case within a cycle
 #
-# The first pass finds caches of the storage cold (dm-cache, ARC, an SSD's own), the last finds
-# them as warm as the case itself makes them. So they are kept apart instead of averaged.
+# In the first pass the storage's caches are cold (dm-cache, ARC, an SSD's own), in the last they
+# are as warm as the case makes them. So passes are numbered instead of averaged.
 
 Rates = dict[Direction, float]
 
 
 class Passes:
-    """Counts the runs of each case within a cycle. Owned by one worker."""
+    """Counter of each case's runs within a cycle. Owned by one worker."""
 
     def __init__(self) -> None:
-        self._made: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._first: dict[str, Rates] = {}
 
     def begin(self) -> None:
-        """Start counting anew: another cycle begins."""
-        self._made.clear()
+        """Reset the counts for a new cycle."""
+        self._counts.clear()
         self._first.clear()
 
     def counted(self, run: Run) -> Run:
-        """Return a run that was made with its pass number, and its rates over the first pass's.
+        """Return a run with its pass number, and its rates relative to the first pass.
 
-        A failed run counts too: it may have warmed what the next one finds. Its numbers are
-        none, so nothing is compared with them.
+        A failed run counts too: it may have warmed caches for the next one. It has no rates, so
+        nothing is compared with it.
         """
         key = run.case.key
-        self._made[key] += 1
-        number = self._made[key]
+        self._counts[key] += 1
+        number = self._counts[key]
         reached = rates(run.samples) if run.outcome.good else {}
         if number == 1:
             self._first[key] = reached
@@ -174,18 +173,17 @@ class Passes:
 
 
 ROUNDS: Final = 3
-"""Good runs of each core case at once after a change of the node's environment: enough for a case
-to be judged alone."""
+"""Successful runs of each core case immediately after a change of the node's environment: enough
+for a verdict on a single case."""
 SPREAD: Final = 4
-"""Further ones, one after another over the hours of a day: what they are compared with was
-measured at all of them."""
+"""Further runs, spread over the hours of a day like the runs that they are compared with."""
 CORE: Final = "core"
-"""Tier of the packs that are run so."""
+"""Tier of the packs with such bursts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextCycle:
-    """What to do next: a pack's plan, or to wait.
+    """Next cycle of a pack, or the time until which nothing is due.
 
     Attributes:
         plan: None: nothing is due before `at`.
@@ -197,11 +195,11 @@ class NextCycle:
 
 
 class CycleSelector:
-    """The packs of a node and how late each of their cases is. Owned by one worker thread.
+    """Selector of a node's next cycle, by the lateness of its cases. Owned by one worker thread.
 
     Args:
-        counted: whether whole cycles were asked for, rather than what is due.
-        hours: in which nothing is measured.
+        counted: whether to run whole cycles, not only due cases.
+        hours: quiet hours.
     """
 
     def __init__(
@@ -218,20 +216,20 @@ class CycleSelector:
         self._node = node
         self.assignments = tuple(assignments)
 
-    def gives_way(self, tier: str) -> bool:
-        """Whether a pack of `tier` makes room when the environment has changed."""
+    def yields_to_core(self, tier: str) -> bool:
+        """Return whether a pack of `tier` is interrupted when the environment has changed."""
         tiers = {assignment.pack.tier for assignment in self.assignments}
         return not self._counted and CORE in tiers and tier != CORE
 
     def choose(self, now: datetime, *, turn: int, uid: str) -> NextCycle:
-        """Return the pack whose most overdue case is the latest, and what of it is due.
+        """Return the pack with the most overdue case, and its due cases.
 
-        When cycles are counted the packs take turns, each in full.
+        When cycles are counted the packs take turns, with all cases.
 
         Args:
-            turn: cycles that were made before.
-            uid: of the cycle that would begin; shuffles all orders but the first, which is the
-                one that `pvebench plan` shows.
+            turn: number of earlier cycles.
+            uid: of the next cycle; shuffles all orders but the first, which is the one that
+                `pvebench plan` shows.
         """
         ranked = [(entry, self._lateness(entry, now)) for entry in self.assignments]
         if self._counted:
@@ -246,17 +244,17 @@ class CycleSelector:
         return NextCycle(assignment=assignment, plan=_plan(*due, uid=uid if turn else ""), at=now)
 
     def _due(self, assignment: Assignment, late: dict[str, float]) -> dict[str, float]:
-        """Return the cases to run now: those that are due, and with them those that soon will be.
+        """Return the cases to run now: due cases, and those that are due soon.
 
-        A cycle takes a while, so its cases fall due one after another. Were each run alone, the
-        disk would be switched for every single one; within the time that the pack itself takes
-        (and half its interval at most) they go together. A failed case is never pulled forward.
+        A cycle takes a while, so its cases become due one after another. If each ran alone, the
+        disk would be switched for every one. So cases that are due within the duration of the
+        pack (at most half its interval) run together. A failed case never runs early.
         """
         if max(late.values()) < 0:
             return {}
         pack = assignment.pack
-        whole = make_plan(assignment.matrix, seed=0, conduct=pack.conduct).seconds
-        early = min(whole, pack.every_seconds / 2)
+        duration = make_plan(assignment.matrix, seed=0, conduct=pack.conduct).seconds
+        early = min(duration, pack.every_seconds / 2)
         return {
             case.key: late[case.key]
             for case in assignment.matrix.cases
@@ -281,9 +279,9 @@ class CycleSelector:
         return late
 
     def _burst_rounds(self, tier: str, case: Case) -> int | None:
-        """Return the good runs of a case in the newest episode; None: it makes nothing due.
+        """Return a case's successful runs in the latest environment period; None: no burst.
 
-        A restart forgets nothing of it.
+        It is read from the database, so a restart of pvebench does not change it.
         """
         rounds = self._results.rounds(self._node) if tier == CORE else None
         return None if rounds is None else rounds.get(case.key, 0)

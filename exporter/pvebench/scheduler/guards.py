@@ -1,4 +1,4 @@
-"""Guards that need nothing of the outside: pause, quiet hours, turns, write budgets."""
+"""Guards without external input: pause, quiet hours, turns, write budgets."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from pvebench.model.units import show_bytes
 from pvebench.model.week import QuietHours
 from pvebench.model.workload import Case
 
-# --- Asking every guard before a case and after it.
+# --- all guards of a worker
 
 
 class GuardChain:
-    """Several guards as one: a case passes all of them or none. Owned by one worker thread."""
+    """List of guards that a case passes all or none of. Owned by one worker thread."""
 
     def __init__(self, guards: Sequence[Guard]) -> None:
         self._guards = tuple(guards)
 
     def enter(self, case: Case) -> Hold | None:
-        """Return the first guard's objection, the later ones not being asked; None: go on."""
+        """Return the first guard's hold, without asking the later guards; None: no hold."""
         passed: list[Guard] = []
         for guard in self._guards:
             hold = guard.enter(case)
             if hold is not None:
-                for one in reversed(passed):
-                    one.leave(case)
+                for earlier in reversed(passed):
+                    earlier.leave(case)
                 return hold
             passed.append(guard)
         return None
 
     def leave(self, case: Case) -> str:
-        """Tell all guards that the run has ended; return what disturbed it, or nothing.
+        """Tell all guards that the run has ended; return its disturbances, or an empty string.
 
-        A stop that comes meanwhile is noticed at the next wait: the finished run comes first.
+        A stop during this is handled at the next wait: the finished run comes first.
         """
-        said = []
+        disturbances = []
         for guard in reversed(self._guards):
             with contextlib.suppress(Interrupted):
-                said.append(guard.leave(case))
-        return "; ".join(text for text in said if text)
+                disturbances.append(guard.leave(case))
+        return "; ".join(text for text in disturbances if text)
 
 
 _PAUSE_SECONDS: Final = 2.0
 _LONGEST_QUIET_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 _FORGOTTEN_SECONDS: Final = 10.0
-"""Who has not asked for a turn for so long does not wait for it any more."""
+"""Time after which a node that no longer asks for its turn is removed from the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseGuard:
-    """Holds everything while somebody wants a pause.
+    """Guard that holds every case during a pause.
 
     Attributes:
-        reason: returns why, empty while there is none.
+        reason: returns the reason of the pause; empty: no pause.
     """
 
     reason: Callable[[], str]
@@ -71,13 +71,13 @@ class PauseGuard:
         return Hold(kind=HoldKind.PAUSED, reason=reason, seconds=_PAUSE_SECONDS)
 
     def leave(self, case: Case) -> str:
-        """Nothing."""
+        """Return nothing: it does not notice disturbances."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class QuietGuard:
-    """Holds everything in quiet hours; a run that has begun is ended."""
+    """Guard that holds every case in quiet hours; a run that has started is completed."""
 
     hours: QuietHours
     clock: Clock
@@ -92,47 +92,47 @@ class QuietGuard:
         return Hold(kind=HoldKind.QUIET, reason=reason, seconds=wait)
 
     def leave(self, case: Case) -> str:
-        """Nothing."""
+        """Return nothing: it does not notice disturbances."""
         return ""
 
 
 @dataclass(slots=True)
 class Turns:
-    """Who may use which shared storage, first come, first served. For all workers' threads."""
+    """First-come queue of each shared storage's users. For all workers' threads."""
 
     now: Callable[[], float]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _holders: dict[str, str] = field(default_factory=dict)
     _queues: dict[str, dict[str, float]] = field(default_factory=dict)
-    """storage -> who waits, in order, and when they asked last."""
+    """Storage -> waiting nodes in order, with the time of their last request."""
 
-    def take(self, storage: str, who: str) -> str:
-        """Take the storage; return who else has it or is before, empty if it was taken."""
+    def take(self, storage: str, node: str) -> str:
+        """Take the storage; return the node that has it or is first; empty: it was taken."""
         with self._lock:
             queue, now = self._queues.setdefault(storage, {}), self.now()
-            queue[who] = now
+            queue[node] = now
             for other in [o for o, at in queue.items() if now - at > _FORGOTTEN_SECONDS]:
                 del queue[other]
             first = self._holders.get(storage) or next(iter(queue))
-            if first != who:
+            if first != node:
                 return first
-            del queue[who]
-            self._holders[storage] = who
+            del queue[node]
+            self._holders[storage] = node
             return ""
 
-    def give_back(self, storage: str, who: str) -> None:
-        """Let the next one have it."""
+    def give_back(self, storage: str, node: str) -> None:
+        """Release the storage for the next node."""
         with self._lock:
-            if self._holders.get(storage) == who:
+            if self._holders.get(storage) == node:
                 del self._holders[storage]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnGuard:
-    """Lets one node at a time measure on a shared storage.
+    """Guard that lets one node at a time measure on a shared storage.
 
     Attributes:
-        shared: names of the storages that nodes share.
+        shared: names of the shared storages.
     """
 
     turns: Turns
@@ -145,23 +145,23 @@ class TurnGuard:
         other = self.turns.take(storage, node)
         if not other:
             return None
-        reason = f"{other} measures on the shared storage {storage}"
+        reason = f"node {other} is using shared storage {storage}"
         return Hold(kind=HoldKind.TURN, reason=reason, seconds=_TURN_SECONDS)
 
     def leave(self, case: Case) -> str:
-        """Give the turn to the next one."""
+        """Release the storage for the next node."""
         self.turns.give_back(case.scenario.storage, case.scenario.node)
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetGuard:
-    """Holds a storage's cases when the month's write budget is used up.
+    """Guard that skips a storage's cases when the monthly write budget is used up.
 
     Attributes:
-        limits: storage -> bytes a calendar month (UTC).
+        limits: storage -> bytes per calendar month (UTC).
         written: storage -> bytes written this month.
-        expected: the most that a case may write.
+        expected: maximum bytes that a case writes.
     """
 
     limits: Mapping[str, int]
@@ -174,11 +174,11 @@ class BudgetGuard:
         if limit is None or self.written(storage) + self.expected(case) <= limit:
             return None
         reason = (
-            f"the write budget of {storage} does not allow it this month: "
-            f"{show_bytes(self.written(storage))} of {show_bytes(limit)} are written"
+            f"monthly write budget of {storage} exceeded: "
+            f"{show_bytes(self.written(storage))} of {show_bytes(limit)} written"
         )
         return Hold(kind=HoldKind.BUDGET, reason=reason, skip=True)
 
     def leave(self, case: Case) -> str:
-        """Nothing."""
+        """Return nothing: it does not notice disturbances."""
         return ""

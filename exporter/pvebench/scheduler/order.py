@@ -1,4 +1,4 @@
-"""The order of a cycle, and what it will cost."""
+"""Order of a cycle's cases, and its estimated cost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pvebench.workloads import TOOLS
 BOOT_SECONDS: Final = 10.0
 SWITCH_SECONDS: Final = 1.0
 OVERHEAD_SECONDS: Final = 1.5
-"""Per run: start of the tool, reading its output back."""
+"""Per run: start of the tool and reading of its output."""
 FILL_BYTES_PER_SECOND: Final = 100 * MIB
-"""Typical speed of the fill under TCG; only the estimate rests on it."""
+"""Typical speed of the fill under TCG; used for estimates only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class Plan:
     """The ordered cases of one cycle.
 
     Attributes:
-        cases: in the order they will run.
-        excluded: what will not run, and why.
-        restarts, switches, fills: how often the VM boots, the disk is swapped, a volume is filled.
+        cases: in the order of their runs.
+        excluded: cases that will not run, with reasons.
+        restarts, switches, fills: number of VM boots, disk switches, volume fills.
         seconds: estimated wall time.
         bytes_written: estimated bytes written to the storages, fills included.
     """
@@ -57,7 +57,7 @@ def make_plan(
     those of one scenario. The order of the groups, and of the workloads in a scenario, is
     shuffled by `seed`: a drift of the machine must not look like an effect of an option. With
     `overdue` (case key -> seconds), groups with the most overdue case come first. Repeats of a
-    case are a whole round of its scenario apart.
+    case are a whole pass over its scenario apart.
     """
     conduct = conduct or Conduct()
     rng = random.Random(str(seed))  # noqa: S311 # a shuffle
@@ -94,16 +94,16 @@ def _changes(items: Iterable[object]) -> int:
 
 
 def _fills(cases: Iterable[Case]) -> list[int]:
-    """Return the bytes of each fill: whenever a volume must hold something else than it does."""
+    """Return the bytes of each fill, one whenever a volume needs other content than it has."""
     content: dict[str, str] = {}
     filled = []
     for case in cases:
         scenario = case.scenario
-        wanted = scenario.layout.content
+        required = scenario.layout.content
         if scenario.cooled is HostCache.REWRITTEN:
             content.pop(scenario.volume, None)
-        if not scenario.disk.backing and content.get(scenario.volume) != wanted:
-            content[scenario.volume] = wanted
+        if not scenario.disk.backing and content.get(scenario.volume) != required:
+            content[scenario.volume] = required
             size = scenario.layout.file_bytes or scenario.volume_bytes
             filled.append(size * scenario.layout.fill_passes)
         if case.workload.spoils:
@@ -114,16 +114,16 @@ def _fills(cases: Iterable[Case]) -> list[int]:
 def _ordered(
     cases: Iterable[Case], rng: random.Random, overdue: Mapping[str, float], *, repeats: int
 ) -> list[Case]:
-    """Sort by boot, volume and what is on it, scenario; each level shuffled, stably by overdue."""
+    """Sort by boot, volume content and scenario; each level shuffled, overdue groups first."""
     known = sorted(cases, key=lambda case: case.slug)
-    rounds: list[Case] = []
+    passes: list[Case] = []
     for _ in range(repeats):
         rng.shuffle(known)
-        rounds += known
+        passes += known
     levels = (_boot_key, _volume_key, lambda scenario: scenario.slug)
     urgency: dict[tuple[str, ...], float] = {}
     rank: dict[tuple[str, ...], int] = {}
-    for case in rounds:
+    for case in passes:
         late = overdue.get(case.key, 0.0)
         path: tuple[str, ...] = ()
         for level in levels:
@@ -137,17 +137,17 @@ def _ordered(
         for level in levels:
             path = (*path, level(case.scenario))
             keys.append((-urgency[path], rank[path]))
-        # The host's own rows go first: the others are compared with them. Then containers, so
-        # that all without a VM are next to each other.
+        # Host cases go first: the others are compared with them. Then containers, so that all
+        # cases without a VM are next to each other.
         disk = case.scenario.disk
         return [(0.0, int(not disk.on_host) + int(disk.in_vm)), *keys]
 
-    # The sort is stable: rounds of one scenario stay one after the other.
-    return sorted(rounds, key=sort_key)
+    # The sort is stable: passes over one scenario stay one after the other.
+    return sorted(passes, key=sort_key)
 
 
 def _boot_key(scenario: Scenario) -> str:
-    """Return what the VM must be started for: itself, and a disk that cannot be hot-plugged."""
+    """Return a key of the VM that is needed, with the disk if it cannot be hot-plugged."""
     machine = f"{scenario.machine.memory_bytes}/{scenario.machine.cpus}"
     own_boot = scenario.disk.cold and scenario.disk.in_vm
     return f"{machine}/{scenario.slug}" if own_boot else machine

@@ -1,4 +1,4 @@
-"""The worker's present: written by its own thread, read by any."""
+"""Status of a worker: written by its own thread, read by any."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pvebench.model.status import STATE_OF_PHASE, CycleStatus, Phase, State, Wor
 from pvebench.model.workload import Case
 
 UPCOMING: Final = 5
-"""How many of the next cases are named."""
+"""Number of next cases in the status."""
 
 
 class StatusTracker:
-    """A `WorkerStatus` that changes. Also a `runner.Observer`.
+    """Holder of a worker's current `WorkerStatus`. Also a `runner.RunObserver`.
 
     Args:
-        now: the time of the worker's clock.
+        now: returns the time of the worker's clock.
     """
 
     def __init__(self, node: str, now: Callable[[], datetime]) -> None:
@@ -32,32 +32,32 @@ class StatusTracker:
 
     @property
     def status(self) -> WorkerStatus:
-        """What it is now."""
+        """The current status."""
         with self._lock:
             return self._status
 
     def change(self, change: Callable[[WorkerStatus], WorkerStatus]) -> None:
-        """Replace the status by what `change` makes of it."""
+        """Replace the status by the result of `change`."""
         with self._lock:
             self._status = change(self._status)
 
     def idle_until(self, moment: datetime) -> None:
-        """Nothing is due before `moment`."""
+        """Set that nothing is due before `moment`."""
 
         def change(status: WorkerStatus) -> WorkerStatus:
-            mended = status.state is State.ERROR
-            fault = "" if mended else status.fault
+            recovered = status.state is State.ERROR
+            fault = "" if recovered else status.fault
             return replace(status, state=State.IDLE, next_due=moment, fault=fault)
 
         self.change(change)
 
     def begin(self, cycle: CycleStatus, queue: Sequence[Case]) -> None:
-        """A cycle begins."""
+        """Set a new cycle."""
         upcoming = tuple(queue[:UPCOMING])
         self.change(lambda status: replace(status, cycle=cycle, next_due=None, upcoming=upcoming))
 
     def replan(self, queue: Sequence[Case]) -> None:
-        """The cycle has only these cases left."""
+        """Set the remaining cases of the cycle."""
 
         def change(status: WorkerStatus) -> WorkerStatus:
             cycle = status.cycle
@@ -68,30 +68,30 @@ class StatusTracker:
         self.change(change)
 
     def start(self, behind: Sequence[Case]) -> None:
-        """A case starts, with these behind it."""
+        """Set that a case starts, with these behind it."""
         upcoming = tuple(behind[:UPCOMING])
         self.change(lambda status: replace(status, upcoming=upcoming, hold=None))
 
     def hold(self, hold: Hold) -> None:
-        """The next case has to wait."""
+        """Set that the next case has to wait."""
         self.change(lambda status: replace(status, state=State.PAUSED, hold=hold))
 
     def fault(self, fault: str) -> None:
-        """Something is wrong that has to be mended first."""
+        """Set a fault that must be fixed before the next run."""
         self.change(lambda status: replace(status, state=State.ERROR, fault=fault))
 
     def pending(self, pending: tuple[tuple[str, str], ...]) -> None:
-        """Software is installed that does not run yet: (fact, version)."""
+        """Set the software that is installed but does not run yet: (fact, version)."""
         self.change(lambda status: replace(status, pending=pending))
 
     def advance(self, run: Run, queue: Sequence[Case], *, again: bool) -> None:
-        """A run has ended, with these cases left; `again`: its own case among them once more."""
+        """Set that a run has ended, with these cases left; `again`: its case is queued again."""
         upcoming = tuple(queue[:UPCOMING])
 
         def change(status: WorkerStatus) -> WorkerStatus:
             cycle = status.cycle
             if cycle is not None:
-                cycle = _gone_on(cycle, run, left=len(queue), again=again)
+                cycle = _advanced(cycle, run, left=len(queue), again=again)
             fault = run.reason if run.outcome is Outcome.FAILED else ""
             return replace(
                 status,
@@ -109,7 +109,7 @@ class StatusTracker:
         self.change(change)
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """See `runner.Observer`."""
+        """See `runner.RunObserver`."""
         now = self._now()
 
         def change(status: WorkerStatus) -> WorkerStatus:
@@ -126,12 +126,12 @@ class StatusTracker:
         self.change(change)
 
     def finished(self, run: Run) -> None:
-        """Nothing: the worker says so itself, when the run is stored."""
+        """Do nothing: the worker calls `advance` itself when the run is stored."""
 
 
-def _gone_on(cycle: CycleStatus, run: Run, *, left: int, again: bool) -> CycleStatus:
+def _advanced(cycle: CycleStatus, run: Run, *, left: int, again: bool) -> CycleStatus:
     done = cycle.done + 1
-    # From the second run on, the runs so far tell better than the plan.
+    # From the second run on, the runs so far are a better estimate than the plan.
     each = (run.finished - cycle.started) / done
     return replace(
         cycle,

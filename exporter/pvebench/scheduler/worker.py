@@ -1,4 +1,4 @@
-"""One worker a node: cycles through its packs' due cases, for ever or a number of times."""
+"""Per-node worker that runs due cases in cycles, endlessly or a number of times."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from pvebench.store.current import Results
 
 STORE_RETRY_SECONDS: Final = 10.0
 MAX_IDLE_SECONDS: Final = 10.0
-"""Longest single wait: the host's clock may be set, the settings may change meanwhile."""
+"""Longest single wait, because the clock or the settings may change during it."""
 
 log = structlog.get_logger()
 
 
 class Worker:
-    """Runs cycles. `step` does one thing and returns; `run` steps until told to stop.
+    """Worker that runs cycles. `step` does one thing and returns; `run` steps until a stop.
 
     Args:
-        guards: asked before each run, and told after it.
+        guards: called before and after each run.
         between: called with the worker before each step; may call `assign`.
-        cycles: how many cycles of each pack to run, over all cases whether due or not; None: for
-            ever, only what is due.
-        observer: told of every phase and every finished, already stored run.
+        cycles: number of cycles per pack, over all cases whether due or not; None: endless, due
+            cases only.
+        observer: called for every phase and every finished, stored run.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Worker:
         self._results = results
         self._observer = observer
         self._limit = cycles
-        self._gate = GuardChain(guards)
+        self._guards = GuardChain(guards)
         quiet = next((guard.hours for guard in guards if isinstance(guard, QuietGuard)), None)
-        self._agenda = CycleSelector(
+        self._selector = CycleSelector(
             results, site.node, assignments, counted=cycles is not None, hours=quiet
         )
-        self._present = StatusTracker(site.node, site.clock.now)
-        observers = Observers([self._present, observer])
+        self._tracker = StatusTracker(site.node, site.clock.now)
+        observers = Observers([self._tracker, observer])
         self._runner = Runner(
             site,
             observers,
@@ -81,33 +81,33 @@ class Worker:
 
     @property
     def node(self) -> str:
-        """The node that it measures."""
+        """The measured node."""
         return self._site.node
 
     @property
     def assignments(self) -> tuple[Assignment, ...]:
-        """The packs that it runs."""
-        return self._agenda.assignments
+        """The packs to run."""
+        return self._selector.assignments
 
     @property
     def status(self) -> WorkerStatus:
-        """What it does now; may be read from any thread."""
-        return self._present.status
+        """The current status; may be read from any thread."""
+        return self._tracker.status
 
     def assign(self, assignments: Sequence[Assignment]) -> None:
-        """Use other packs from now on; what is queued and not in them is dropped.
+        """Use other packs from now on; drop queued cases that are not in them.
 
-        To be called between steps only, in the worker's thread.
+        Call between steps only, in the worker's thread.
         """
-        self._agenda.assignments = tuple(assignments)
-        wanted = {case.key for entry in assignments for case in entry.matrix.cases}
-        kept = [case for case in self._queue if case.key in wanted]
+        self._selector.assignments = tuple(assignments)
+        keys = {case.key for entry in assignments for case in entry.matrix.cases}
+        kept = [case for case in self._queue if case.key in keys]
         if len(kept) == len(self._queue):
             return
         self._queue = kept
-        self._present.replan(kept)
+        self._tracker.replan(kept)
         if not kept:
-            self._cut = True  # it did not go through to its end
+            self._cut = True  # an incomplete cycle is not recorded as ended
             self._end_cycle()
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ class Worker:
 
         Raises:
             Interrupted: the clock was stopped. The VM is ended and the volumes are removed in
-                any case.
+                every case.
         """
         try:
             while not self.finished:
@@ -128,20 +128,20 @@ class Worker:
 
     @property
     def finished(self) -> bool:
-        """Whether the asked-for number of cycles is done."""
+        """Whether the requested number of cycles is done."""
         if self._limit is None or self._queue:
             return False
         return self._cycles_done >= self._limit * len(self.assignments)
 
     def _try_step(self) -> float:
-        """Step; while the database cannot be used, say so and wait."""
+        """Step; if the database is unavailable, set the status and wait."""
         try:
             return self.step()
         except StoreLost:
             raise
         except StoreError as error:
-            log.warning("nothing is measured until the database can be used", reason=error.reason)
-            self._present.fault(error.reason)
+            log.warning("runs suspended: database unavailable", reason=error.reason)
+            self._tracker.fault(error.reason)
             return STORE_RETRY_SECONDS
 
     def step(self) -> float:
@@ -155,11 +155,11 @@ class Worker:
 
     def _begin_cycle(self) -> float:
         if not self.assignments:
-            return MAX_IDLE_SECONDS  # none of the packs has anything for this node
+            return MAX_IDLE_SECONDS  # no pack has a case for this node
         now, uid = self._site.clock.now(), uuid.uuid4().hex
-        choice = self._agenda.choose(now, turn=self._cycles_done, uid=uid)
+        choice = self._selector.choose(now, turn=self._cycles_done, uid=uid)
         if choice.plan is None:
-            self._present.idle_until(choice.at)
+            self._tracker.idle_until(choice.at)
             return (choice.at - now).total_seconds()
         self._open_cycle(uid, choice.assignment.pack, choice.plan, now)
         self._conduct = choice.assignment.pack.conduct
@@ -183,76 +183,76 @@ class Worker:
             started=now,
             expected_end=now + timedelta(seconds=plan.seconds),
         )
-        self._present.begin(cycle, plan.cases)
-        log.info("cycle starts", pack=pack.name, cases=planned, seconds=round(plan.seconds))
+        self._tracker.begin(cycle, plan.cases)
+        log.info("cycle started", pack=pack.name, cases=planned, seconds=round(plan.seconds))
 
     def _run_next(self) -> float:
-        """Run the next case, or record why not, or return how long it has to wait."""
+        """Run the next case or skip it, or return the seconds to wait for it."""
         case = self._queue[0]
         cycle = self.status.cycle
         uid = cycle.uid if cycle else ""
-        hold = self._gate.enter(case)
+        hold = self._guards.enter(case)
         if hold is not None and not hold.skip:
             self._wait_for(hold)
             return hold.seconds
         if hold is not None:
             self._finish(self._runner.skip(case, cycle=uid, reason=hold.reason))
             return 0.0
-        self._present.start(self._queue[1:])
+        self._tracker.start(self._queue[1:])
         try:
-            self._look_after()
+            self._apply_updates()
             run = self._runner.run(case, cycle=uid, conduct=self._conduct)
         finally:
-            disturbed = self._gate.leave(case)
+            disturbed = self._guards.leave(case)
         self._finish(self._passes.counted(self._disturbed(run, disturbed)))
         return 0.0
 
     def _disturbed(self, run: Run, by: str) -> Run:
-        """Return the run with what is known of its disturbance; noisy, where there was one."""
+        """Return the run with its disturbance; noisy if there was one."""
         known = self._site.seen.get(run.case.scenario.storage, {}).get("disturbed")
         if known is not None and run.outcome.good:
-            told = Sample("disturbed", None, known, Unit.RATIO)
-            run = replace(run, samples=(*run.samples, told))
+            sample = Sample("disturbed", None, known, Unit.RATIO)
+            run = replace(run, samples=(*run.samples, sample))
         if by and run.outcome is Outcome.OK:
             run = replace(run, outcome=Outcome.NOISY, reason=by)
         return run
 
-    def _look_after(self) -> None:
-        """Have the VM started anew if software was installed that it does not run yet."""
-        upkeep = self._site.upkeep()
-        self._present.pending(tuple(sorted(upkeep.pending.items())))
-        if not upkeep.restart:
+    def _apply_updates(self) -> None:
+        """Restart the VM if software was installed that it does not run yet."""
+        updates = self._site.upkeep()
+        self._tracker.pending(tuple(sorted(updates.pending.items())))
+        if not updates.restart:
             return
-        log.info("the VM is started anew", node=self.node, installed=upkeep.restart)
+        log.info("restarting VM", node=self.node, installed=updates.restart)
         try:
             self._runner.renew()
         except DriverError as error:
-            log.warning("the VM does not end", node=self.node, reason=error.reason)
+            log.warning("VM shutdown failed", node=self.node, reason=error.reason)
 
     def _wait_for(self, hold: Hold) -> None:
         known = self.status.hold
         if known is None or known.kind is not hold.kind:
-            # Turns change with every run; everything else somebody may want to know of.
-            tell = log.info if hold.kind is HoldKind.TURN else log.warning
-            tell("waiting", node=self.node, reason=hold.reason)
-        self._present.hold(hold)
+            # Turns change with every run; all other reasons concern the operator.
+            write = log.info if hold.kind is HoldKind.TURN else log.warning
+            write("waiting", node=self.node, reason=hold.reason)
+        self._tracker.hold(hold)
 
     def _finish(self, run: Run) -> None:
-        """Store the run of the first case in the queue, and go on behind it."""
-        begins = self._keep(run)
+        """Store the run of the first case in the queue, and remove the case."""
+        new_environment = self._store(run)
         self._queue.pop(0)
         self.outcomes[run.case.key] = run.outcome
         again = self._queue_again(run)
-        self._present.advance(run, self._queue, again=again)
-        if begins:
-            self._give_way(run)
+        self._tracker.advance(run, self._queue, again=again)
+        if new_environment:
+            self._yield(run)
         _log_run(run)
         self._observer.finished(run)
 
-    def _keep(self, run: Run) -> bool:
-        """Store a finished run; while the database cannot take it, wait and try again.
+    def _store(self, run: Run) -> bool:
+        """Store a finished run; while the database is unavailable, wait and retry.
 
-        Keeping a run twice changes nothing, so trying again is safe. Returns whether the node's
+        Storing a run twice changes nothing, so a retry is safe. Returns whether the node's
         environment has changed with it. Raises Interrupted.
         """
         while True:
@@ -261,14 +261,14 @@ class Worker:
             except StoreLost:
                 raise
             except StoreError as error:
-                log.warning("a finished run cannot be stored yet", reason=error.reason)
-                self._present.fault(error.reason)
+                log.warning("storing run failed, retrying", reason=error.reason)
+                self._tracker.fault(error.reason)
                 self._site.clock.sleep(STORE_RETRY_SECONDS)
 
     def _queue_again(self, run: Run) -> bool:
-        """Put a case whose failure may pass at the end of a counted cycle, once; say whether.
+        """Queue a case with a retryable failure once more in a counted cycle; return whether.
 
-        An endless worker needs no such thing: there the case comes back by its back-off.
+        An endless worker does not need this: its back-off brings the case back.
         """
         key = run.case.key
         if self._limit is None or not run.retryable or key in self._retried:
@@ -277,11 +277,11 @@ class Worker:
         self._queue.append(run.case)
         return True
 
-    def _give_way(self, run: Run) -> None:
-        """The environment has changed: end the cycle here if another pack is to go first."""
-        log.warning("another environment", node=self.node, environment=run.environment.slug)
+    def _yield(self, run: Run) -> None:
+        """End the cycle after a change of the environment if a core pack goes first."""
+        log.warning("environment changed", node=self.node, environment=run.environment.slug)
         cycle = self.status.cycle
-        if cycle is not None and self._agenda.gives_way(cycle.tier):
+        if cycle is not None and self._selector.yields_to_core(cycle.tier):
             self._cut = bool(self._queue)
             self._queue.clear()
 
@@ -291,14 +291,14 @@ class Worker:
         self._cycles_done += 1
         self._retried.clear()
         if cycle is not None and not cut:
-            log.info("cycle ends", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
+            log.info("cycle ended", pack=cycle.pack, runs=cycle.done, not_ok=cycle.failed)
             self._results.end_cycle(cycle.uid)
 
 
 def _log_run(run: Run) -> None:
     write = log.info if run.outcome is Outcome.OK else log.warning
     write(
-        "run ends",
+        "run ended",
         case=run.case.slug,
         outcome=str(run.outcome),
         reason=run.reason,

@@ -166,7 +166,7 @@ def definitions_of(connection: Connection, case_keys: Collection[str]) -> dict[s
         keys, cases, cases.c.key == keys.c.value
     )
     return {
-        key: Definition.from_data(json.loads(text), key=key)
+        key: Definition.from_data(json.loads(text))
         for key, text in connection.execute(query)
     }
 

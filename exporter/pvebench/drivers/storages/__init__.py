@@ -1,7 +1,7 @@
-"""Storages of local drivers: one registry of the kinds.
+"""Registry of the kinds of storages on this machine, for drivers `qemu` and `host`.
 
-A kind is one module and one entry in `KINDS`: its volumes, formats, settings keys and the handlers
-of its journal entries.
+A kind is one module here and one entry in `KINDS`: its class, its capabilities, its keys in the
+settings, and the functions that undo its journal entries after a crash.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pvebench.model.volume import Identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of storage.
+    """Kind of storage.
 
     Attributes:
-        holds: what a volume on it can be, for the planner.
-        make: makes a storage of it.
-        wants, takes: keys that its settings must have, and may have.
-        either: keys of which exactly one is given.
-        together: keys that are given both or not at all.
-        port: where its server listens, unless the settings say otherwise; 0: it has none.
-        undo: kind of a journal entry -> what undoes it and says so.
-        identify: returns which storage it is now; raises DriverError: it is missing.
+        holds: its capabilities, for the planner.
+        make: returns a storage of this kind.
+        wants, takes: required and optional keys in the settings.
+        either: keys of which exactly one must be set.
+        together: keys of which all or none must be set.
+        port: default port of its server; 0: no server.
+        undo: kind of a journal entry -> function that undoes it and returns a line about it.
+        identify: returns the current identity; raises DriverError: it is missing.
         look: returns a line about the storage for `pvebench check`, or raises PvebenchError;
-            None: nothing is there to be looked at beforehand.
+            None: no check.
     """
 
     holds: StorageKind
@@ -80,7 +80,7 @@ KINDS: Final[dict[str, Kind]] = {
             name="block",
             formats=_RAW,
             own_device=True,
-            no_container="a container cannot mount what lies behind a claim's record: not yet",
+            no_container="containers on claimed block devices are not supported",
         ),
         make=DeviceStorage,
         identify=identify_device,
@@ -119,8 +119,8 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 STORAGE_KINDS: Final = {name: kind.holds for name, kind in KINDS.items()}
-"""Kind -> what it can hold."""
+"""Kind -> capabilities."""
 UNDO: Final[dict[str, Undo]] = {
     name: undo for kind in KINDS.values() for name, undo in kind.undo.items()
 }
-"""Kind of a journal entry -> what undoes it and says so."""
+"""Kind of a journal entry -> function that undoes it and returns a line about it."""

@@ -1,8 +1,8 @@
-"""Who made a volume: each instance has a random id, which the names of its volumes carry.
+"""Interface of storages, and the instance id in the names of their volumes.
 
-The id is in a file beside the database, not in it: a database that is put back elsewhere does
-not make its new owner the owner of what the old one made. Two hosts with equal paths that share
-a directory have two ids, so neither takes the other's volumes for its own leftovers.
+The random id is in a file next to the database, not in it: an instance that restores a database of
+another one does not own the other's volumes. Two hosts with equal paths that share a directory
+have two ids, so neither removes the other's volumes as leftovers.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ from pvebench.model.disk import Disk
 from pvebench.model.scenario import Scenario
 from pvebench.model.volume import Volume
 
-# --- What a storage is to the drivers that make test volumes on it themselves.
+# --- interface of storages to the drivers that create test volumes
 
 MARK: Final = "pvebench-test-"
-"""Every volume's name starts so; nothing else is ever changed or removed."""
+"""Ownership marker at the start of each volume's name; nothing else is changed or removed."""
 
 Node = dict[str, Any]
-"""A block node as blockdev-add takes it, without its name and its cache flags."""
+"""A block node for blockdev-add, without its name and its cache flags."""
 
 
 class Storage(Protocol):
-    """The volumes of one storage. Owned by one worker thread."""
+    """Volumes of one storage. Owned by one worker thread."""
 
     def create(self, scenario: Scenario) -> Volume:
-        """Return a new volume for the scenario; one that was there under its name is replaced.
+        """Create a volume for the scenario; replace an existing one of the same name.
 
         Raises:
-            NoSpace: the storage could not hold it when it is full.
-            VolumeError: it could not be made.
+            NoSpace: the storage has no space for the full volume.
+            VolumeError: it could not be created.
         """
 
     def remove(self, volume: Volume) -> None:
-        """Remove a volume; one that is gone already is fine."""
+        """Remove a volume, if it exists."""
 
     def check(self, volume: Volume) -> None:
-        """Look whether the volume is still what `create` made; asked before each use.
+        """Verify that the volume is still the one of `create`; called before each use.
 
         Raises:
-            VolumeError: it is something else now, or not pvebench's alone. Nothing was written.
+            VolumeError: it was replaced, or others use it. Nothing was written.
         """
 
     def node(self, volume: Volume, disk: Disk) -> Node:
-        """Return the block node that opens the volume, below the one that knows its format."""
+        """Return the block node that opens the volume, below the node of its format."""
 
     def drop_caches(self, volume: Volume) -> int | None:
         """As `Hypervisor.drop_caches`."""
 
     def opened(self, volume: Volume) -> str:
-        """Return the path under which QEMU has the volume open; empty: not as a file."""
+        """Return the path with which QEMU opens the volume; empty: not a file."""
 
     def close(self) -> None:
-        """Give back what the storage itself holds (base images), after its volumes."""
+        """Release the storage's own objects (base images), after its volumes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageOptions:
-    """A lab storage as the settings describe it. What a kind does not use is empty.
+    """Settings of a storage. Options that a kind does not use are empty.
 
     Attributes:
         path: directory (`dir`, `loop`) or device (`block`).
         server, port, socket, export: of an `nbd` or `nfs` server.
         pool, conf, user: of a Ceph cluster (`rbd`); without the last two, Ceph's own defaults.
-        own_path: whether a run makes the path if it is missing: below the state directory.
-        owner: the instance's id: tells the volumes of instances apart that share a place.
+        own_path: whether a run creates a missing path, which is below the state directory.
+        owner: the instance's id, which distinguishes volumes of instances that share a storage.
     """
 
     name: str
@@ -98,33 +98,33 @@ _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _BYTES}}}")
 
 
 def instance_id(state: Path) -> str:
-    """Return the id of the instance with this state directory, made when it is first asked for.
+    """Return the id of the instance with this state directory; create it at the first call.
 
     Raises:
-        NotWritable: it cannot be read, made, or is no id.
+        NotWritable: it cannot be read or created, or is invalid.
     """
     path = state / _FILE
     try:
         if not path.exists():
-            _make(path)
+            _write_id(path)
         with path.open("rb") as opened:
-            found = opened.read(64).decode("ascii", "replace").strip()
+            content = opened.read(64).decode("ascii", "replace").strip()
     except OSError as error:
         raise NotWritable(
-            f"the instance's id in {path} cannot be read or made: {error.strerror}",
-            next_step="mend the permissions of the state directory",
+            f"cannot read or create the instance id in {path}: {error.strerror}",
+            next_step="fix the permissions of the state directory",
         ) from error
-    if not _ID.fullmatch(found):
+    if not _ID.fullmatch(content):
         raise NotWritable(
-            f"{path} does not hold an instance's id",
+            f"{path} does not contain a valid instance id",
             cause="it was damaged or edited",
-            next_step="remove it: a new id is made, and volumes with the old one are left alone",
+            next_step="remove it; pvebench creates a new id and does not change volumes of the old",
         )
-    return found
+    return content
 
 
-def _make(path: Path) -> None:
-    """Write a new id: whole or not at all, also when the machine stops meanwhile."""
+def _write_id(path: Path) -> None:
+    """Write a new id atomically, even if the machine stops during it."""
     new = path.with_name(f"{path.name}.new")
     with new.open("w", encoding="ascii") as file:
         file.write(f"{secrets.token_hex(_BYTES)}\n")
@@ -134,9 +134,10 @@ def _make(path: Path) -> None:
 
 
 def is_own(details: Mapping[str, str], instance: str) -> bool:
-    """Tell whether a journal entry may be acted upon: the name in it carries this instance's id.
+    """Return whether the name in a journal entry contains this instance's id.
 
-    An entry without a name (a VM, a device's setting) is proved by what undoes it.
+    The ownership of an entry without a name (a VM, a device's setting) is verified by the function
+    that undoes it.
     """
     if "path" not in details and "name" not in details:
         return True

@@ -21,91 +21,91 @@ from pvebench.model.scenario import Scenario
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, Volume
 
-# --- Files that volumes are: made where nothing is, never through a link, and known again.
+# --- files of volumes: created exclusively, never through a link, and verified before use
 #
-# A path may come to mean something else: a link to another file, a device, another volume. So a
-# file is looked at through a descriptor that follows no link, and compared with what was made.
+# A path may later lead to something else: a link to another file, a device, another volume. So a
+# file is opened without following links, and compared with the created one.
 
-# Without O_NONBLOCK a pipe with that name would be waited for.
-_LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a pipe of that name would block.
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A regular file as it was made: its path, and which one it is."""
+    """Path and identity of a regular file that pvebench created."""
 
     path: Path
     device: int
     inode: int
 
     def check(self) -> None:
-        """Raise VolumeError unless the path still leads to this very file, and not by a link."""
-        if _look(self.path) != self:
-            raise _changed(self.path, "is another file than the one that was made")
+        """Raise VolumeError unless the path still leads to this file, and not by a link."""
+        if _identify(self.path) != self:
+            raise _changed(self.path, "was replaced by another file")
 
 
 def make_file(path: Path, journal: Journal, kind: str) -> tuple[OwnFile, int]:
-    """Make an empty file where nothing is; return it and the number of its journal entry.
+    """Create an empty file exclusively; return it and the number of its journal entry.
 
     Raises:
-        VolumeError: something is there, or it cannot be made; nothing was changed.
+        VolumeError: it exists, or cannot be created; nothing was changed.
     """
     entry = journal.open(kind, {"path": str(path)})
     try:
-        os.close(os.open(path, _MAKE, 0o644))
-        return _look(path), entry
+        os.close(os.open(path, _CREATE, 0o644))
+        return _identify(path), entry
     except OSError as error:
         journal.close(entry)
-        there = error.errno == errno.EEXIST
+        exists = error.errno == errno.EEXIST
         raise VolumeError(
-            f"{path} cannot be made: {error.strerror}",
-            cause="somebody else put it there just now" if there else "",
-            next_step="look at it, and remove it if nobody needs it"
-            if there
-            else "mend the permissions of its directory, or name another path in the settings",
+            f"cannot create {path}: {error.strerror}",
+            cause="it was just created outside pvebench" if exists else "",
+            next_step="inspect it; remove it if you don't need it"
+            if exists
+            else "fix the permissions of its directory, or use another path in the settings",
         ) from error
 
 
-def _look(path: Path) -> OwnFile:
+def _identify(path: Path) -> OwnFile:
     try:
-        fd = os.open(path, _LOOK)
+        fd = os.open(path, _OPEN)
     except OSError as error:
         link = error.errno == errno.ELOOP
-        what = "is a symbolic link now" if link else f"cannot be opened: {error.strerror}"
+        what = "is now a symbolic link" if link else f"cannot be opened: {error.strerror}"
         raise _changed(path, what) from error
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     finally:
         os.close(fd)
-    if not stat.S_ISREG(found.st_mode):
-        raise _changed(path, "is no regular file now")
-    return OwnFile(path, found.st_dev, found.st_ino)
+    if not stat.S_ISREG(status.st_mode):
+        raise _changed(path, "is no longer a regular file")
+    return OwnFile(path, status.st_dev, status.st_ino)
 
 
 def _changed(path: Path, what: str) -> VolumeError:
     return VolumeError(
-        f"volume {path} {what}; it is left alone",
-        cause="somebody removed, replaced or moved it while pvebench had it",
-        next_step="look at it, remove it if nobody needs it, and start pvebench anew",
+        f"volume {path} {what}; not changed",
+        cause="removed, replaced or moved outside pvebench during its use",
+        next_step="inspect it, remove it if you don't need it, and restart pvebench",
     )
 
 
 def remove_marked(path: Path) -> None:
-    """Remove a volume's file, or a link with its name, but only if that carries our mark."""
+    """Remove a volume's file, or a link of its name, but only with the ownership marker."""
     if path.name.startswith(MARK):
         path.unlink(missing_ok=True)
 
 
 RESERVE_BYTES: Final = 256 * MIB
-"""Left free on the file system beside the volume."""
+"""Space that stays free on the file system."""
 KIND: Final = "volume"
-"""Kind of the journal entries made here."""
+"""Kind of the journal entries of these volumes."""
 _CHUNK_BYTES: Final = 4 * MIB
 
 
 class DirectoryStorage:
-    """A storage of kind `dir`."""
+    """Storage of kind `dir`."""
 
     def __init__(self, options: StorageOptions, journal: Journal) -> None:
         self._name = options.name
@@ -118,14 +118,14 @@ class DirectoryStorage:
         self._made: dict[str, OwnFile] = {}
 
     def create(self, scenario: Scenario) -> Volume:
-        """Return a new, unfilled volume, or a fresh overlay on a full base."""
+        """Create an unfilled volume, or an overlay on a full base."""
         disk, size = scenario.disk, scenario.volume_bytes
         path = self._directory / f"{self._prefix}{scenario.volume}"
         check_directory(self._options)
-        self._forget(path)  # ours by our id in its name, left by a crash
+        self._forget(path)  # leftover of a crash: the name contains this instance's id
         check_space(self._name, self._directory, size + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
-        # Made first, and alone: qemu-img would write through a link that is there.
+        # Created before, and exclusively: qemu-img would write through an existing link.
         self._made[str(path)] = self._make(path)
         try:
             create_image(path, disk, size, base=base)
@@ -141,7 +141,7 @@ class DirectoryStorage:
         )
 
     def _base(self, scenario: Scenario) -> Path:
-        """Return a raw image full of random data, as a template of a linked clone is."""
+        """Return a raw image full of random data, like the template of a linked clone."""
         path = self._base_path(scenario)
         if str(path) not in self._bases:
             self._forget(path)
@@ -149,8 +149,8 @@ class DirectoryStorage:
             try:
                 write_random(path, scenario.volume_bytes)
             except OSError as error:
-                self._forget(path)  # half a base would read as zeros behind its end
-                raise VolumeError(f"{path} cannot be written: {error.strerror}") from error
+                self._forget(path)  # an incomplete base would be read as zeros behind its end
+                raise VolumeError(f"cannot write {path}: {error.strerror}") from error
             self._bases[str(path)] = made
         self._bases[str(path)].check()
         return path
@@ -163,7 +163,7 @@ class DirectoryStorage:
         return self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
 
     def _base_to_make(self, scenario: Scenario) -> int:
-        """Return the bytes of the base that a clone needs and that is not there yet."""
+        """Return the bytes of the missing base of a clone; 0: none is missing."""
         missing = scenario.disk.backing and str(self._base_path(scenario)) not in self._bases
         return scenario.volume_bytes if missing else 0
 
@@ -186,7 +186,7 @@ class DirectoryStorage:
         return {"driver": "file", "filename": volume.volid, "aio": str(disk.aio)}
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Drop the host's page cache of the file, and of the base below it."""
+        """Drop the host's page cache of the file and its base."""
         bases = self._bases.values() if volume.complete else ()
         paths = [Path(volume.volid), *(base.path for base in bases)]
         return sum(drop_page_cache(path) for path in paths)
@@ -212,7 +212,7 @@ def create_image(
 
 
 def create_options(disk: Disk, *, base: str = "") -> list[str]:
-    """Return qemu-img's options for a new volume, as Proxmox creates it on a directory.
+    """Return qemu-img's options for a new volume, as Proxmox uses them for a directory.
 
     Args:
         base: a raw image that the volume overlays.
@@ -227,7 +227,7 @@ def create_options(disk: Disk, *, base: str = "") -> list[str]:
                 options["cluster_size"] = str(disk.cluster_size)
             if disk.extended_l2:
                 options["extended_l2"] = "on"
-            # An overlay starts empty: what it does not hold is read from its base.
+            # An overlay starts empty: missing blocks are read from its base.
             options["preallocation"] = "off" if base else str(disk.preallocation)
         case Format.VMDK:
             pass
@@ -251,9 +251,9 @@ def undo_file(details: Mapping[str, str]) -> str:
 
 
 def require_directory(options: StorageOptions) -> Path:
-    """Return the directory, or where a run will make it. Raises VolumeError: it is missing.
+    """Return the directory, or the parent where a run will create it. Raises VolumeError: missing.
 
-    Volumes in a directory made where no file system is mounted would measure another disk.
+    A missing one is not created: without its mount, volumes would be on another disk.
     """
     directory = Path(options.path)
     if directory.is_dir():
@@ -261,24 +261,24 @@ def require_directory(options: StorageOptions) -> Path:
     if options.own_path:
         return existing(directory)
     raise VolumeError(
-        f"storage {options.name}: {directory} is not there",
+        f"storage {options.name}: {directory} does not exist",
         cause="the file system is not mounted, or the path is misspelled",
-        next_step="mount it or correct `path` in the settings; `pvebench setup` makes a new one",
+        next_step="mount it, correct `path` in the settings, or run `pvebench setup`",
     )
 
 
 def existing(path: Path) -> Path:
-    """Return the path, or the nearest one above it that exists."""
+    """Return the path or its nearest existing parent."""
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
 def identify_directory(options: StorageOptions) -> Identity:
-    """Return the file system of the directory. Raises VolumeError: it is missing."""
+    """Return the identity of the directory's file system. Raises VolumeError: it is missing."""
     return identity_of_path(require_directory(options))
 
 
 def check_directory(options: StorageOptions) -> None:
-    """Raise VolumeError if the directory is missing, or cannot be written or made."""
+    """Raise VolumeError if the directory is missing, not writable or cannot be created."""
     storage, directory = options.name, Path(options.path)
     require_directory(options)
     try:
@@ -286,24 +286,24 @@ def check_directory(options: StorageOptions) -> None:
             directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise VolumeError(
-            f"storage {storage}: {directory} cannot be made: {error.strerror}"
+            f"storage {storage}: cannot create {directory}: {error.strerror}"
         ) from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise VolumeError(
-            f"storage {storage}: {directory} cannot be written",
-            next_step="mend its permissions, or name another path in the settings",
+            f"storage {storage}: {directory} is not writable",
+            next_step="fix its permissions, or use another path in the settings",
         )
 
 
 def check_space(storage: str, directory: Path, size_bytes: int) -> None:
-    """Raise NoSpace if the file system could not hold `size_bytes` more."""
+    """Raise NoSpace if the file system has no space for `size_bytes`."""
     free = shutil.disk_usage(directory).free
     if free < size_bytes + RESERVE_BYTES:
         raise NoSpace(
-            f"storage {storage}: {show_bytes(free)} free in {directory}, "
-            f"a volume of {show_bytes(size_bytes)} does not fit "
-            f"({show_bytes(RESERVE_BYTES)} stay free)",
-            next_step="free space, or make volume.size or the scale of the pack smaller",
+            f"storage {storage}: {show_bytes(size_bytes + RESERVE_BYTES)} needed "
+            f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in "
+            f"{directory}",
+            next_step="free space, or reduce volume.size or the scale of the pack",
         )
 
 
@@ -322,7 +322,7 @@ def drop_page_cache(path: Path) -> int:
 
 
 def cached_bytes(path: Path) -> int:
-    """Return how much of a file is in the host's page cache, by util-linux's fincore.
+    """Return the bytes of a file in the host's page cache, from util-linux's fincore.
 
     Raises:
         ToolsMissing, VolumeError.
@@ -332,8 +332,8 @@ def cached_bytes(path: Path) -> int:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise ToolsMissing(
-            "fincore is not installed, which tells how much of a volume is cached",
-            next_step="apt-get install util-linux-extra",
+            "fincore is not installed, which reports the cached bytes of a volume",
+            next_step="run `apt-get install util-linux-extra`",
         ) from error
     if done.returncode:
         raise VolumeError(f"fincore cannot inspect {path}: {done.stderr.strip()}")

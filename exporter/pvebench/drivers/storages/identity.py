@@ -1,4 +1,4 @@
-"""Which file system or device a storage of this machine is. Nothing is changed by looking.
+"""Identity of a storage's file system or device, and claims on whole devices.
 
 Device numbers and names like /dev/sdb change from boot to boot. Only identifiers that are stored in
 the file system and in the disks below it count.
@@ -35,24 +35,22 @@ from pvebench.errors import VolumeError
 from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, is_certain
 
-# --- A whole block device that pvebench may destroy: the claim on it, and what it must still be.
+# --- claim on a whole block device, whose content pvebench may destroy
 #
-# `pvebench storage claim` writes a record (which disk this is, a random id) at the disk's beginning
-# and marks with that id behind it, at the quarters and at the end. Each use compares all of it, and
-# asks util-linux what else is there now: a partition table leaves the record as it is (sfdisk), and
-# so does much else. Volumes lie between `HEAD_BYTES` and `TAIL_BYTES` before the end, so that
-# nothing
-# that a guest writes looks like somebody else's disk: no format is known by what stands there. A
-# mark
-# that a volume covers is given up, in the record first.
+# `pvebench storage claim` writes a record (the disk's identity, a random id) at the disk's begin
+# and marks with that id behind it, at the quarters and at the end. Each use compares all of them,
+# and checks with util-linux for other content: for example, sfdisk writes a partition table without
+# changing the record. Volumes are between `HEAD_BYTES` and `TAIL_BYTES` before the end, so that no
+# data of a guest is recognized as a disk format: no format has its signature there. A mark that a
+# volume overwrites is first removed from the record.
 
 DEVICE_MARK: Final = b"pvebench test device: content may be destroyed at any time\n"
-"""How the record and each mark begin. It was all that pvebench 0.1 wrote."""
+"""Begin of the record and of each mark."""
 HEAD_BYTES: Final = MIB
 TAIL_BYTES: Final = MIB
-"""Kept free of volumes at both ends: there stand the signatures of all that is put on disks."""
+"""Areas without volumes at both ends, where all disk formats have their signatures."""
 BLOCK_BYTES: Final = 4096
-"""Of the record and of each mark."""
+"""Size of the record and of each mark."""
 LEAST_BYTES: Final = 16 * MIB
 _ID_BYTES: Final = 16
 _REREAD_PARTITIONS: Final = 0x125F  # BLKRRPART of linux/fs.h
@@ -60,13 +58,13 @@ _REREAD_PARTITIONS: Final = 0x125F  # BLKRRPART of linux/fs.h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the claim says.
+    """Record of a claim.
 
     Attributes:
-        claim: random; all marks have it.
-        disk: which one was claimed, as `disk_facts.identity`.
+        claim: random id, which all marks contain.
+        disk: identity of the claimed disk, as `block_devices.identity`.
         size_bytes: of the disk.
-        covered: volumes reached as far as this byte; the marks before it are given up.
+        covered: maximum end of volumes so far, in bytes; marks before it do not count.
     """
 
     claim: str
@@ -75,7 +73,7 @@ class Record:
     covered: int = HEAD_BYTES
 
     def blocks(self) -> dict[int, bytes]:
-        """Return byte of the disk -> what must stand there, the record last."""
+        """Return byte of the disk -> its required content, the record last."""
         size = self.size_bytes // BLOCK_BYTES * BLOCK_BYTES
         quarters = [size * part // 4 // BLOCK_BYTES * BLOCK_BYTES for part in (1, 2, 3)]
         places = [HEAD_BYTES - BLOCK_BYTES, size - TAIL_BYTES, size - BLOCK_BYTES]
@@ -84,25 +82,19 @@ class Record:
         return marks | {0: _block(json.dumps(asdict(self)))}
 
     @staticmethod
-    def read(fd: int, device: Path, found: list[str]) -> Record:
-        """Return the record. Raises VolumeError if there is none; it says what is `found`."""
+    def read(fd: int, device: Path, content: list[str]) -> Record:
+        """Return the record. Raises VolumeError, with the disk's `content`, if there is none."""
         block = os.pread(fd, BLOCK_BYTES, 0)
         if not block.startswith(DEVICE_MARK):
-            instead = f" ({'; '.join(found)})" if found else ""
+            other = f" ({'; '.join(content)})" if content else ""
             raise VolumeError(
-                f"{device} does not carry pvebench's mark{instead}; it is left alone",
-                next_step=f"if its content may be destroyed: pvebench storage claim {device}",
-            )
-        if not block[len(DEVICE_MARK) :].strip(b"\0"):
-            raise VolumeError(
-                f"{device} has the mark of pvebench 0.1, which does not tell which disk it is for",
-                cause="it was claimed by an older pvebench",
-                next_step=f"look that it is the right one, then: pvebench storage claim {device}",
+                f"{device} not changed: not claimed by pvebench{other}",
+                next_step=f"if its content may be destroyed, run `pvebench storage claim {device}`",
             )
         try:
             return _RECORD.validate_json(block[len(DEVICE_MARK) :].rstrip(b"\0"), strict=True)
         except ValueError as error:
-            raise _not_as_claimed(device, [*found, "the claim's record is damaged"]) from error
+            raise _not_as_claimed(device, [*content, "the claim's record is damaged"]) from error
 
 
 _RECORD: Final = TypeAdapter(Record)
@@ -112,45 +104,45 @@ def _block(text: str) -> bytes:
     return (DEVICE_MARK + text.encode()).ljust(BLOCK_BYTES, b"\0")
 
 
-def _not_as_claimed(device: Path, found: list[str]) -> VolumeError:
+def _not_as_claimed(device: Path, differences: list[str]) -> VolumeError:
     return VolumeError(
-        f"{device} is not as it was claimed: {'; '.join(found)}; it is left alone",
-        cause="it was put to another use since, or another disk has its name now",
-        next_step="take it out of the settings; or, if its content may be destroyed: "
-        f"pvebench storage claim {device} --destroy-data",
+        f"{device} does not match its claim: {'; '.join(differences)}; not changed",
+        cause="it was used for something else, or another disk has its name now",
+        next_step="remove it from the settings; or, if its content may be destroyed, run "
+        f"`pvebench storage claim {device} --destroy-data`",
     )
 
 
 def check_claim(fd: int, device: Path) -> Record:
-    """Return the record of a disk that is what was claimed, and nobody else's.
+    """Return the record of a disk that matches its claim and has no other use.
 
     Args:
-        fd: the disk, opened.
-        device: its path, for util-linux and for people.
+        fd: the opened disk.
+        device: its path, for util-linux and for messages.
 
     Raises:
-        VolumeError: it is not; the message says what was found.
+        VolumeError: it does not match; the message lists the differences.
     """
-    with _answering(device):
+    with _io_errors(device):
         return _checked(fd, device)
 
 
 def _checked(fd: int, device: Path) -> Record:
-    found = _found_on(fd, device)
-    record = Record.read(fd, device, found)
+    differences = _content(fd, device)
+    record = Record.read(fd, device, differences)
     now, size = identity(os.fstat(fd).st_rdev), disk_bytes(fd)
     if now != record.disk:
-        found.append(f"it is the disk [{now}], claimed was [{record.disk}]")
+        differences.append(f"it is disk [{now}], claimed was [{record.disk}]")
     if size != record.size_bytes:
-        found.append(f"it has {size} bytes, claimed were {record.size_bytes}")
+        differences.append(f"it has {size} bytes, claimed were {record.size_bytes}")
     else:
-        found += _overwritten(fd, record)
-    if found:
-        raise _not_as_claimed(device, found)
+        differences += _overwritten(fd, record)
+    if differences:
+        raise _not_as_claimed(device, differences)
     return record
 
 
-def _found_on(fd: int, device: Path) -> list[str]:
+def _content(fd: int, device: Path) -> list[str]:
     _forget_cached(fd, 0, HEAD_BYTES)
     _forget_cached(fd, max(0, disk_bytes(fd) - TAIL_BYTES), TAIL_BYTES)
     return found_on(device)
@@ -164,22 +156,22 @@ def _overwritten(fd: int, record: Record) -> Iterator[str]:
 
 
 def _forget_cached(fd: int, at: int, length: int) -> None:
-    """Make the next look one at the disk: its partitions and other hosts have caches of their own.
+    """Drop cached data, so that the next read is from the disk, past its partitions' caches.
 
-    For places without a volume, so that what a measurement has cached stays.
+    Only for areas without a volume, so that data cached by a run stays.
     """
     os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 
 @contextlib.contextmanager
-def _answering(device: Path) -> Iterator[None]:
+def _io_errors(device: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise VolumeError(
-            f"{device} gave an error and is not used: {error.strerror}",
-            cause="the disk fails, or was taken out",
-            next_step="look at the kernel's log: dmesg",
+            f"I/O error on {device}: {error.strerror}",
+            cause="the disk is failing or was removed",
+            next_step="check the kernel log with `dmesg`",
         ) from error
 
 
@@ -189,12 +181,13 @@ def disk_bytes(fd: int) -> int:
 
 
 class ClaimedDisk:
-    """A claimed disk, checked, and held until `close`.
+    """Verified claimed disk, held exclusively until `close`.
 
-    Meanwhile the kernel lets nobody mount it, make a file system on it, or use it in RAID or LVM.
+    Until then the kernel prevents mounting it, creating a file system on it, and its use in RAID
+    or LVM.
 
     Raises:
-        VolumeError: it is in use, was not claimed, or is not as it was claimed.
+        VolumeError: it is in use, was not claimed, or does not match its claim.
     """
 
     def __init__(self, device: Path) -> None:
@@ -208,76 +201,76 @@ class ClaimedDisk:
 
     @property
     def room_bytes(self) -> int:
-        """How large a volume can be that begins at `HEAD_BYTES`."""
+        """Maximum size of a volume, which begins at `HEAD_BYTES`."""
         return self._record.size_bytes // BLOCK_BYTES * BLOCK_BYTES - TAIL_BYTES - HEAD_BYTES
 
     def check(self) -> None:
-        """Look at everything again. Raises VolumeError."""
+        """Verify the claim again. Raises VolumeError."""
         try:
             now = self._device.stat().st_rdev
         except OSError as error:
             raise _not_as_claimed(self._device, [f"{error.strerror}"]) from error
         if now != os.fstat(self._fd).st_rdev:
-            raise _not_as_claimed(self._device, [f"it no longer leads to {self.path}"])
+            raise _not_as_claimed(self._device, [f"the path no longer leads to {self.path}"])
         self._record = check_claim(self._fd, self.path)
 
     def cover(self, end: int) -> None:
-        """Give up the marks before byte `end`, durably: a volume is going to be there."""
+        """Remove the marks before byte `end` from the record, durably, before a volume is there."""
         if end > self._record.covered:
             self._record = replace(self._record, covered=end)
-            with _answering(self.path):
+            with _io_errors(self.path):
                 _write(self._fd, {0: self._record.blocks()[0]})
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the disk."""
         os.close(self._fd)
 
 
 def _open_alone(device: Path) -> tuple[int, Path]:
-    """Open a device that nobody uses; return it, and its path without links (/dev/disk/by-id)."""
+    """Open an unused device; return it, and its path without links (/dev/disk/by-id)."""
     try:
         path = device.resolve(strict=True)
-        # O_EXCL on a block device: refused while it is mounted or part of something.
+        # O_EXCL on a block device fails while it is mounted or part of something.
         fd = os.open(path, os.O_RDWR | os.O_EXCL | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise VolumeError(
-                f"{device} cannot be used: {error.strerror}",
-                cause="it is not there, or not for this user to write",
-                next_step=f"look at it: ls -lL {device}",
+                f"cannot open {device}: {error.strerror}",
+                cause="it is missing, or this user cannot write to it",
+                next_step=f"check it with `ls -lL {device}`",
             ) from error
-        found = "; ".join(users(device)) or "another program has it for itself"
+        use = "; ".join(users(device)) or "another program has exclusive access"
         raise VolumeError(
-            f"{device} cannot be used: {error.strerror}: {found}",
-            cause="it is mounted, swap, part of a RAID, LVM or ZFS, or another pvebench has it",
-            next_step="name another disk, or end that use of it if it is not needed",
+            f"cannot open {device}: {error.strerror}: {use}",
+            cause="it is mounted, swap, part of a RAID, LVM or ZFS, or in use by another pvebench",
+            next_step="use another disk, or end that use if it is not needed",
         ) from error
     if not stat.S_ISBLK(os.fstat(fd).st_mode):
         os.close(fd)
         raise VolumeError(
             f"{device} is not a block device",
-            next_step="name a whole disk or a partition, by its path in /dev/disk/by-id",
+            next_step="use a whole disk or a partition, by its path in /dev/disk/by-id",
         )
     return fd, path
 
 
 def claim(device: Path, *, destroy: bool) -> None:
-    """Claim a device that nobody uses; one that is claimed, and is as it was, stays as it is.
+    """Claim an unused device; do nothing if it matches an earlier claim.
 
     Args:
-        destroy: do so even if there is something on it.
+        destroy: whether to claim it even if it has content.
 
     Raises:
-        VolumeError: it is no block device, is in use, or holds data that must not be destroyed.
+        VolumeError: it is not a block device, is in use, or has content.
     """
     fd, path = _open_alone(device)
     try:
         if (size := disk_bytes(fd)) < LEAST_BYTES:
             raise VolumeError(
-                f"{device} is too small: {show_bytes(size)}, {show_bytes(LEAST_BYTES)} are needed",
-                next_step="name a larger disk",
+                f"{device} is too small: {show_bytes(LEAST_BYTES)} needed, has {show_bytes(size)}",
+                next_step="use a larger disk",
             )
-        with _answering(path):
+        with _io_errors(path):
             if destroy or not _is_claimed(fd, path):
                 _erase(fd)
                 _mark(fd)
@@ -296,29 +289,28 @@ def _mark(fd: int) -> None:
 
 
 def _is_claimed(fd: int, device: Path) -> bool:
-    """Return whether the device is claimed already. Raises VolumeError if anything is on it."""
-    found = _found_on(fd, device)
+    """Return whether the device is claimed already. Raises VolumeError if it has content."""
+    content = _content(fd, device)
     begin, end = (os.pread(fd, MIB, at) for at in (0, disk_bytes(fd) - MIB))
-    old = begin.startswith(DEVICE_MARK)
-    if old and begin[len(DEVICE_MARK) : BLOCK_BYTES].strip(b"\0"):
+    if begin.startswith(DEVICE_MARK):
         check_claim(fd, device)
         return True
-    # What has no signature is data as well: a disk encrypted without a header looks like noise.
-    if not found and not old and (begin + end).strip(b"\0"):
-        found = ["data that libblkid does not know"]
-    if found:
+    # Data without a signature counts too: a disk encrypted without a header looks like noise.
+    if not content and (begin + end).strip(b"\0"):
+        content = ["data that libblkid does not know"]
+    if content:
         raise VolumeError(
-            f"{device} is not empty: {'; '.join(found)}",
-            next_step="choose another device, or add --destroy-data if you are sure",
+            f"{device} is not empty: {'; '.join(content)}",
+            next_step="use another device, or add --destroy-data if its content is not needed",
         )
     return False
 
 
 def _erase(fd: int) -> None:
-    """Write zeros where signatures stand, and let the kernel forget partitions."""
+    """Write zeros over all signatures, and let the kernel drop the partitions."""
     size = disk_bytes(fd)
     _write(fd, {0: bytes(HEAD_BYTES), size - TAIL_BYTES: bytes(TAIL_BYTES)})
-    with contextlib.suppress(OSError):  # a device that cannot have partitions
+    with contextlib.suppress(OSError):  # some devices cannot have partitions
         fcntl.ioctl(fd, _REREAD_PARTITIONS)
 
 
@@ -329,59 +321,59 @@ def _write(fd: int, blocks: dict[int, bytes]) -> None:
 
 
 _LASTING_FSID: Final = frozenset({"ext2", "ext3", "ext4", "btrfs", "zfs"})
-"""Types whose number in statvfs(3) is made of a UUID. Others make it of the device's number."""
+"""Types whose fsid in statvfs(3) is derived from a UUID, not from the device's number."""
 _OF_SERVER: Final = {"nfs": "nfs", "nfs4": "nfs", "cifs": "cifs", "smb3": "cifs"}
 _ASKED: Final = (
     ("lsblk", "--nodeps", "--noheadings", "--output", "UUID"),
     ("blkid", "-p", "-s", "UUID", "-o", "value"),
 )
-"""The first asks udev, as any user; the second, without udev, reads the device, as root."""
+"""The first asks udev, as any user; the second reads the device as root, without udev."""
 _SECONDS: Final = 60.0
 
 
 def identity_of_path(path: Path) -> Identity:
-    """Return the file system that a path is on. Raises VolumeError: it cannot be looked at."""
+    """Return the identity of a path's file system. Raises VolumeError: not accessible."""
     try:
         mount, number = mount_of(path), os.statvfs(path).f_fsid
-        below = [one for one in devices_below(path) if os.major(one)]
+        below = [device for device in devices_below(path) if os.major(device)]
     except OSError as error:
-        raise VolumeError(f"{path} cannot be looked at: {error.strerror}") from error
+        raise VolumeError(f"cannot access {path}: {error.strerror}") from error
     if mount is None:
         return {}
     if mount.type in _OF_SERVER:
         return {"type": _OF_SERVER[mount.type], "share": mount.source}
-    found = {"type": mount.type}
+    facts = {"type": mount.type}
     if mount.type in _LASTING_FSID and number:
-        found["fsid"] = f"{number:x}"
-    found |= {"uuid": uuid} if (uuid := _uuid(below)) else {}
-    found |= _disks(below)
-    if is_certain(found):
-        found.pop("file", None)  # a loop device's, whose path depends on who looks
-    return found if below else {**found, "source": mount.source}
+        facts["fsid"] = f"{number:x}"
+    facts |= {"uuid": uuid} if (uuid := _uuid(below)) else {}
+    facts |= _disks(below)
+    if is_certain(facts):
+        facts.pop("file", None)  # a loop device's, whose path depends on the mount namespace
+    return facts if below else {**facts, "source": mount.source}
 
 
 def identity_of_device(path: Path) -> Identity:
-    """Return the disk that a path leads to. Raises VolumeError: there is none."""
+    """Return the identity of the disk at a path. Raises VolumeError: there is none."""
     if not path.is_block_device():
         raise VolumeError(
-            f"{path} is no block device",
-            cause="the disk was taken out, or the path is misspelled",
-            next_step="put it back, or correct `path` in the settings",
+            f"{path} is not a block device",
+            cause="the disk was removed, or the path is misspelled",
+            next_step="insert the disk, or correct `path` in the settings",
         )
-    found = {"type": "block", **_disks([path.stat().st_rdev])}
-    if not is_certain(found):
+    facts = {"type": "block", **_disks([path.stat().st_rdev])}
+    if not is_certain(facts):
         with contextlib.suppress(OSError, VolumeError), path.open("rb", buffering=0) as opened:
-            found["claim"] = Record.read(opened.fileno(), path, []).claim
-    return found
+            facts["claim"] = Record.read(opened.fileno(), path, []).claim
+    return facts
 
 
 def _disks(devices: Iterable[int]) -> dict[str, str]:
-    """Return the facts of devices and of the disks that they are made of."""
+    """Return the facts of devices and of the disks below them."""
     every: dict[str, set[str]] = {}
     for device in devices:
-        for one in dict.fromkeys([device, *parts_of(device)]):
-            for name, text in facts_of(one).items():
-                # That of a logical volume is no file system's.
+        for part in dict.fromkeys([device, *parts_of(device)]):
+            for name, text in facts_of(part).items():
+                # The UUID of a logical volume is not that of a file system.
                 every.setdefault("device" if name == "uuid" else name, set()).add(text)
     return {name: " ".join(sorted(texts)) for name, texts in every.items()}
 

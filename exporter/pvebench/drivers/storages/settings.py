@@ -1,4 +1,4 @@
-"""The section `storages` of the settings, for every driver that works on this machine."""
+"""Section `storages` of the settings, for drivers on this machine."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ from pvebench.model.ports import Guard
 from pvebench.model.units import show_bytes
 from pvebench.model.volume import Identity
 
-# --- Faults of a storage, by commands that its settings name: never made unless they are named
-# there.
+# --- faults of a storage, by commands of its settings only
 #
-# A command begins the fault, waits, ends it and exits. It has a session of its own, so that it ends
-# what it began even if pvebench is killed meanwhile.
+# A command begins the fault, waits, ends it and exits. It has its own session, so that it ends the
+# fault even if pvebench is killed before.
 
 
 class FaultCommand:
-    """A `pvebench.model.ports.Fault` by a command. One at a time."""
+    """A `pvebench.model.ports.Fault` by a command. Only one runs at a time."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self._name = name
@@ -49,10 +48,10 @@ class FaultCommand:
         self._seconds = 0.0
 
     def begin(self) -> None:
-        """Start the command; see `Fault.begin`."""
+        """Start the command. See `Fault.begin`."""
         if self._waiting is not None and self._waiting.is_alive():
             raise FaultFailed(
-                f"fault {self._name} is still going on",
+                f"fault {self._name} is still active",
                 cause="its command of an earlier run has not ended",
             )
         begun = time.monotonic()
@@ -66,8 +65,8 @@ class FaultCommand:
             )
         except OSError as error:
             raise FaultFailed(
-                f"fault {self._name} cannot be made: {self._command[0]}: {error.strerror}",
-                cause="the program is not there, or not to be run by this user",
+                f"cannot begin fault {self._name}: {self._command[0]}: {error.strerror}",
+                cause="the program is missing, or this user cannot execute it",
             ) from error
         self._waiting = threading.Thread(target=self._wait, args=(process, begun), daemon=True)
         self._waiting.start()
@@ -77,13 +76,13 @@ class FaultCommand:
         self._seconds = time.monotonic() - begun
 
     def lasted(self) -> float | None:
-        """Return how long the command ran; see `Fault.lasted`."""
+        """Return the command's duration. See `Fault.lasted`."""
         if self._waiting is None or self._waiting.is_alive():
             return None
         if self._exit_code:
             raise FaultFailed(
-                f"the command of fault {self._name} ended with {self._exit_code}",
-                cause="it could not begin the fault, or not end it: look at the storage",
+                f"command of fault {self._name} ended with exit code {self._exit_code}",
+                cause="it could not begin or end the fault; the storage may still be affected",
             )
         return self._seconds
 
@@ -91,29 +90,29 @@ class FaultCommand:
 if TYPE_CHECKING:
     KindName = str
 else:
-    KindName = Literal[tuple(KINDS)]  # one list of them, in the registry
+    KindName = Literal[tuple(KINDS)]  # the registry has the only list
 
 
 _CEPH_NAME: Final = r"^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"
-"""What is no option of `rbd` and does not end a pool's name in POOL/IMAGE."""
+"""Excludes options of `rbd`, and separators in POOL/IMAGE."""
 
 
 class StorageSettings(Strict):
-    """One storage of the lab. Which keys a kind wants is in `drivers.storages.KINDS`.
+    """Settings of one storage. `drivers.storages.KINDS` has the keys of each kind.
 
     Attributes:
         kind: `dir`: a directory on any host file system; `loop`: loop devices over files in a
-            directory; `block`: a whole device, destroyed; `nbd`, `nfs`: a server that QEMU
-            itself speaks to; `rbd`: a pool of a Ceph cluster, likewise.
+            directory; `block`: a whole device, whose content is destroyed; `nbd`, `nfs`: a server
+            that QEMU accesses over the network; `rbd`: a pool of a Ceph cluster, likewise.
         path: the directory or the device.
         server, port: of the server; `socket`: its UNIX socket instead.
         export: the NBD export, or the directory on the NFS server.
         pool: of the Ceph cluster; `conf`: its configuration file, `user` without `client.`:
-            /etc/ceph/ceph.conf and admin, unless named.
-        faults: name -> command that does this to the storage while a workload with that `fault`
-            runs, and undoes it before it exits. Empty: nothing is ever done to it.
-        link_bits_per_second: what the network to the server carries. A `dir` or `block` that is a
-            server's (CIFS, NFS mounted here, iSCSI) names server and port for round trips.
+            /etc/ceph/ceph.conf and admin by default.
+        faults: name -> command that causes this fault of the storage while a workload with that
+            `fault` runs, and ends it before it exits. Empty: no fault is ever caused.
+        link_bits_per_second: capacity of the network to the server. For a `dir` or `block` on a
+            server (mounted CIFS or NFS, iSCSI), set `server` and `port` to measure round trips.
     """
 
     kind: KindName = "dir"
@@ -133,22 +132,22 @@ class StorageSettings(Strict):
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> StorageSettings:
         kind = KINDS[self.kind]
-        given = self.model_fields_set - {"kind", "faults"}
-        if missing := kind.wants - given:
-            raise ValueError(f"a storage of kind {self.kind} wants {', '.join(sorted(missing))}")
-        if extra := given - kind.wants - kind.takes:
+        present = self.model_fields_set - {"kind", "faults"}
+        if missing := kind.wants - present:
+            raise ValueError(f"a storage of kind {self.kind} needs {', '.join(sorted(missing))}")
+        if extra := present - kind.wants - kind.takes:
             raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
         if kind.either and sum(bool(getattr(self, key)) for key in kind.either) != 1:
             raise ValueError(
-                f"a storage of kind {self.kind} wants either {' or '.join(kind.either)}"
+                f"a storage of kind {self.kind} needs either {' or '.join(kind.either)}"
             )
         if len({bool(getattr(self, key)) for key in kind.together}) > 1:
-            raise ValueError("server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
+            raise ValueError("set server and port together: 445 is CIFS, 2049 NFS, 3260 iSCSI")
         return self
 
 
 class LocalSettings(DriverSettings):
-    """What a driver on this machine is told.
+    """Settings of a driver on this machine.
 
     Attributes:
         storages: id -> storage. Empty: one directory storage `local` below `state`.
@@ -157,26 +156,26 @@ class LocalSettings(DriverSettings):
     storages: dict[Slug, StorageSettings] = Field(default_factory=dict)
 
     def storages_in_force(self) -> dict[str, StorageSettings]:
-        """Return the storages in force, with the default one if none is configured."""
+        """Return the configured storages, or the default one if there are none."""
         if self.storages:
             return dict(self.storages)
         return {"local": StorageSettings(kind="dir", path=self.default_storage)}
 
     @property
     def default_storage(self) -> Path:
-        """The one path that a run makes: it is on the file system of the results."""
+        """The only path that a run creates, on the file system of the results."""
         return self.state / "storage"
 
 
 def local_storages(settings: LocalSettings, node: str | None) -> dict[str, MeasuredStorage]:
-    """Return what each storage can hold; there is one node."""
+    """Return the capabilities of each storage; there is only one node."""
     del node
     storages = settings.storages_in_force().items()
     return {name: MeasuredStorage(holds=KINDS[entry.kind].holds) for name, entry in storages}
 
 
 def make_storages(settings: LocalSettings, place: Workplace) -> dict[str, Storage]:
-    """Return the storages, ready to make volumes; nothing is made yet."""
+    """Return the storages; nothing is created yet."""
     return {
         name: KINDS[options.kind].make(options, place.journal)
         for name, options in storage_options(settings).items()
@@ -184,7 +183,7 @@ def make_storages(settings: LocalSettings, place: Workplace) -> dict[str, Storag
 
 
 def storage_options(settings: LocalSettings) -> dict[str, StorageOptions]:
-    """Return what makes each storage."""
+    """Return the options of each storage."""
     # Two instances may share a directory; their volumes must not share a name.
     owner = instance_id(settings.state)
     return {
@@ -213,13 +212,17 @@ def _options(
 
 
 def guards_of(storages: Mapping[str, Storage]) -> list[Guard]:
-    """Return what looks after the storages that work by themselves: a Ceph cluster."""
-    asked = {name: one.status for name, one in storages.items() if isinstance(one, RbdStorage)}
-    return [CephGuard(asked)] if asked else []
+    """Return the guards of storages with activity of their own: Ceph clusters."""
+    statuses = {
+        name: storage.status
+        for name, storage in storages.items()
+        if isinstance(storage, RbdStorage)
+    }
+    return [CephGuard(statuses)] if statuses else []
 
 
 def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
-    """Return the network to each storage that is a server's."""
+    """Return the network to each storage with a server."""
     return {
         name: ServerLink(
             server=entry.server,
@@ -232,7 +235,7 @@ def networks_of(settings: LocalSettings) -> dict[str, ServerLink]:
 
 
 def faults_of(settings: LocalSettings) -> dict[tuple[str, str], FaultCommand]:
-    """Return (storage, name) -> what may be done to it."""
+    """Return (storage, name) -> fault that may be caused."""
     return {
         (storage, name): FaultCommand(name, command)
         for storage, entry in settings.storages_in_force().items()
@@ -241,19 +244,19 @@ def faults_of(settings: LocalSettings) -> dict[tuple[str, str], FaultCommand]:
 
 
 def check_networks(settings: LocalSettings) -> Iterator[Finding]:
-    """Yield whether each server answers of which a round trip is to be measured."""
+    """Yield whether each server with round trips answers."""
     for name, link in networks_of(settings).items():
         if not link.server:
             continue
         where, seconds = f"{link.server}:{link.port}", link.round_trip()
         if seconds is None:
-            yield f"network {name}", False, f"{where} does not answer: there is no round trip"
+            yield f"network {name}", False, f"{where} does not answer; check the server and port"
         else:
             yield f"network {name}", True, f"{where} answers within {seconds * 1e3:.3f} ms"
 
 
 def check_storages(settings: LocalSettings) -> Iterator[Finding]:
-    """Yield what is found of each storage that can be looked at beforehand."""
+    """Yield the state of each storage that can be checked before a run."""
     for name, entry in settings.storages_in_force().items():
         look = KINDS[entry.kind].look
         if look is not None:
@@ -261,14 +264,14 @@ def check_storages(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def require_paths(settings: LocalSettings) -> None:
-    """Raise VolumeError if the directory of a storage is missing. Light: `pvebench plan` asks."""
+    """Raise VolumeError if a storage's directory is missing. Cheap, for `pvebench plan`."""
     for name, entry in settings.storages_in_force().items():
         if KINDS[entry.kind].identify is identify_directory:
             require_directory(_options(settings, name, entry))
 
 
 def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
-    """Return storage -> what returns which one it is now."""
+    """Return storage -> function that returns its current identity."""
     return {
         name: partial(KINDS[entry.kind].identify, _options(settings, name, entry))
         for name, entry in settings.storages_in_force().items()
@@ -276,7 +279,7 @@ def identities_of(settings: LocalSettings) -> dict[str, Callable[[], Identity]]:
 
 
 def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield whether the volumes fit, on each storage that is a directory.
+    """Yield whether there is space for the volumes on each storage with a directory.
 
     Args:
         needs: storage -> bytes of all its volumes.
@@ -285,8 +288,8 @@ def check_space(settings: LocalSettings, needs: Mapping[str, int]) -> Iterator[F
         if storage.path is None or storage.kind == "block":
             continue
         if not (storage.path.exists() or storage.path == settings.default_storage):
-            continue  # `identities_of` says so
+            continue  # `identities_of` reports it
         need = needs.get(name, 0) + RESERVE_BYTES
         free = shutil.disk_usage(existing(storage.path)).free
-        text = f"{show_bytes(free)} free in {storage.path}, {show_bytes(need)} needed"
+        text = f"{show_bytes(need)} needed, {show_bytes(free)} free in {storage.path}"
         yield f"storage {name}", free >= need, text
