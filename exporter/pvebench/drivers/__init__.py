@@ -1,6 +1,6 @@
-"""Drivers behind the Protocols of `model.ports`, and their registry.
+"""Drivers, which implement the Protocols of `model.ports`, and their registry.
 
-A driver is one package and one entry in `DRIVERS`; `drivers.driver` defines its interface.
+A driver is one package and one line here; `drivers.driver` defines what the package must have.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ DRIVERS: Final[dict[str, str]] = {
     "host": "pvebench.drivers.host",
     "simulated": "pvebench.drivers.simulated",
 }
-"""Name in the settings -> its folder."""
+"""Name in the settings -> package."""
 
 
 def driver_of(name: str) -> Driver:
-    """Return what is known of a driver; no library of its own is imported for that."""
-    found: Driver = import_module(DRIVERS[name]).DRIVER
-    return found
+    """Return the description of a driver, without importing its libraries."""
+    driver: Driver = import_module(DRIVERS[name]).DRIVER
+    return driver
 
 
 def engine_of(name: str) -> Engine:
-    """Return what does the driver's work; its libraries are imported by now."""
-    found: Engine = import_module(driver_of(name).engine).ENGINE
-    return found
+    """Return the engine of a driver; this imports its libraries."""
+    engine: Engine = import_module(driver_of(name).engine).ENGINE
+    return engine

@@ -1,8 +1,8 @@
-"""A VM, and what measures without one beside it: the bare host, and a container.
+"""Hypervisor that routes each case to its backend: a VM, the host or a container.
 
-All on the very volumes that the VM gets. The VM stays on, without its disk, while another
-measures: rows that are compared are measured next to each other in time, and its idling costs
-next to nothing. Where there are no VMs, the host takes their place.
+All use the same volumes. The VM keeps running without its disk during runs of another backend:
+cases that are compared run shortly after each other, and an idle VM costs almost nothing. On
+instances without VMs, the host replaces the VM.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 
 class Backend(Protocol):
-    """What measures in place of the VM, on the VM's volumes."""
+    """Backend that replaces the VM for a case, on the same volumes."""
 
     @property
     def volume_path(self) -> Path | None:
         """The file or device of the volume in use."""
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return what runs tools there."""
+        """Return the guest that runs tools."""
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Take a volume into use and read back how."""
+        """Open a volume and read back its effective configuration."""
 
     def detach(self) -> None:
         """Release the volume."""
 
     def power_off(self) -> None:
-        """End what runs there."""
+        """End its processes."""
 
     def drop_caches(self, volume: Volume) -> int | None:
         """As `Hypervisor.drop_caches`."""
@@ -46,21 +46,21 @@ class Backend(Protocol):
         """As `Hypervisor.counters`."""
 
     def shutdown(self) -> None:
-        """Remove what was made."""
+        """Remove everything that it created."""
 
 
 class HostBackend(Backend, Protocol):
-    """The bare host, which can change settings of the device below a volume."""
+    """Host backend, which can change settings of the device below a volume."""
 
     def tune(self, volume: Volume, disk: Disk) -> dict[str, str]:
-        """Apply the options of the device below a volume; return what was read back."""
+        """Apply the options of the device below a volume; return the read-back."""
 
 
 class BackendRouter:
-    """`model.ports.Hypervisor`: a VM's, the host for bus `host`, a container for bus `lxc`.
+    """`model.ports.Hypervisor` with a VM, the host for bus `host`, and a container for `lxc`.
 
     Args:
-        facts: what is known of the host and belongs to the environment of all rows.
+        facts: facts of the host for the environment of all cases.
     """
 
     def __init__(
@@ -78,24 +78,24 @@ class BackendRouter:
         self._guest: Guest | None = None
         self._booted = 0.0
         self.aside: Backend | None = None
-        """What measures now in place of the VM."""
+        """Current replacement of the VM; None: the VM itself."""
 
     def _aside(self, disk: Disk) -> Backend | None:
         if disk.in_container and self._container is None:
-            raise SwitchFailed("there are no containers here")
+            raise SwitchFailed("this driver has no containers")
         return self._container if disk.in_container else self._host if disk.on_host else None
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
         self.aside = self._aside(cold.disk) if cold is not None else None
         guest = self._vm.boot(machine, None if self.aside else cold)
-        # Coming back from the others to a VM that ran all the time is no boot.
+        # A return from another backend to the running VM is not a boot.
         self._booted = self._vm.boot_seconds if guest is not self._guest else 0.0
         self._guest = guest
         return self.aside.boot(machine, cold) if self.aside else guest
 
     @property
     def boot_seconds(self) -> float:
-        """How long the VM's boot took, if the last call made one."""
+        """Duration of the VM's boot, if the last call included one."""
         return 0.0 if self.aside else self._booted
 
     def power_off(self) -> None:
@@ -108,7 +108,7 @@ class BackendRouter:
         self._host.power_off()
 
     def volume(self, scenario: Scenario) -> tuple[Volume, bool]:
-        """Return the volume, one for all."""
+        """Return the volume, which all backends share."""
         return self._vm.volume(scenario)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
@@ -132,12 +132,12 @@ class BackendRouter:
         return (self.aside or self._vm).counters()
 
     def statistics(self) -> str:
-        """Return the VM's statistics, if it tells any. See `model.ports.TellsStatistics`."""
+        """Return the VM's statistics, if any. See `model.ports.ReportsStatistics`."""
         vm = self._vm
         return vm.statistics() if isinstance(vm, ReportsStatistics) and not self.aside else ""
 
     def environment(self) -> Environment:
-        """Return the VM's environment, with what else is known of the host: one for all."""
+        """Return the VM's environment with further facts of the host, for all backends."""
         return self._with_facts(self._vm.environment())
 
     def host_environment(self) -> Environment:

@@ -1,4 +1,4 @@
-"""Real time that can be stopped at once, and time that passes only when somebody waits."""
+"""System clock with waits that can be ended, and simulated clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return seconds that never decrease."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -33,7 +33,7 @@ class SystemClock:
             raise Interrupted("stopped by the user")
 
     def stop(self) -> None:
-        """End every present and later wait."""
+        """End every current and later wait."""
         self._stopped.set()
 
     @property
@@ -50,7 +50,7 @@ class SimulatedClock:
 
     Args:
         start: wall time at the beginning.
-        pace: real seconds to wait for each simulated second; 0 waits not at all.
+        pace: real seconds to wait per simulated second; 0: no waiting.
     """
 
     def __init__(self, start: datetime = START, *, pace: float = 0.0) -> None:
@@ -74,5 +74,5 @@ class SimulatedClock:
         self._elapsed += max(0.0, seconds)
 
     def stop(self) -> None:
-        """Make every present and later wait raise Interrupted."""
+        """Make every current and later wait raise Interrupted."""
         self._stopped.set()

@@ -1,7 +1,7 @@
-"""What a driver is to the rest of pvebench: what a plan needs to know, and what a run does with it.
+"""Interface of drivers to the rest of pvebench, for plans and for runs.
 
-A driver is one folder with a `DRIVER`, and its line in `drivers.DRIVERS`. What is heavy to import
-stands behind the `ENGINE` of another module of the folder, imported when the driver is used.
+A driver is one package with a `DRIVER`, and its line in `drivers.DRIVERS`. Slow imports belong to
+the module of its `ENGINE`, which is imported when the driver is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pvebench.model.volume import Identity
 from pvebench.model.workload import Case
 
 Finding = tuple[str, bool | None, str]
-"""What was checked, whether it is fine (None: not known), and what was found."""
+"""Name of a check, whether it passed (None: unknown), and its result."""
 
 
 def default_state() -> Path:
@@ -41,7 +41,7 @@ def default_node() -> str:
 
 
 class DriverSettings(Strict):
-    """What the settings tell every driver; a driver's own model adds its keys.
+    """Settings of every driver; a driver's own model adds its keys.
 
     Attributes:
         node: the label `node` of every result.
@@ -60,23 +60,23 @@ class DriverSettings(Strict):
 
     @property
     def image_directory(self) -> Path:
-        """Where the guest's image is."""
+        """Directory of the guest image."""
         return self.guest_image or default_directory()
 
     def changes_for(self, node: str) -> dict[str, Any]:
-        """Return what is to be changed so that `node` is the only one that is measured."""
+        """Return the changes of the settings that leave `node` as the only measured node."""
         return {"node": node}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStorage:
-    """One storage that a driver can measure.
+    """Storage that a driver can measure.
 
     Attributes:
-        holds: what a volume on it can be; its name is the type that is shown.
-        shared: several nodes write to the same disks: measured from one node at a time.
-        budget_bytes: that may be written in a calendar month; None: no limit.
-        floor_bytes: that must stay free; None: no limit.
+        holds: its capabilities; the name is the displayed type.
+        shared: whether several nodes share its disks, so that only one node at a time uses it.
+        budget_bytes: maximum bytes written per calendar month; None: no limit.
+        floor_bytes: bytes that must stay free; None: no limit.
     """
 
     holds: StorageKind
@@ -86,25 +86,25 @@ class MeasuredStorage:
 
 
 def own_node(settings: DriverSettings) -> tuple[str, ...]:
-    """Return the one node of the settings."""
+    """Return the only node of the settings."""
     return (settings.node,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """What is known of a driver before it is used. Light to import: `pvebench plan` reads it.
+    """Description of a driver. It imports quickly, for `pvebench plan`.
 
-    The functions are given the whole settings, which have the keys of every driver.
+    The functions get the whole settings, which have the keys of every driver.
 
     Attributes:
         settings: its keys in the settings file.
-        engine: module whose `ENGINE` does its work.
-        storages: (settings, node) -> storage id -> what it is, for those that the node has; for
-            node None: that any node has.
+        engine: module of its `ENGINE`.
+        storages: (settings, node) -> storage id -> storage, for those of the node; node None: of
+            any node.
         require: raises VolumeError if a storage of this machine is missing.
-        nodes: settings -> the nodes that are measured, each by a worker of its own.
-        rows: which rows it can run.
-        simulated: whether every number is invented.
+        nodes: settings -> measured nodes, each with its own worker.
+        rows: cases that it can run.
+        simulated: whether every number is simulated.
     """
 
     settings: type[DriverSettings]
@@ -117,19 +117,19 @@ class Driver:
 
 
 class StopClock(Clock, Protocol):
-    """A clock whose waits can all be ended at once."""
+    """Clock whose waits can be ended."""
 
     def stop(self) -> None:
-        """End every present and later wait."""
+        """End every current and later wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """What an instance gives to a driver.
+    """Environment that an instance provides to a driver.
 
     Attributes:
         runtime: directory for sockets and jobs.
-        say: gets one line for people.
+        say: prints one line for the user.
     """
 
     runtime: Path
@@ -139,34 +139,34 @@ class Workplace:
 
 
 class Leftover(Protocol):
-    """Something that some pvebench made and no journal knows."""
+    """Object that a pvebench created and no journal contains."""
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """Description in one line."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return it as data for JSON."""
 
 
 class Sweeper(Protocol):
-    """Finds what is left when the state directory, and with it the journal, is lost."""
+    """Finder of orphans of a lost state directory, and with it of a lost journal."""
 
     def find(self, journal: Journal) -> Sequence[Leftover]:
-        """Return what is there and the journal does not know."""
+        """Return the existing objects that the journal does not contain."""
 
     def remove(self, journal: Journal, number: int) -> str:
-        """Remove one of those that `find` found; return a line about it.
+        """Remove one of the results of `find`; return a line about it.
 
         Raises:
-            NotOurs: there is none of that number among them.
+            NotOwned: none of them has that number.
         """
 
 
 class Engine(Protocol):
-    """What a driver does. `settings` have its keys; it has no state of its own.
+    """Functions of a driver. `settings` have its keys; it has no state.
 
-    Only `sites` must be written; the others are here as a driver has them that changes nothing.
+    Only `sites` must be implemented; the defaults are those of a driver that changes nothing.
     """
 
     def make_clock(self, *, endless: bool) -> StopClock:
@@ -175,56 +175,56 @@ class Engine(Protocol):
         return SystemClock()
 
     def sites(self, settings: Any, place: Workplace) -> list[Site]:
-        """Return the nodes that are measured; what a crash left is undone already."""
+        """Return the measured nodes, after the leftovers of a crash were undone."""
         ...
 
     def undo(self, settings: Any, journal: Journal) -> list[str]:
-        """Undo what a killed process left open in the journal; return a line about each thing."""
+        """Undo the journal entries that a killed process left open; return a line for each."""
         return []
 
     def kept(self, journal: Journal) -> list[str]:
-        """Return a line about each thing that stays by choice when pvebench ends."""
+        """Return a line about each object that stays on purpose when pvebench ends."""
         return []
 
     def check(self, settings: Any, cases: Sequence[Case]) -> Iterator[Finding]:
-        """Yield whether everything is there that a run of `cases` needs. Changes nothing."""
+        """Yield whether the requirements of `cases` are met. Changes nothing."""
         return iter(())
 
     def identities(self, settings: Any) -> Mapping[tuple[str, str], Callable[[], Identity]]:
-        """Return (node, storage) -> what returns which storage it is now; empty: not known.
+        """Return (node, storage) -> function that returns its identity; empty: not known.
 
         Raises:
-            DriverError: by what is returned; it is missing or does not answer.
+            DriverError: by the returned function; the storage is missing or does not answer.
         """
         return {}
 
     def clocks(self, settings: Any) -> Iterator[tuple[str, float | None]]:
-        """Yield each other machine with a clock, and its seconds since 1970; None: it is not told.
+        """Yield each other machine and the time of its clock, in seconds since 1970; None: unknown.
 
         Raises:
-            DriverError: it cannot be asked.
+            DriverError: the machine cannot be reached.
         """
         return iter(())
 
     def sweeper(self, settings: Any) -> Sweeper | None:
-        """Return what finds things that no journal knows; None: there can be none."""
+        """Return the finder of orphans; None: the driver cannot leave any."""
         return None
 
 
 def guest_image(settings: DriverSettings, place: Workplace) -> GuestImage:
-    """Return the guest's image, built if it is not there yet."""
+    """Return the guest image; build it if it is missing."""
     return build_image(settings.image_directory, say=place.say)
 
 
 def image_word(settings: DriverSettings) -> str:
-    """Return a word about the guest's image. Raises GuestImageError, ToolsMissing."""
+    """Return the state of the guest image. Raises GuestImageError, ToolsMissing."""
     if to_be_built(settings.image_directory):
         return f"the first run builds it in {settings.image_directory}"
     return f"{load_image(settings.image_directory).digest[:12]} in {settings.image_directory}"
 
 
 def attempt(name: str, look: Callable[[], str]) -> Finding:
-    """Return what `look` finds, or what it raises as a bad finding."""
+    """Return the result of `look`, or its error as a failed check."""
     try:
         return name, True, look()
     except PvebenchError as error:
@@ -232,13 +232,13 @@ def attempt(name: str, look: Callable[[], str]) -> Finding:
 
 
 def volume_bytes(cases: Sequence[Case]) -> dict[str, int]:
-    """Return storage -> bytes of all volumes that the cases need there when they are full."""
+    """Return storage -> bytes of all full volumes that the cases need there."""
     volumes = {
         (case.scenario.storage, case.scenario.volume): case.scenario.volume_bytes
         * (2 if case.scenario.disk.backing else 1)
         for case in cases
     }
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for (storage, _), size in volumes.items():
-        found[storage] = found.get(storage, 0) + size
-    return found
+        sizes[storage] = sizes.get(storage, 0) + size
+    return sizes

@@ -1,4 +1,4 @@
-"""Undo journal of the drivers that work on this machine: what to call for each kind of entry."""
+"""Undo of open journal entries of the drivers on this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HANDLERS: Final = {
     "container": "pvebench.drivers.lxc.container:undo_container",
     "container-root": "pvebench.drivers.lxc.container:undo_root",
 }
-"""Kind of a journal entry -> what undoes it. Drivers share a state directory, so each undoes what
-the other left; the kinds of storages are in `storages.UNDO`."""
+"""Kind of a journal entry -> function that undoes it. Drivers share a state directory, so each
+undoes the entries of all; the kinds of storages are in `storages.UNDO`."""
 
 
 def undo_pending(
@@ -30,18 +30,18 @@ def undo_pending(
 ) -> list[str]:
     """Undo every open change, VMs first, then newest first; return a line about each.
 
-    An entry is a hint where to look. What is ended or removed is proved to be this instance's at
-    that moment: a name by the instance's id in it, a VM by its process and by its directory below
-    `runtime`. What is not is left alone, and reported once. What cannot be undone stays open for
-    the next start.
+    An entry is only a hint. The ownership of what is ended or removed is verified at that moment:
+    a name by the instance's id in it, a VM by its process and its directory below `runtime`. An
+    object of another instance is not changed, and reported once. Entries that cannot be undone
+    stay open for the next start.
 
     Args:
-        more: undoes kinds that need the settings, such as a machine reached by ssh.
+        more: kind -> function, for kinds that need the settings, such as a machine over ssh.
         instance: id of this instance.
-        runtime: where this instance's VMs have their directories.
+        runtime: parent of the directories of this instance's VMs.
     """
     undo = _handlers(runtime, more or {})
-    # A volume that a left-over QEMU still has open could not be removed completely.
+    # A volume that a leftover QEMU still has open could not be removed completely.
     pending = sorted(journal.pending(), key=lambda entry: entry[1] != VM_KIND)
     lines = []
     for number, kind, details in pending:
@@ -74,12 +74,12 @@ def _undo_one(
     """Return a line about an entry, and whether it is closed."""
     try:
         if not is_own(details, instance):
-            return f"left {kind} {dict(details)} alone: another instance made it", True
+            return f"{kind} {dict(details)} not changed: another instance created it", True
         return undo(details), True
     except KeyError as error:
         return (
-            f"left {kind} alone: journal entry {number} is damaged, it has no {error}; "
-            "look for what it may have been, and remove it by hand"
+            f"{kind} not changed: journal entry {number} is damaged, {error} is missing; "
+            "find the object and remove it by hand"
         ), True
     except (PvebenchError, OSError) as error:
-        return f"could not undo {kind} {dict(details)} yet: {error}", False
+        return f"undo of {kind} {dict(details)} failed, will be retried: {error}", False

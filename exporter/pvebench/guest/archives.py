@@ -1,11 +1,9 @@
-"""What the guest is packed into: a cpio archive for the kernel, a bootable ISO for the BIOS.
+"""Archives of the guest: cpio for the kernel, a bootable ISO for the BIOS, tar for containers.
 
-A container gets the same files as a tar archive.
-
-The cpio archive has the kernel's `newc` form and is written here because nothing else makes device
-nodes without root, with no owner and no time. Format: the kernel's
-Documentation/driver-api/early-userspace/buffer-format.rst. The ISO holds the same kernel and
-initramfs, for hypervisors without direct boot. Both are the same bytes for the same content.
+The cpio archive has the kernel's `newc` format. It is written here because no other tool writes
+device nodes without root and without owners and times. Format: the kernel's
+Documentation/driver-api/early-userspace/buffer-format.rst. The ISO has the same kernel and
+initramfs, for hypervisors without direct boot. Equal content results in equal bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from pvebench.errors import GuestImageError
 from pvebench.guest.recipe import KERNEL_ARGUMENTS, MOUNT_POINT, script
 
 _EPOCH: Final = 1_700_000_000
-"""Every time in the ISO, so that the same content is the same file."""
+"""Time of all files in the ISO, so that equal content results in equal bytes."""
 _BOOT_FILES: Final = {
     "isolinux.bin": "usr/lib/ISOLINUX/isolinux.bin",
     "ldlinux.c32": "usr/lib/syslinux/modules/bios/ldlinux.c32",
@@ -36,13 +34,13 @@ LINK: Final = 0o120000
 CHARACTER: Final = 0o020000
 _KIND_BITS: Final = 0o170000
 _HEADER: Final = 110
-"""Bytes before an entry's path: six of magic, thirteen numbers of eight digits."""
+"""Bytes before an entry's path: 6 of magic, 13 numbers of 8 digits."""
 _TRAILER: Final = "TRAILER!!!"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry: file type and permissions, content (of a link: its target), device numbers."""
+    """Archive entry: file type and permissions, content (of a link: its target), device numbers."""
 
     mode: int
     content: bytes = b""
@@ -52,7 +50,7 @@ class Entry:
 def archive(entries: Mapping[str, Entry]) -> bytes:
     """Return the archive of `entries` (path without leading slash -> entry).
 
-    Parents are made where they are missing; entries are sorted, so a parent comes first.
+    Missing parents are added; entries are sorted, so a parent comes first.
     """
     whole = {**_parents(entries), **entries}
     parts = [
@@ -62,12 +60,12 @@ def archive(entries: Mapping[str, Entry]) -> bytes:
 
 
 def _parents(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    found = {}
+    parents = {}
     for path in entries:
         while "/" in path:
             path = path.rpartition("/")[0]  # noqa: PLW2901 # walks up
-            found[path] = Entry(DIRECTORY | 0o755)
-    return found
+            parents[path] = Entry(DIRECTORY | 0o755)
+    return parents
 
 
 def _record(path: str, entry: Entry, number: int) -> bytes:
@@ -94,12 +92,12 @@ def _record(path: str, entry: Entry, number: int) -> bytes:
 
 
 def unpack_archive(data: bytes, directory: Path, *, but: str) -> None:
-    """Put an archive's directories, files and links below `directory`; no device nodes.
+    """Unpack an archive's directories, files and links below `directory`; no device nodes.
 
-    The archive is one of ours, whole and verified: its paths lead nowhere else.
+    The archive is verified and written by pvebench, so its paths stay below `directory`.
 
     Args:
-        but: what begins so is left out.
+        but: prefix of the paths to leave out.
     """
     for path, entry in _entries(data):
         if not path.startswith(but):
@@ -107,24 +105,24 @@ def unpack_archive(data: bytes, directory: Path, *, but: str) -> None:
 
 
 def tar_archive(data: bytes, *, but: str, extra: Mapping[str, Entry]) -> bytes:
-    """Return the same as a tar archive, compressed by gzip, with `extra` in it: path -> entry.
+    """Convert an archive to tar with gzip, and add `extra`: path -> entry.
 
-    It is the same bytes for the same content.
+    Equal content results in equal bytes.
     """
-    found = {path: one for path, one in _entries(data) if not path.startswith(but)}
+    kept = {path: entry for path, entry in _entries(data) if not path.startswith(but)}
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        for path, entry in {**found, **extra}.items():
+        for path, entry in {**kept, **extra}.items():
             if (kind := _TAR_KINDS.get(entry.mode & _KIND_BITS)) is not None:
                 tar.addfile(_tar_header(path, entry, kind), io.BytesIO(entry.content))
     return packed.getvalue()
 
 
 def container_archive(initramfs: bytes) -> bytes:
-    """Return the guest's files as `pct create` takes them: without kernel, with a first process."""
+    """Return the guest's files as an archive for `pct create`: no modules, but a first process."""
     extra = {
         "sbin/init": Entry(FILE | 0o755, script("container-init.sh")),
         MOUNT_POINT.lstrip("/"): Entry(DIRECTORY | 0o755),
@@ -148,12 +146,12 @@ def _tar_header(path: str, entry: Entry, kind: bytes) -> tarfile.TarInfo:
 def _entries(data: bytes) -> Iterator[tuple[str, Entry]]:
     at = 0
     while True:
-        fields = [int(data[at + 6 + 8 * one : at + 14 + 8 * one], 16) for one in range(13)]
-        mode, size, named = fields[1], fields[6], fields[11]
-        path = data[at + _HEADER : at + _HEADER + named - 1].decode()
+        fields = [int(data[at + 6 + 8 * nr : at + 14 + 8 * nr], 16) for nr in range(13)]
+        mode, size, name_size = fields[1], fields[6], fields[11]
+        path = data[at + _HEADER : at + _HEADER + name_size - 1].decode()
         if path == _TRAILER:
             return
-        begin = _aligned(at + _HEADER + named)
+        begin = _aligned(at + _HEADER + name_size)
         yield path, Entry(mode, data[begin : begin + size])
         at = _aligned(begin + size)
 

@@ -1,4 +1,4 @@
-"""Building the image: packages in, kernel, initramfs and ISO out. No root needed."""
+"""Build of the image: kernel, initramfs and ISO from packages. It does not need root."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from pvebench.guest.image import (
 from pvebench.guest.recipe import FORMAT, KERNEL_PACKAGE, NOT_NEEDED, PACKAGES, recipe_digest
 from pvebench.model.units import MIB, show_bytes
 
-# --- Distribution packages: which are needed, where they come from, unpacked without root.
+# --- distribution packages: resolution, download, unpacking without root
 #
-# apt resolves against an empty list of installed packages, so the answer does not depend on the
+# apt resolves against an empty list of installed packages, so the result does not depend on the
 # host; dpkg-deb and tar unpack, so no maintainer script runs.
 
 _TAIL_LINES: Final = 5
@@ -44,7 +44,7 @@ _TAIL_LINES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One package as apt would fetch it: `file` is the archive's name, `size` in bytes."""
+    """Package in apt's download list: `file` is the archive's name, `size` in bytes."""
 
     name: str
     version: str
@@ -53,15 +53,15 @@ class Package:
 
 
 def resolve(work: Path) -> list[Package]:
-    """Return the packages that make the guest, with their dependencies, sorted by name.
+    """Return the packages of the guest with their dependencies, sorted by name.
 
     Raises:
-        GuestImageError: apt does not know them.
+        GuestImageError: apt does not find them.
     """
     status = work / "no-packages-installed"
     status.write_bytes(b"")
-    wanted = [KERNEL_PACKAGE.get(_distribution(), "linux-image-amd64"), *PACKAGES]
-    out = _apt(
+    names = [KERNEL_PACKAGE.get(_distribution(), "linux-image-amd64"), *PACKAGES]
+    output = _apt(
         [
             "-o",
             f"Dir::State::status={status}",
@@ -74,16 +74,17 @@ def resolve(work: Path) -> list[Package]:
             "--print-uris",
             "-qq",
             "install",
-            *wanted,
+            *names,
         ],
         work,
     )
-    found = [_parse(line) for line in out.splitlines() if line.startswith("'")]
-    return sorted((one for one in found if one.name not in NOT_NEEDED), key=lambda one: one.name)
+    packages = [_parse(line) for line in output.splitlines() if line.startswith("'")]
+    needed = [package for package in packages if package.name not in NOT_NEEDED]
+    return sorted(needed, key=lambda package: package.name)
 
 
 def _parse(line: str) -> Package:
-    """Return the package in a line of apt's: 'address' file size hash."""
+    """Parse a line of apt: 'URL' file size hash."""
     file, size = line.split()[1:3]
     name, version, _ = file.split("_")
     return Package(unquote(name), unquote(version), file, int(size))
@@ -95,22 +96,28 @@ def _distribution() -> str:
 
 
 def download(packages: Sequence[Package], directory: Path, say: Callable[[str], None]) -> None:
-    """Fetch what is not in `directory` yet; apt checks every archive against its signed lists.
+    """Fetch the archives missing in `directory`; apt verifies each with its signed lists.
 
     Raises:
-        GuestImageError: apt could not fetch it all.
+        GuestImageError: apt did not fetch all of them.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    missing = [one for one in packages if not _is_whole(directory / one.file, one.size)]
+    missing = _incomplete(packages, directory)
     if missing:
-        total = sum(one.size for one in missing) // 1_000_000
+        total = sum(package.size for package in missing) // 1_000_000
         say(f"fetching {len(missing)} packages, {total} MB")
-        names = [f"{one.name}={one.version}" for one in missing]
-        # As root apt would hand over to a user who may not write here.
+        names = [f"{package.name}={package.version}" for package in missing]
+        # As root, apt would switch to a user without write access to the directory.
         _apt(["-o", "APT::Sandbox::User=root", "-qq", "download", *names], directory)
-    lost = [one.file for one in packages if not _is_whole(directory / one.file, one.size)]
+    lost = [package.file for package in _incomplete(packages, directory)]
     if lost:
         raise GuestImageError(f"apt did not fetch {', '.join(lost)}")
+
+
+def _incomplete(packages: Sequence[Package], directory: Path) -> list[Package]:
+    return [
+        package for package in packages if not _is_whole(directory / package.file, package.size)
+    ]
 
 
 def _is_whole(path: Path, size: int) -> bool:
@@ -125,30 +132,30 @@ def unpack(packages: Sequence[Package], directory: Path, root: Path) -> None:
     """
     root.mkdir(parents=True, exist_ok=True)
     for package in packages:
-        wrong = _unpack(directory / package.file, root)
-        if wrong is not None:
+        problem = _unpack(directory / package.file, root)
+        if problem is not None:
             raise GuestImageError(
-                f"{package.file} cannot be unpacked: {wrong}",
-                next_step=f"remove {directory} and build again",
+                f"cannot unpack {package.file}: {problem}",
+                next_step=f"remove {directory} and run the build again",
             )
 
 
 def _unpack(archive: Path, root: Path) -> str | None:
-    """Unpack one archive; return what was said if it went wrong.
+    """Unpack one archive; return the error output if this failed.
 
-    Not by `dpkg-deb --extract`, which sets the bits of set-user-id programs too: the image gets its
-    modes from the recipe, and a service under RestrictSUIDSGID= may not set those bits.
+    `dpkg-deb --extract` would also set the bits of set-user-id programs: the image gets its modes
+    from the recipe, and a service under RestrictSUIDSGID= may not set those bits.
     """
     unpacked = ["dpkg-deb", "--fsys-tarfile", str(archive)]
     command = ["tar", "--extract", "--no-same-permissions", "--no-same-owner"]
-    with TemporaryFile("w+") as said:
-        with subprocess.Popen(unpacked, stdout=subprocess.PIPE, stderr=said) as source:
+    with TemporaryFile("w+") as errors:
+        with subprocess.Popen(unpacked, stdout=subprocess.PIPE, stderr=errors) as source:
             command += ["--directory", str(root)]
-            done = subprocess.run(command, stdin=source.stdout, stderr=said, check=False)
+            done = subprocess.run(command, stdin=source.stdout, stderr=errors, check=False)
         if not (source.returncode or done.returncode):
             return None
-        said.seek(0)
-        return said.read().strip()
+        errors.seek(0)
+        return errors.read().strip()
 
 
 def _apt(arguments: list[str], directory: Path) -> str:
@@ -159,16 +166,16 @@ def _apt(arguments: list[str], directory: Path) -> str:
         tail = "\n".join(done.stderr.strip().splitlines()[-_TAIL_LINES:])
         raise GuestImageError(
             f"apt-get failed: {tail}",
-            cause="the package lists are missing or old, or the package mirror is out of reach",
-            next_step="run: sudo apt-get update; then build again",
+            cause="the package lists are missing or old, or the package mirror is unreachable",
+            next_step="run `sudo apt-get update`, then run the build again",
         )
     return done.stdout
 
 
 REQUIRED_TOOLS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg", "xorriso": "xorriso"}
-"""Program -> Debian package, needed on the host to build."""
+"""Program -> Debian package, needed on the host for the build."""
 NEEDED_BYTES: Final = 1536 * MIB
-"""Free space that a build wants: archives, what they unpack to, and the image."""
+"""Free space for a build: archives, unpacked archives and the image."""
 _WORK: Final = "build-"
 _FORBIDDEN: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -176,25 +183,25 @@ _FORBIDDEN: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 def build_image(
     directory: Path, *, say: Callable[[str], None] = lambda _: None, force: bool = False
 ) -> GuestImage:
-    """Return the image in `directory`, built first unless it is there, whole and current.
+    """Return the image in `directory`; build it first unless it exists, complete and current.
 
-    Everything is made beside the final place and moved there file by file, the manifest last:
-    a build that is cut off leaves either the old image or one that fails its verification.
+    The files are built in another directory and moved one by one, the manifest last: an
+    interrupted build leaves either the old image or one that fails its verification.
 
     Raises:
-        ToolsMissing: a program needed for building is not installed.
-        NotWritable: `directory` cannot be written.
+        ToolsMissing: a program needed for the build is not installed.
+        NotWritable: `directory` is not writable.
         NoSpace: its file system is too full.
-        GuestImageError: the packages cannot be fetched or do not hold what is needed.
+        GuestImageError: the packages cannot be fetched or lack needed files.
     """
     if not force and (current := _current(directory)) is not None:
         return current
     _check_tools()
     with _locked(directory):
         if not force and (current := _current(directory)) is not None:
-            return current  # another process has built it meanwhile
-        say(f"building the guest image in {directory}, once")
-        _make_room(directory)
+            return current  # another process has built it
+        say(f"building the guest image in {directory} (first start only)")
+        _prepare_directory(directory)
         with tempfile.TemporaryDirectory(dir=directory, prefix=_WORK) as name:
             _build(directory, Path(name), say)
     image = load_image(directory)
@@ -203,7 +210,7 @@ def build_image(
 
 
 def to_be_built(directory: Path) -> bool:
-    """Return whether there is no image yet and the first run makes it. Raises ToolsMissing."""
+    """Return whether the image is missing, so that the first run builds it. Raises ToolsMissing."""
     if (directory / MANIFEST).exists():
         return False
     _check_tools()
@@ -222,8 +229,8 @@ def _check_tools() -> None:
     missing = [package for tool, package in REQUIRED_TOOLS.items() if shutil.which(tool) is None]
     if missing:
         raise ToolsMissing(
-            f"building the guest image needs {', '.join(missing)}, not installed here",
-            next_step=f"install: apt-get install {' '.join(missing)}",
+            f"not installed, but needed to build the guest image: {', '.join(missing)}",
+            next_step=f"run `apt-get install {' '.join(missing)}`",
         )
 
 
@@ -247,30 +254,30 @@ def _locked(directory: Path) -> Iterator[None]:
 def _failed(directory: Path, error: OSError, kind: type[PvebenchError]) -> PvebenchError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return NoSpace(
-            f"the file system of {directory} became full while the guest image was built",
-            next_step="free space, or name another directory with --directory",
+            f"file system of {directory} full during the build of the guest image",
+            next_step="free space, or use another directory with --directory",
         )
     if kind is NotWritable:
         return NotWritable(
-            f"the guest image's directory {directory} cannot be written: {error}",
-            next_step="name another with --directory, or mend the permissions",
+            f"guest image directory {directory} is not writable: {error}",
+            next_step="fix the permissions, or use another directory with --directory",
         )
     return kind(
-        f"the guest image cannot be built: {error}",
-        cause="the packages hold other files than this builder expects",
+        f"cannot build the guest image: {error}",
+        cause="the packages have other files than expected",
     )
 
 
-def _make_room(directory: Path) -> None:
-    # Whoever holds the lock is alone: what lies here is of a build that was killed.
+def _prepare_directory(directory: Path) -> None:
+    # With the lock held, existing work directories are leftovers of killed builds.
     for left in directory.glob(f"{_WORK}*"):
         remove_tree(left)
     free = shutil.disk_usage(directory).free
     if free < NEEDED_BYTES:
         raise NoSpace(
-            f"{show_bytes(free)} free in {directory}; building the guest image takes up to "
-            f"{show_bytes(NEEDED_BYTES)}, most of it for a minute",
-            next_step="free space, or name another directory with --directory",
+            f"{show_bytes(NEEDED_BYTES)} needed to build the guest image (most of it for a "
+            f"minute), {show_bytes(free)} free in {directory}",
+            next_step="free space, or use another directory with --directory",
         )
 
 
@@ -282,24 +289,24 @@ def _build(directory: Path, work: Path, say: Callable[[str], None]) -> None:
     root = work / "root"
     unpack(packages, archives, root)
     version = kernel_version(root)
-    made = work / "made"
-    made.mkdir()
+    image = work / "made"
+    image.mkdir()
     say(f"assembling kernel {version}, initramfs and ISO")
     packed = root / "boot" / f"vmlinuz-{version}"
-    (made / "kernel").write_bytes(direct_kernel(packed.read_bytes()))
+    (image / "kernel").write_bytes(direct_kernel(packed.read_bytes()))
     content = archive(root_entries(root, version))
-    # Direct boot copies it in one go: emulated decompression would take longer than reading.
-    # Through the BIOS every byte of the ISO counts, so there it is compressed.
-    (made / "initramfs").write_bytes(content)
+    # Direct boot copies it at once: emulated decompression would take longer than reading.
+    # The BIOS reads the ISO slowly, so there it is compressed.
+    (image / "initramfs").write_bytes(content)
     compressed = work / "initramfs.gz"
     compressed.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
-    make_iso(root, packed, compressed, work, made / "guest.iso")
-    _write_manifest(made, packages, archives, version)
-    _install(made, directory)
+    make_iso(root, packed, compressed, work, image / "guest.iso")
+    _write_manifest(image, packages, archives, version)
+    _install(image, directory)
 
 
-def _write_manifest(made: Path, packages: Sequence[Package], archives: Path, version: str) -> None:
-    files = describe_files(made)
+def _write_manifest(image: Path, packages: Sequence[Package], archives: Path, version: str) -> None:
+    files = describe_files(image)
     manifest = {
         "format": FORMAT,
         "recipe": recipe_digest(),
@@ -309,16 +316,16 @@ def _write_manifest(made: Path, packages: Sequence[Package], archives: Path, ver
         "archives": {package.file: file_digest(archives / package.file) for package in packages},
         "files": files,
     }
-    (made / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", "utf-8")
+    (image / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
-def _install(made: Path, directory: Path) -> None:
-    # Without its manifest a half-moved image does not verify.
+def _install(image: Path, directory: Path) -> None:
+    # Without a manifest, a partially moved image fails its verification.
     (directory / MANIFEST).unlink(missing_ok=True)
     for name in (*FILES, MANIFEST):
-        with (made / name).open("rb") as file:
+        with (image / name).open("rb") as file:
             os.fsync(file.fileno())
-        (made / name).replace(directory / name)
+        (image / name).replace(directory / name)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

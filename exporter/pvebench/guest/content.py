@@ -1,6 +1,6 @@
-"""What goes into the guest's root file system: scripts, kernel modules, programs.
+"""Content of the guest's root file system: scripts, kernel modules, programs.
 
-Programs come with the libraries they need, as the packages' own dynamic loader resolves them.
+Programs include their libraries, as the packages' own dynamic loader resolves them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pvebench.guest.archives import CHARACTER, DIRECTORY, FILE, LINK, Entry
 from pvebench.guest.recipe import FILESYSTEM_MODULES, LINKS, MODULES, PROGRAMS, SCRIPTS, script
 from pvebench.model.units import SECTOR
 
-# --- The guest's kernel: unpacked, as QEMU boots it fastest, and the modules it loads.
+# --- kernel of the guest, unpacked for a fast boot in QEMU, and its modules
 #
-# A distribution's kernel unpacks itself, and an emulated processor takes longer for that (3 to 4 s)
-# than for the whole rest of the way to userspace. QEMU also starts an unpacked kernel, by its PVH
-# entry point; the BIOS' boot loader does not, so the ISO keeps the packed one.
+# A distribution's kernel unpacks itself, which takes an emulated processor longer (3 to 4 s) than
+# the rest of the boot. QEMU can start an unpacked kernel by its PVH entry point; the BIOS' boot
+# loader cannot, so the ISO has the packed one.
 # Format: the kernel's Documentation/arch/x86/boot.rst.
 #
 # Debian's kernel package has no modules.dep (depmod runs at installation), so the dependencies
@@ -31,7 +31,7 @@ from pvebench.model.units import SECTOR
 
 _DEPENDS: Final = re.compile(rb"\0depends=([^\0]*)\0")
 _PACKED: Final = (".xz", ".gz")
-"""How the modules' files may be packed: Debian 13 does so, and busybox loads none of them."""
+"""Compressions of modules, as in Debian 13; busybox cannot load compressed ones."""
 _SETUP_SECTORS: Final = 0x1F1
 _MAGIC: Final = 0x202
 _PAYLOAD: Final = 0x248
@@ -47,7 +47,7 @@ def _gunzip(packed: bytes) -> bytes:
     return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(packed)
 
 
-# Both leave alone what follows the packed data: the kernel appends its unpacked size.
+# Both ignore data after the packed data: the kernel appends its unpacked size.
 _UNPACKERS: Final[dict[bytes, Callable[[bytes], bytes]]] = {
     b"\xfd7zXZ\0": _unxz,
     b"\x1f\x8b": _gunzip,
@@ -57,8 +57,8 @@ _UNPACKERS: Final[dict[bytes, Callable[[bytes], bytes]]] = {
 def direct_kernel(packed: bytes) -> bytes:
     """Return the unpacked kernel inside the bzImage `packed`, for QEMU's `-kernel`.
 
-    What cannot be unpacked here (zstd, as Ubuntu packs it), or has no PVH entry point, is
-    returned as it is: QEMU boots that too, only later.
+    A kernel that cannot be unpacked here (zstd, as in Ubuntu), or has no PVH entry point, is
+    returned unchanged: QEMU boots it too, only more slowly.
     """
     payload = _payload(packed)
     for magic, unpack in _UNPACKERS.items():
@@ -85,10 +85,10 @@ def _has_pvh_entry(kernel: bytes) -> bool:
 
 
 def kernel_version(root: Path) -> str:
-    """Return the version of the one kernel unpacked below `root`."""
+    """Return the version of the only kernel unpacked below `root`."""
     versions = sorted(path.name for path in _modules_folder(root).iterdir())
     if len(versions) != 1:
-        raise GuestImageError(f"wanted one kernel in the packages, found {versions}")
+        raise GuestImageError(f"expected one kernel in the packages, found {versions}")
     return versions[0]
 
 
@@ -96,16 +96,16 @@ def _modules_folder(root: Path) -> Path:
     for place in ("lib/modules", "usr/lib/modules"):
         if (root / place).is_dir():
             return root / place
-    raise GuestImageError("the packages hold no kernel modules")
+    raise GuestImageError("the packages contain no kernel modules")
 
 
-def module_files(root: Path, version: str, wanted: Iterable[str]) -> list[Path]:
-    """Return the files of `wanted` and all they depend on, each after its dependencies.
+def module_files(root: Path, version: str, names: Iterable[str]) -> list[Path]:
+    """Return the files of the modules `names` and of their dependencies, dependencies first.
 
     Modules that are built into the kernel are left out.
 
     Raises:
-        GuestImageError: the kernel has no such module.
+        GuestImageError: the kernel does not have one of them.
     """
     base = _modules_folder(root) / version
     files = _files_by_name(base)
@@ -122,37 +122,37 @@ def module_files(root: Path, version: str, wanted: Iterable[str]) -> list[Path]:
             add(dependency, (*chain, name))
         order[name] = files[name]
 
-    for name in wanted:
+    for name in names:
         add(_normal(name), ())
     return list(order.values())
 
 
 def _normal(name: str) -> str:
-    # The kernel treats - and _ alike in module names; files use either.
+    # In module names the kernel does not distinguish - and _; files use either.
     return name.replace("-", "_")
 
 
 def _files_by_name(base: Path) -> Mapping[str, Path]:
-    found = {}
+    modules = {}
     for path in base.rglob("*.ko*"):
         name = unpacked_name(path)
         if not name.endswith(".ko"):
             raise GuestImageError(
-                f"kernel modules are packed ({path.name}) as this builder cannot unpack",
+                f"kernel modules have an unsupported compression ({path.name})",
                 cause="this distribution's kernel is not supported yet",
                 next_step="build the image on Debian and copy its directory",
             )
-        found[_normal(name.removesuffix(".ko"))] = path
-    return found
+        modules[_normal(name.removesuffix(".ko"))] = path
+    return modules
 
 
 def unpacked_name(module: Path) -> str:
-    """Return the name of a module's file once it is unpacked."""
+    """Return the name of a module's unpacked file."""
     return module.stem if module.suffix in _PACKED else module.name
 
 
 def unpacked_module(module: Path) -> bytes:
-    """Return a module as it is loaded.
+    """Return an unpacked module.
 
     Raises:
         GuestImageError: the file is damaged.
@@ -163,7 +163,7 @@ def unpacked_module(module: Path) -> bytes:
             try:
                 return unpack(content)
             except (lzma.LZMAError, zlib.error) as error:
-                raise GuestImageError(f"{module.name} cannot be unpacked: {error}") from error
+                raise GuestImageError(f"cannot unpack {module.name}: {error}") from error
     return content
 
 
@@ -178,11 +178,11 @@ def _dependencies(path: Path) -> list[str]:
 
 
 LOADER: Final = "lib64/ld-linux-x86-64.so.2"
-"""Where every program looks for it. Debian 13 (untried) packs it below usr, as a link's target."""
+"""Path of the dynamic loader in every program. Debian 13 has it below usr, behind a link."""
 _PLACES: Final = (
     "lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu",
-    "usr/lib/x86_64-linux-gnu/ceph",  # where librados looks by its own run path
+    "usr/lib/x86_64-linux-gnu/ceph",  # the run path of librados
 )
 _PROGRAM_PLACES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
 
@@ -204,12 +204,12 @@ def _skeleton() -> dict[str, Entry]:
     entries = {
         name: Entry(DIRECTORY | 0o755) for name in ("proc", "sys", "dev", "run", "tmp", "mnt")
     }
-    # Before devtmpfs is mounted the kernel opens the console from here.
+    # The kernel opens this console before devtmpfs is mounted.
     entries["dev/console"] = Entry(CHARACTER | 0o600, device=(5, 1))
     entries["dev/null"] = Entry(CHARACTER | 0o666, device=(1, 3))
     for path, name in SCRIPTS.items():
         entries[path] = Entry(FILE | 0o755, script(name))
-    # The agent's guest-shutdown calls this; there is nothing to write back.
+    # Called by the agent's guest-shutdown; there is nothing to write back.
     entries["sbin/shutdown"] = Entry(FILE | 0o755, b"#!/bin/busybox sh\nexec busybox poweroff -f\n")
     entries["etc/passwd"] = Entry(FILE | 0o644, b"root:x:0:0:root:/:/bin/sh\n")
     entries["etc/group"] = Entry(FILE | 0o644, b"root:x:0:\n")
@@ -220,7 +220,7 @@ def _busybox(root: Path) -> dict[str, Entry]:
     binary = find_program(root, "busybox")
     done = subprocess.run([str(binary), "--list"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise GuestImageError(f"busybox does not run here: {done.stderr.strip()}")
+        raise GuestImageError(f"cannot run busybox: {done.stderr.strip()}")
     taken = {"busybox", "shutdown", *PROGRAMS}
     links = {
         f"bin/{name}": Entry(LINK | 0o777, b"busybox")
@@ -232,9 +232,9 @@ def _busybox(root: Path) -> dict[str, Entry]:
 
 def _modules(root: Path, version: str) -> dict[str, Entry]:
     entries = {}
-    for name, wanted in {"load": MODULES, **FILESYSTEM_MODULES}.items():
+    for name, modules in {"load": MODULES, **FILESYSTEM_MODULES}.items():
         order = []
-        for path in module_files(root, version, wanted):
+        for path in module_files(root, version, modules):
             place = f"lib/modules/{version}/{unpacked_name(path)}"
             entries[place] = Entry(FILE | 0o644, unpacked_module(path))
             order.append(f"/{place}\n")
@@ -256,7 +256,7 @@ def find_program(root: Path, name: str) -> Path:
         path = root / place / name
         if path.is_file():
             return path
-    raise GuestImageError(f"the packages hold no program {name}")
+    raise GuestImageError(f"the packages do not contain the program {name}")
 
 
 def find_loader(root: Path) -> Path:
@@ -268,37 +268,37 @@ def find_loader(root: Path) -> Path:
     for path in (root / LOADER, root / "usr" / LOADER):
         if path.is_file():
             return path
-    raise GuestImageError(f"the packages hold no {LOADER}")
+    raise GuestImageError(f"the packages do not contain {LOADER}")
 
 
 def library_closure(root: Path, programs: Iterable[Path]) -> list[Path]:
-    """Return the libraries that `programs` need, directly or not, as paths below `root`.
+    """Return all libraries of `programs`, also indirect ones, as paths below `root`.
 
     Raises:
-        GuestImageError: one cannot be found in the packages.
+        GuestImageError: one is missing in the packages.
     """
     loader = str(find_loader(root))
     search = ":".join(str(root / place) for place in _PLACES)
-    found: set[Path] = set()
+    libraries: set[Path] = set()
     for program in programs:
         command = [loader, "--library-path", search, "--list", str(program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise GuestImageError(
-                f"{program.name} cannot be resolved: {(done.stderr or done.stdout).strip()}"
+                f"cannot resolve {program.name}: {(done.stderr or done.stdout).strip()}"
             )
-        found |= _needed_libraries(root, program, done.stdout)
-    return sorted(found)
+        libraries |= _needed_libraries(root, program, done.stdout)
+    return sorted(libraries)
 
 
 def _needed_libraries(root: Path, program: Path, text: str) -> set[Path]:
-    found = set()
+    libraries = set()
     for line in text.splitlines():
         name, arrow, rest = line.strip().partition(" => ")
         if not arrow:
-            continue  # the kernel's vdso, and the loader itself
+            continue  # the kernel's vdso and the loader
         path = Path(rest.rpartition(" (")[0] or rest)
         if not path.is_relative_to(root):
-            raise GuestImageError(f"{program.name} needs {name}, which no package holds: {rest}")
-        found.add(path)
-    return found
+            raise GuestImageError(f"{program.name} needs {name}, which no package contains: {rest}")
+        libraries.add(path)
+    return libraries

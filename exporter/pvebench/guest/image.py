@@ -1,4 +1,4 @@
-"""A built image: its files, its manifest, and whether it is whole."""
+"""Built image: files, manifest and verification."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FILES: Final = ("kernel", "initramfs", "guest.iso")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestImage:
-    """A whole, verified image.
+    """Complete, verified image.
 
     Attributes:
-        kernel, initramfs: for direct boot; the kernel is unpacked, see `kernel.py`.
+        kernel, initramfs: for direct boot; the kernel is unpacked, see `content.py`.
         iso: the same content, bootable by a BIOS.
         digest: SHA-256 over the three files, hexadecimal.
         manifest: packages with versions, digests of their archives, sizes and digests of the
@@ -38,7 +38,7 @@ class GuestImage:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Return what -> version, for `kernel` and every benchmark tool."""
+        """Return name -> version, for `kernel` and every benchmark tool."""
         packages = self.manifest["packages"]
         tools = {name: upstream(packages[package]) for name, package in PROGRAMS.items()}
         return {**tools, "kernel": str(self.manifest["kernel_version"])}
@@ -76,28 +76,28 @@ def whole_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def load_image(directory: Path) -> GuestImage:
-    """Return the image in `directory`, every byte of it verified.
+    """Return the image in `directory`, with every byte verified.
 
     Raises:
-        GuestImageError: it is missing, half-built, damaged, or of another layout.
+        GuestImageError: it is missing, incomplete, damaged, or of another layout.
     """
     manifest = _read_manifest(directory)
     if manifest.get("format") != FORMAT:
         raise _broken(directory, f"has layout {manifest.get('format')}, not {FORMAT}")
     try:
-        found = describe_files(directory)
+        actual = describe_files(directory)
     except OSError as error:
         raise _broken(directory, f"lacks {error.filename}") from error
-    for name, described in found.items():
+    for name, described in actual.items():
         expected = manifest["files"].get(name)
         if described != expected:
-            raise _broken(directory, f"is damaged: {name} is not what the manifest says")
+            raise _broken(directory, f"is damaged: {name} differs from the manifest")
     return GuestImage(
         directory=directory,
         kernel=directory / "kernel",
         initramfs=directory / "initramfs",
         iso=directory / "guest.iso",
-        digest=whole_digest(found),
+        digest=whole_digest(actual),
         manifest=manifest,
     )
 
@@ -107,18 +107,18 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
         manifest = json.loads((directory / MANIFEST).read_text("utf-8"))
     except FileNotFoundError as error:
         raise GuestImageError(
-            f"there is no guest image in {directory}", next_step="build it: pvebench guest build"
+            f"no guest image in {directory}", next_step="run `pvebench guest build`"
         ) from error
     except (OSError, ValueError) as error:
         raise _broken(directory, f"has an unreadable manifest: {error}") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise _broken(directory, "has a manifest of another form")
+        raise _broken(directory, "has an invalid manifest")
     return manifest
 
 
 def _broken(directory: Path, what: str) -> GuestImageError:
     return GuestImageError(
-        f"the guest image in {directory} {what}",
-        cause="a build was cut off, or the files were changed afterwards",
-        next_step="build it again: pvebench guest build --force",
+        f"guest image in {directory} {what}",
+        cause="a build was interrupted, or the files were changed afterwards",
+        next_step="run `pvebench guest build --force`",
     )

@@ -8,7 +8,7 @@ busybox mount -t tmpfs tmpfs /run
 busybox mount -t tmpfs tmpfs /tmp
 mkdir -p /run/pvebench /mnt/test
 
-# The list is in dependency order. What is not for this machine's hardware stays idle.
+# The list is in dependency order. Modules without matching hardware stay idle.
 while read -r module; do
 	insmod "$module" 2>/dev/null || echo "init: $module not loaded"
 done </lib/modules/load.list

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# pvebench-disk SERIAL: print what the guest sees of the disk with that serial number.
+# pvebench-disk SERIAL: print the guest's view of the disk with that serial number.
 wanted=$1
 for block in /sys/block/vd* /sys/block/sd*; do
 	[ -e "$block" ] || continue

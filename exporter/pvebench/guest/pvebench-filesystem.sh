@@ -1,10 +1,10 @@
 #!/bin/busybox sh
 # pvebench-filesystem make DEVICE TYPE | mount DEVICE TYPE [OPTIONS] | unmount
-# The one filesystem on the test disk, at /mnt/test. Nothing is discarded when it is made: holes in
-# the volume would be read without the storage being asked.
+# The only filesystem on the test disk, at /mnt/test. Its creation discards nothing: reads of holes
+# in the volume would bypass the storage.
 point=/mnt/test
 
-# What is loaded already is refused; what cannot be loaded, the mount will tell.
+# Loaded modules are rejected; if one cannot be loaded, the mount fails.
 load() {
 	if [ -e "/lib/modules/$1.list" ]; then
 		while read -r module; do
@@ -16,12 +16,12 @@ load() {
 case $1 in
 make)
 	case $3 in
-	# Written out now: ext4 would otherwise initialise its tables while we measure.
+	# Written now: ext4 would otherwise initialize its tables during the measurement.
 	ext4) mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$2" ;;
 	xfs) mkfs.xfs -q -f -K "$2" ;;
 	btrfs) mkfs.btrfs -q -f -K "$2" ;;
 	*)
-		echo "no such filesystem: $3" >&2
+		echo "unknown filesystem: $3" >&2
 		exit 1
 		;;
 	esac
@@ -32,7 +32,7 @@ mount)
 	;;
 unmount) umount "$point" ;;
 *)
-	echo "what to do? make, mount or unmount" >&2
+	echo "usage: pvebench-filesystem make|mount|unmount" >&2
 	exit 1
 	;;
 esac

@@ -1,4 +1,4 @@
-"""What is in the guest: packages, programs, kernel modules, the two scripts. All literal."""
+"""Content of the guest: packages, programs, kernel modules, scripts. All literal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMAT: Final = 2
 KERNEL_ARGUMENTS: Final = "console=ttyS0 quiet panic=1 random.trust_cpu=on"
 
 KERNEL_PACKAGE: Final = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic"}
-"""Distribution (ID of os-release) -> package of the newest generic kernel. Ubuntu is untried."""
+"""Distribution (ID of os-release) -> package of the latest generic kernel. Ubuntu is untested."""
 
 PACKAGES: Final = (
     "bonnie++",
@@ -61,8 +61,8 @@ NOT_NEEDED: Final = (
     "tar",
     "udev",
 )
-"""Dependencies for maintainer scripts and plotting; left out of the download. Should one of them
-hold a library that a program needs after all, the build fails and names it."""
+"""Dependencies for maintainer scripts and plotting, which are not downloaded. If one of them has a
+library that a program needs, the build fails and names it."""
 
 PROGRAMS: Final = {
     "bonnie++": "bonnie++",
@@ -76,7 +76,7 @@ PROGRAMS: Final = {
     "qemu-ga": "qemu-guest-agent",
     "sysbench": "sysbench",
 }
-"""Program -> package whose version it has."""
+"""Program -> package of its version."""
 
 LINKS: Final = {"/sbin/mkfs.ext4": "mke2fs"}
 
@@ -94,7 +94,7 @@ MODULES: Final = (
     "megaraid_sas",
     "sd_mod",
     "sr_mod",
-    # checksums and hashes that file systems ask for by name, not as dependencies
+    # checksums and hashes that file systems request by name, not as dependencies
     "crc32c_generic",
     "crc32c-intel",
     "crypto_user",
@@ -108,20 +108,20 @@ FILESYSTEM_MODULES: Final = {
     "xfs": ("xfs",),
     "btrfs": ("xxhash_generic", "blake2b_generic", "sha256_generic", "btrfs"),
 }
-"""Filesystem -> what is loaded when it is made or mounted: a guest without KVM takes seconds to
-load these (btrfs times its checksums), and most never need them."""
+"""Filesystem -> modules to load before it is created or mounted. Not loaded at the boot: a guest
+without KVM takes seconds for them (btrfs times its checksums), and most guests never need them."""
 
 
 FILESYSTEM_TOOL: Final = "/usr/bin/pvebench-filesystem"
 MOUNT_POINT: Final = "/mnt/test"
-"""Where that mounts the one file system."""
+"""Mount point of the only file system."""
 
 SCRIPTS: Final = {
     "init": "init.sh",
     "usr/bin/pvebench-disk": "pvebench-disk.sh",
     FILESYSTEM_TOOL.lstrip("/"): "pvebench-filesystem.sh",
 }
-"""Path in the guest -> our script there."""
+"""Path in the guest -> script of pvebench."""
 
 
 def script(name: str) -> bytes:
@@ -130,7 +130,7 @@ def script(name: str) -> bytes:
 
 
 def recipe_digest() -> str:
-    """Return a digest of everything that decides what is built, packages' versions aside."""
+    """Return a digest of everything that determines the image, except the packages' versions."""
     text = json.dumps(
         [
             FORMAT,

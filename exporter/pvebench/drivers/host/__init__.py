@@ -1,4 +1,4 @@
-"""Driver for cases without a VM, on this machine or over SSH: counters, devices, tools."""
+"""Driver `host`: host cases without a VM, on this machine or one reached by ssh."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pvebench.model.rules import Rows
 
 _BY_SSH: Final = frozenset({"dir"})
 _NOT_FIOS: Final = frozenset(":;#\n")
-"""In a job's filename the first parts files, the others end it."""
+"""Characters that fio's `filename` cannot contain: `:` separates files, the others end it."""
 
 
 class HostSettings(LocalSettings):
-    """What the driver of the host's own rows is told.
+    """Settings of driver `host`.
 
     Attributes:
-        ssh: another machine whose own rows are measured; None: this one. `storages` are that
-            machine's then, and `node` is its name.
+        ssh: another machine to measure; None: this one. `storages` are those of that machine, and
+            `node` is its name.
     """
 
     ssh: SshSettings | None = None
@@ -33,29 +33,29 @@ class HostSettings(LocalSettings):
         if self.ssh is None:
             return self
         if "node" not in self.model_fields_set:
-            raise ValueError("ssh: give `node` too, the name of that machine in all results")
+            raise ValueError("ssh: set `node` too, the name of that machine in all results")
         if not self.storages:
-            raise ValueError("ssh: give `storages` too: what of that machine is measured")
+            raise ValueError("ssh: set `storages` too, the measured storages of that machine")
         for name, entry in self.storages.items():
             if entry.kind not in _BY_SSH:
-                raise ValueError(f"storage {name}: kind {entry.kind} cannot be had by ssh")
+                raise ValueError(f"storage {name}: kind {entry.kind} is not supported by ssh")
             if entry.faults:
-                raise ValueError(f"storage {name}: faults are made on this machine, not by ssh")
+                raise ValueError(f"storage {name}: faults are not supported by ssh")
             if entry.path is None or not entry.path.is_absolute():
-                raise ValueError(f"storage {name}: a path on another machine begins with /")
+                raise ValueError(f"storage {name}: a path on another machine must begin with /")
             if set(str(entry.path)) & _NOT_FIOS:
-                raise ValueError(f"storage {name}: fio takes no path with : ; # or a line break")
+                raise ValueError(f"storage {name}: fio allows no path with : ; # or a line break")
         return self
 
 
 def _storages(settings: HostSettings, node: str | None) -> Mapping[str, MeasuredStorage]:
-    found = local_storages(settings, node)
+    storages = local_storages(settings, node)
     if settings.ssh is None:
-        return found
-    by_ssh = "containers on a machine reached by ssh: not yet"
+        return storages
+    by_ssh = "containers on a machine reached by ssh are not supported"
     return {
-        name: replace(one, holds=replace(one.holds, no_container=by_ssh))
-        for name, one in found.items()
+        name: replace(storage, holds=replace(storage.holds, no_container=by_ssh))
+        for name, storage in storages.items()
     }
 
 

@@ -1,8 +1,8 @@
-"""Settings of the block device below a volume: how each is read, changed, and put back.
+"""Settings of the block device below a volume: reading, changing and restoring them.
 
-Only of a device that is pvebench's alone: one that is claimed (`pvebench storage claim`), or a loop
-device over a file of its own. What a setting was stands in the journal before it is changed. A
-value is text in the words of `model.disk.Disk`: `1` and `0`, bytes, a scheduler's name.
+Only for a device that only pvebench uses: a claimed one (`pvebench storage claim`), or a loop
+device of its own file. The journal has the old value before a change. Values are text as in
+`model.disk.Disk`: `1` and `0`, bytes, a scheduler's name.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from pvebench.model.ports import Journal
 from pvebench.model.units import SECTOR
 
 KIND: Final = "device-setting"
-"""Kind of the journal entries made here."""
+"""Kind of the journal entries of these settings."""
 
 log = structlog.get_logger()
 
 
 class Tuner:
-    """Settings that are changed now. Owned by one worker thread."""
+    """Changed settings. Owned by one worker thread."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._changed: list[tuple[int, dict[str, str]]] = []
 
     def apply(self, device: Path, disk: Disk) -> dict[str, str]:
-        """Give the device the settings that `disk` wants; return those that are in force then.
+        """Apply the device options of `disk`; return the effective values.
 
         Raises:
-            SwitchFailed: the device is not pvebench's alone, or a setting is refused.
+            SwitchFailed: others use the device too, or it rejects a setting.
         """
-        given = {name: getattr(disk, name) for name in DEVICE_OPTIONS}
-        wanted = {name: option_text(value) for name, value in given.items() if value is not None}
-        if wanted:
+        options = {name: getattr(disk, name) for name in DEVICE_OPTIONS}
+        values = {name: option_text(value) for name, value in options.items() if value is not None}
+        if values:
             check_own(device)
-        for name, value in wanted.items():
+        for name, value in values.items():
             self._change(device, name, value)
-        return {name: KNOBS[name].read(device) for name in wanted}
+        return {name: KNOBS[name].read(device) for name in values}
 
     def _change(self, device: Path, name: str, value: str) -> None:
         before = KNOBS[name].read(device)
@@ -65,16 +65,16 @@ class Tuner:
         KNOBS[name].write(device, value)
 
     def undo(self) -> None:
-        """Put everything back, newest first.
+        """Restore all settings, newest first.
 
-        What cannot be put back stays in the journal: the next start tries again.
+        A setting that cannot be restored stays in the journal: the next start tries again.
         """
         while self._changed:
             entry, details = self._changed.pop()
             try:
                 undo_setting(details)
             except (DriverError, OSError) as error:
-                log.warning("a device's setting is not put back yet", reason=str(error), **details)
+                log.warning("restoring device setting failed", reason=str(error), **details)
             else:
                 self._journal.close(entry)
 
@@ -83,38 +83,38 @@ def undo_setting(details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND; return a line about it.
 
     Raises:
-        DriverError: the setting does not go back to what it was.
+        DriverError: the old value was not restored.
     """
     device, name, before = Path(details["device"]), details["setting"], details["before"]
     what = f"{name} of {device}"
     if not device.is_block_device() or identity(device) != details["identity"]:
-        return f"left {what} alone: it is another device now, or gone"
+        return f"{what} not changed: the device was replaced or removed"
     knob = KNOBS[name]
     if not knob.lasting and details["boot"] != _boot():
-        return f"left {what} alone: the machine was started anew since it was changed"
+        return f"{what} not changed: the machine was restarted since the change"
     knob.write(device, before)
-    found = knob.read(device)
-    if found != before:
+    value = knob.read(device)
+    if value != before:
         raise DriverError(
-            f"{what} is {found} and does not go back to {before}",
-            cause="the kernel or the device refuses the value now",
-            next_step="set it by hand, then `pvebench cleanup`: it looks again and forgets it",
+            f"{what} is still {value}, cannot restore {before}",
+            cause="the kernel or the device rejects the value",
+            next_step="set it by hand, then run `pvebench cleanup`",
         )
-    return f"set {what} back to {before}"
+    return f"restored {what} to {before}"
 
 
 def check_own(device: Path) -> None:
-    """Raise SwitchFailed unless the whole device is pvebench's own."""
+    """Raise SwitchFailed unless only pvebench uses the whole device."""
     if not device.is_block_device():
         raise SwitchFailed(
-            f"{device} is no block device: it has no settings to change",
+            f"{device} is not a block device, so it has no device settings",
             next_step="use a storage of kind loop or block",
         )
     below = block_devices.sysfs(device.stat().st_rdev)
     if (below / "partition").exists():
         raise SwitchFailed(
-            f"{device} is a partition: its settings are those of the whole disk",
-            next_step="claim the whole disk, or leave drive_cache, read_ahead and scheduler out",
+            f"{device} is a partition; device settings apply to the whole disk",
+            next_step="claim the whole disk, or remove drive_cache, read_ahead and scheduler",
         )
     if Path(_text(below / "loop/backing_file")).name.startswith(MARK):
         return
@@ -123,14 +123,14 @@ def check_own(device: Path) -> None:
             check_claim(opened.fileno(), device)
     except VolumeError as error:
         raise SwitchFailed(
-            f"{error.happened}, and so are its settings",
+            f"device settings not changed: {error.happened}",
             cause=error.cause,
             next_step=error.next_step,
         ) from error
 
 
 def identity(device: Path) -> str:
-    """Return what tells the device from another that later has its name."""
+    """Return the device's identity, as distinct from a later device of the same name."""
     return block_devices.identity(device.stat().st_rdev)
 
 
@@ -146,50 +146,50 @@ def _boot() -> str:
 
 
 _WRITE_CACHING: Final = re.compile(r"write-caching\s*=\s*([01])\b")
-_IN_FORCE: Final = re.compile(r"\[([^]]+)\]")
+_SELECTED: Final = re.compile(r"\[([^]]+)\]")
 
 
 class Knob(Protocol):
-    """One setting of a device.
+    """Setting of a device.
 
     Attributes:
-        lasting: whether the device itself keeps it when the machine is started anew.
+        lasting: whether the device keeps it when the machine is restarted.
     """
 
     lasting: bool
 
     def read(self, device: Path) -> str:
-        """Return what is in force. Raises SwitchFailed."""
+        """Return the effective value. Raises SwitchFailed."""
 
     def write(self, device: Path, value: str) -> None:
-        """Ask for another value; whether it took, `read` tells. Raises SwitchFailed."""
+        """Request another value; `read` returns whether it is effective. Raises SwitchFailed."""
 
 
 class DriveCache:
-    """The write cache of an ATA drive, by hdparm -W."""
+    """Write cache of an ATA drive, by hdparm -W."""
 
     lasting = True
 
     def read(self, device: Path) -> str:
         """Return 1 or 0."""
-        said = _run("hdparm", "-W", str(device))
-        found = _WRITE_CACHING.search(said)
-        if found is None:
+        output = _run("hdparm", "-W", str(device))
+        match = _WRITE_CACHING.search(output)
+        if match is None:
             raise SwitchFailed(
-                f"{device} does not tell whether its write cache is on",
-                cause="it is no ATA drive: hdparm knows no other",
-                next_step="leave drive_cache out for this storage",
-                evidence=said,
+                f"{device} does not report its write cache",
+                cause="it is not an ATA drive; hdparm supports no others",
+                next_step="remove drive_cache for this storage",
+                evidence=output,
             )
-        return found[1]
+        return match[1]
 
     def write(self, device: Path, value: str) -> None:
-        """Switch it on or off; the drive writes back what it holds first."""
+        """Switch it on or off; the drive first writes back its content."""
         _run("hdparm", f"-W{value}", str(device))
 
 
 class ReadAhead:
-    """How many bytes the kernel reads ahead, by blockdev."""
+    """Read-ahead of the kernel in bytes, by blockdev."""
 
     lasting = False
 
@@ -203,31 +203,31 @@ class ReadAhead:
 
 
 class Scheduler:
-    """The I/O scheduler, in sysfs."""
+    """I/O scheduler, in sysfs."""
 
     lasting = False
 
     def read(self, device: Path) -> str:
         """Return its name."""
         text = _read(_file(device))
-        found = _IN_FORCE.search(text)
-        return found[1] if found else text.strip()  # a device with one only has no brackets
+        match = _SELECTED.search(text)
+        return match[1] if match else text.strip()  # a device with only one has no brackets
 
     def write(self, device: Path, value: str) -> None:
-        """Choose one of those that the kernel has for the device."""
+        """Select one of the device's schedulers."""
         path = _file(device)
         known = _read(path).replace("[", "").replace("]", "").split()
         if value not in known:
             raise SwitchFailed(
                 f"{device} has no I/O scheduler {value}; it has {', '.join(known)}",
-                cause="the kernel lacks its module, or the device takes none",
+                cause="the kernel lacks its module, or the device supports none",
             )
         try:
             path.write_text(value, "ascii")
         except OSError as error:
             raise SwitchFailed(
-                f"the I/O scheduler of {device} cannot be set: {error.strerror}",
-                cause="that needs root",
+                f"cannot set the I/O scheduler of {device}: {error.strerror}",
+                cause="this needs root",
             ) from error
 
 
@@ -236,7 +236,7 @@ KNOBS: Final[dict[str, Knob]] = {
     "read_ahead": ReadAhead(),
     "scheduler": Scheduler(),
 }
-"""Option of the disk -> the setting of the device below it."""
+"""Option of the disk -> setting of the device below it."""
 
 
 def _file(device: Path) -> Path:
@@ -247,7 +247,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("ascii")
     except OSError as error:
-        raise SwitchFailed(f"{path} cannot be read: {error.strerror}") from error
+        raise SwitchFailed(f"cannot read {path}: {error.strerror}") from error
 
 
 def _run(*command: str) -> str:
@@ -255,15 +255,15 @@ def _run(*command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise SwitchFailed(
-            f"{command[0]} cannot be started: {error.strerror}",
-            next_step=f"install it: apt-get install {_PACKAGES[command[0]]}",
+            f"cannot start {command[0]}: {error.strerror}",
+            next_step=f"run `apt-get install {_PACKAGES[command[0]]}`",
         ) from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()
+        output = (done.stderr or done.stdout).strip()
         raise SwitchFailed(
-            f"{' '.join(command)} failed: {said.splitlines()[-1] if said else done.returncode}",
-            cause="that needs root, or the device does not have the setting",
-            evidence=said,
+            f"{' '.join(command)} failed: {output.splitlines()[-1] if output else done.returncode}",
+            cause="this needs root, or the device does not have the setting",
+            evidence=output,
         )
     return done.stdout
 

@@ -1,9 +1,8 @@
-"""The host itself as the place to measure: `model.ports.Hypervisor` without a VM.
+"""Backend of host cases: `model.ports.Hypervisor` without a VM.
 
-The volume is the one that VMs get too: a file of ours in a directory, or the room between our
-marks on a device (`pvebench storage claim`). So a host row and a guest row differ in nothing but
-the virtualisation. Nothing else on the machine is touched; settings of the device below the
-volume (`drivers.host.tuning`) are put back.
+The volume is the same as for VMs: a file in a directory, or the area between the marks on a device
+(`pvebench storage claim`). So host and guest cases differ only by the virtualization. Nothing else
+on the machine is changed; settings of the device below the volume (`device_tuning`) are restored.
 """
 
 from __future__ import annotations
@@ -21,70 +20,70 @@ from pvebench.model.ports import Guest
 from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
-# --- What the machine of the host's own rows must be able to do: this one, or one reached by ssh.
+# --- interface of the machine, this one or one reached by ssh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeFile:
-    """What is there under a volume's path."""
+    """File or device at a volume's path."""
 
     size_bytes: int
     is_device: bool
 
 
 class Tools(Guest, Protocol):
-    """A `Guest` whose programs can all be ended."""
+    """`Guest` whose programs can all be ended."""
 
     def close(self) -> None:
-        """End whatever still runs, with all that it started."""
+        """End all running programs and their children."""
 
 
 class HostMachine(Protocol):
-    """A machine without a VM. Paths are its own. Owned by one worker thread."""
+    """Machine without a VM. Paths are those of the machine. Owned by one worker thread."""
 
     @property
     def tools(self) -> Tools:
-        """Where programs are run."""
+        """Runs programs."""
 
     @property
     def work(self) -> str:
         """Directory for jobs and their output."""
 
     def find(self, path: str) -> VolumeFile:
-        """Return what is there. Raises VolumeError, OSError."""
+        """Return the file at a path. Raises VolumeError, OSError."""
 
     def counters(self, path: str) -> BlockCounters | None:
-        """Return the counters of the block device that `path` is, or lies on. Raises OSError.
+        """Return the counters of the block device that `path` is, or is on. Raises OSError.
 
-        Of a btrfs those of all its devices together: what it keeps twice counts twice. Of NFS and
-        CIFS those of what went to the server. They are whoever's, since the machine was started or
-        the file system mounted. None: nothing is counted, as of an overlay or a dataset of ZFS.
+        For btrfs they are the sum of all its devices: data that it stores twice counts twice. For
+        NFS and CIFS they count the traffic to the server. They include all users since the
+        machine's boot or the mount. None: no counters, as for an overlay or a ZFS dataset.
         """
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:
-        """Give the device the settings of `disk`; return them as read back. Raises SwitchFailed."""
+        """Apply the device options of `disk`; return the read-back. Raises SwitchFailed."""
 
     def untune(self) -> None:
-        """Put back what `tune` has changed."""
+        """Restore what `tune` changed."""
 
     def make_scratch(self, volume: str) -> str:
-        """Make a directory beside a volume, for tools that make files of their own."""
+        """Create a directory next to a volume, for tools that create files."""
 
     def remove_scratch(self) -> None:
-        """Remove it; nothing happens if there is none."""
+        """Remove that directory, if it exists."""
 
     def facts(self) -> dict[str, str]:
-        """Return what is known of the running machine, in the words of `Environment`."""
+        """Return the facts of the running machine, as in `Environment`."""
 
     def close(self) -> None:
-        """End what runs, and leave nothing."""
+        """End all programs and remove all files."""
 
 
 _READ_BACK: Final = ("bus", *DEVICE_OPTIONS)
 
 
 class HostDisk:
-    """Measures on a machine, on `storages` of it. Owned by one worker thread."""
+    """Backend on a machine and its `storages`. Owned by one worker thread."""
 
     def __init__(self, *, node: str, storages: Mapping[str, Storage], machine: HostMachine) -> None:
         self._node = node
@@ -95,7 +94,7 @@ class HostDisk:
         self._counted: BlockCounters | None = None
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the tools. Raises VolumeError if the volume in use is not what it was."""
+        """Return the tools. Raises VolumeError if the volume in use was replaced."""
         if self._attached is not None:
             self._storages[self._attached.storage].check(self._attached)
         return self._machine.tools
@@ -126,19 +125,19 @@ class HostDisk:
         return self._volumes[scenario.volume], True
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Open nothing, but look at what is there."""
+        """Verify the volume without opening it."""
         if not disk.on_host:
-            raise SwitchFailed("the host has no VM to plug a disk into")
+            raise SwitchFailed("driver host has no VMs")
         self._storages[volume.storage].check(volume)
         path = self._storages[volume.storage].opened(volume)
-        found = self._machine.find(path)
-        size = found.size_bytes - volume.offset_bytes
-        # A device may be larger than the volume; beyond it nothing is touched.
-        size = min(size, volume.size_bytes) if found.is_device else size
+        file = self._machine.find(path)
+        size = file.size_bytes - volume.offset_bytes
+        # A device may be larger than the volume; the rest of it is not used.
+        size = min(size, volume.size_bytes) if file.is_device else size
         self.detach()
         tuned = self.tune(volume, disk)
         self._attached, self._counted = volume, self._machine.counters(path)
-        scratch = "" if found.is_device else self._machine.make_scratch(path)
+        scratch = "" if file.is_device else self._machine.make_scratch(path)
         return Attachment(
             device=path,
             effective={"size_bytes": str(size), "bus": str(disk.bus), **tuned},
@@ -150,9 +149,9 @@ class HostDisk:
         )
 
     def tune(self, volume: Volume, disk: Disk) -> dict[str, str]:
-        """Give the device below `volume` the settings of `disk`; return them as read back.
+        """Apply the device options of `disk` below `volume`; return the read-back.
 
-        They are put back when the disk is detached. Raises SwitchFailed.
+        The old settings are restored when the disk is detached. Raises SwitchFailed.
         """
         return self._machine.tune(self._storages[volume.storage].opened(volume), disk)
 
@@ -166,10 +165,10 @@ class HostDisk:
         return self._storages[volume.storage].drop_caches(volume)
 
     def counters(self) -> BlockCounters | None:
-        """Return the counters of the device below the volume, whoever uses it.
+        """Return the counters of the device below the volume, which include all users.
 
-        They begin at 0 with each attachment, as QEMU's do: what the device moved before is none
-        of this case's business.
+        They begin at 0 with each attachment, as QEMU's do: earlier I/O does not belong to this
+        case.
         """
         path = self.volume_path
         if path is None:
@@ -177,8 +176,8 @@ class HostDisk:
         now, before = self._machine.counters(str(path)), self._counted
         if now is None and before is not None:
             raise SwitchFailed(
-                f"the block device below {path} is gone",
-                cause="it was taken away, or what is mounted there is another file system now",
+                f"block device below {path} disappeared",
+                cause="it was removed, or another file system is mounted there now",
             )
         return now.since(before) if now is not None and before is not None else None
 

@@ -1,4 +1,4 @@
-"""A machine that is reached by ssh put together as a site: its own rows."""
+"""Site of a machine that is reached by ssh, with host cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pvebench.model.volume import Identity, Volume
 from pvebench.model.workload import Case
 from pvebench.workloads import TOOLS
 
-# --- Test volumes on another machine, reached by ssh: files in a directory, with our mark.
+# --- test volumes on another machine: files in a directory, with the ownership marker
 
 _FILE: Final = re.compile(
     r"regular (?:empty )?file\|(?P<which>[0-9]{1,20}\|[0-9]{1,20})\|[0-9]{1,20}"
@@ -36,7 +36,7 @@ _FILE: Final = re.compile(
 
 
 class RemoteDirectory:
-    """A storage of kind `dir` on another machine."""
+    """Storage of kind `dir` on another machine."""
 
     def __init__(self, options: StorageOptions, journal: Journal, rows: Rows) -> None:
         self._name = options.name
@@ -46,16 +46,16 @@ class RemoteDirectory:
         self._rows = rows
         self._entries: dict[str, int] = {}
         self._made: dict[str, str] = {}
-        """Path -> which file it is."""
+        """Path -> identity of the created file."""
 
     def create(self, scenario: Scenario) -> Volume:
-        """Return a new, unfilled volume."""
+        """Create an unfilled volume."""
         path, size = f"{self._prefix}{scenario.volume}", scenario.volume_bytes
         entry = self._journal.open(KIND, left(self._rows, path))
         self._entries.setdefault(path, entry)
         if self._entries[path] != entry:
             self._journal.close(entry)
-        self._rows.ask("end", path)  # ours by our id in its name, left by a crash
+        self._rows.ask("end", path)  # leftover of a crash: the name contains this instance's id
         self._check_space(size)
         self._made[path] = self._known(self._rows.do("make", path, str(size)), path)
         return Volume(
@@ -63,21 +63,21 @@ class RemoteDirectory:
         )
 
     def _check_space(self, size: int) -> None:
-        """Raise NoSpace if the file system could not hold `size` bytes more."""
+        """Raise NoSpace if the file system has no space for `size` bytes."""
         free = whole(self._rows.ask("space", self._directory), f"bytes free in {self._directory}")
         if free < size + RESERVE_BYTES:
             raise NoSpace(
-                f"storage {self._name}: {show_bytes(free)} free in {self._directory} on "
-                f"{self._rows.where}, a volume of {show_bytes(size)} does not fit "
-                f"({show_bytes(RESERVE_BYTES)} stay free)",
-                next_step="free space, or make volume.size or the scale of the pack smaller",
+                f"storage {self._name}: {show_bytes(size + RESERVE_BYTES)} needed "
+                f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in "
+                f"{self._directory} on {self._rows.where}",
+                next_step="free space, or reduce volume.size or the scale of the pack",
             )
 
-    def _known(self, said: bytes, path: str) -> str:
-        found = _FILE.fullmatch(said.decode("utf-8", "replace").strip())
-        if found is None:
-            raise _changed(path, f"is no regular file now ({said[:60]!r})")
-        return found["which"]
+    def _known(self, output: bytes, path: str) -> str:
+        match = _FILE.fullmatch(output.decode("utf-8", "replace").strip())
+        if match is None:
+            raise _changed(path, f"is no longer a regular file ({output[:60]!r})")
+        return match["which"]
 
     def remove(self, volume: Volume) -> None:
         self._rows.ask("end", volume.volid)
@@ -89,52 +89,54 @@ class RemoteDirectory:
     def check(self, volume: Volume) -> None:
         path = volume.volid
         if self._known(self._rows.ask("known", path), path) != self._made[path]:
-            raise _changed(path, "is another file than the one that was made")
+            raise _changed(path, "was replaced by another file")
 
     def node(self, volume: Volume, disk: Disk) -> Node:
-        """Nothing of this machine can open it. Raises SwitchFailed."""
-        raise SwitchFailed(f"{volume.volid} is on {self._rows.where}: no VM here can have it")
+        """Raise SwitchFailed: a QEMU on this machine cannot open it."""
+        raise SwitchFailed(f"{volume.volid} is on {self._rows.where}; local VMs cannot use it")
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Drop that machine's page cache of the file; None where it has no fincore to look."""
-        said = self._rows.ask("drop", volume.volid)
-        return whole(said, f"bytes of {volume.volid} in the page cache") if said.strip() else None
+        """Drop the file from that machine's page cache; None: it has no fincore to verify this."""
+        output = self._rows.ask("drop", volume.volid)
+        return (
+            whole(output, f"bytes of {volume.volid} in the page cache") if output.strip() else None
+        )
 
     def opened(self, volume: Volume) -> str:
         return volume.volid
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def _changed(path: str, what: str) -> VolumeError:
     return VolumeError(
-        f"volume {path} {what}; it is left alone",
-        cause="somebody removed, replaced or moved it while pvebench had it",
-        next_step="look at it, remove it if nobody needs it, and start pvebench anew",
+        f"volume {path} {what}; not changed",
+        cause="removed, replaced or moved outside pvebench during its use",
+        next_step="inspect it, remove it if you don't need it, and restart pvebench",
     )
 
 
 _POLL_SECONDS: Final = 0.3
-"""Each question is a process on the machine that is measured."""
+"""Each poll starts a process on the measured machine."""
 _SBIN: Final = "/usr/sbin:/sbin"
-"""Not on everybody's PATH, but jobs look there too."""
+"""Directories that are not on every user's PATH, but that jobs search too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteProbe:
-    """`model.ports.HostProbe` of that machine."""
+    """`model.ports.HostProbe` of the other machine."""
 
     host: HostDisk
     machine: RemoteMachine
 
     def snapshot(self) -> HostSnapshot:
-        """Return the counters now; what cannot be read is absent."""
+        """Return the current counters; unreadable ones are absent."""
         return self.machine.snapshot(str(self.host.volume_path or ""))
 
 
 def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
-    """Return the machine as a place to measure; nothing is sent yet."""
+    """Return the site of the machine; nothing is sent yet."""
     rows = Rows(SshConnection(ssh))
     machine = RemoteMachine(rows, owner=instance_id(settings.state), journal=place.journal)
     storages = {
@@ -149,7 +151,7 @@ def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
         clock=place.clock,
         poll_seconds=_POLL_SECONDS,
         networks={
-            # A round trip would have to go from that machine: only what is declared is known.
+            # Round trips would have to start on that machine: only the declared link is known.
             name: ServerLink(link_bits_per_second=link.link_bits_per_second)
             for name, link in networks_of(settings).items()
             if link.link_bits_per_second
@@ -158,18 +160,18 @@ def site(settings: HostSettings, ssh: SshSettings, place: Workplace) -> Site:
 
 
 def unidentified(settings: HostSettings) -> dict[str, Callable[[], Identity]]:
-    """Return that no storage there is identified: not yet."""
+    """Return an unknown identity for each storage: identities over ssh are not supported."""
     return dict.fromkeys(settings.storages, dict)
 
 
 def undo(ssh: SshSettings | None) -> dict[str, Undo]:
-    """Return what undoes the journal entries about another machine."""
+    """Return the functions that undo journal entries of another machine."""
 
-    def at_once(details: Mapping[str, str]) -> str:
+    def undo_one(details: Mapping[str, str]) -> str:
         if ssh is None:
             raise VolumeError(
-                f"{details['path']} is on {details['where']}, and the settings tell of no `ssh`",
-                next_step="start once with settings that do, or remove it there by hand",
+                f"{details['path']} is on {details['where']}, but the settings have no `ssh`",
+                next_step="start once with such settings, or remove it there by hand",
             )
         connection = SshConnection(ssh)
         try:
@@ -177,35 +179,35 @@ def undo(ssh: SshSettings | None) -> dict[str, Undo]:
         finally:
             connection.close()
 
-    return {KIND: at_once}
+    return {KIND: undo_one}
 
 
 def check(settings: HostSettings, ssh: SshSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    """Yield what the machine offers. Changes nothing."""
+    """Yield the checks of the machine. Changes nothing."""
     connection = SshConnection(ssh)
     try:
-        reached = attempt("ssh", partial(_who, connection))
+        reached = attempt("ssh", partial(_system, connection))
         yield reached
         if reached[1]:
-            yield from _found(settings, Rows(connection), cases)
+            yield from _checks(settings, Rows(connection), cases)
     finally:
         connection.close()
 
 
-def _who(connection: SshConnection) -> str:
-    said = connection.ask(["uname", "-srm"]).stdout.decode("utf-8", "replace").strip()
-    return f"{connection.settings.where}: {said[:200]}"
+def _system(connection: SshConnection) -> str:
+    output = connection.ask(["uname", "-srm"]).stdout.decode("utf-8", "replace").strip()
+    return f"{connection.settings.where}: {output[:200]}"
 
 
-def _found(settings: HostSettings, rows: Rows, cases: Sequence[Case]) -> Iterator[Finding]:
-    wanted = {TOOLS[case.workload.tool].program for case in cases} - {""}
-    for name in sorted(wanted | {"fio", "setsid"}):
+def _checks(settings: HostSettings, rows: Rows, cases: Sequence[Case]) -> Iterator[Finding]:
+    programs = {TOOLS[case.workload.tool].program for case in cases} - {""}
+    for name in sorted(programs | {"fio", "setsid"}):
         yield attempt(name, partial(_program, rows, name))
     yield "fincore", True, _fincore(rows)
     needs = volume_bytes(cases)
     for name, entry in settings.storages.items():
         need = needs.get(name, 0) + RESERVE_BYTES
-        yield attempt(f"storage {name}", partial(_room, rows, str(entry.path), need))
+        yield attempt(f"storage {name}", partial(_space, rows, str(entry.path), need))
 
 
 def _program(rows: Rows, name: str) -> str:
@@ -214,28 +216,29 @@ def _program(rows: Rows, name: str) -> str:
     if done.exit_code:
         package = PROGRAMS.get(name, name)
         raise ToolsMissing(
-            f"not installed on {rows.where}: apt-get install {package}",
-            cause="it is neither on that user's PATH nor where Debian keeps such programs",
+            f"{name} is not installed on {rows.where}",
+            cause="it is neither on that user's PATH nor in Debian's directories of programs",
+            next_step=f"run `apt-get install {package}` there",
         )
     return " ".join(done.stdout.decode("utf-8", "replace").split())[:200]
 
 
 def _fincore(rows: Rows) -> str:
     if rows.shell.ask(["sh", "-c", "command -v fincore"]).exit_code:
-        return "not there: that the page cache is empty cannot be seen (package util-linux-extra)"
-    return "shows that the page cache of the volume is empty before each run"
+        return "not installed: empty page caches cannot be verified (package util-linux-extra)"
+    return "verifies before each run that the page cache has no data of the volume"
 
 
-def _room(rows: Rows, path: str, need: int) -> str:
+def _space(rows: Rows, path: str, need: int) -> str:
     script = 'test -d "$1" && test -w "$1" && df -B1 --output=avail -- "$1" | tail -n 1'
     done = rows.shell.ask(["sh", "-c", script, "sh", path])
     free = done.stdout.strip()
     if done.exit_code or not free.isdigit():
         raise VolumeError(
-            f"{path} on {rows.where} is no directory that this user can write",
-            next_step=f"there: install -d -o {rows.where.partition('@')[0]} -m 700 {path}",
+            f"{path} on {rows.where} is not a writable directory",
+            next_step=f"run there `install -d -o {rows.where.partition('@')[0]} -m 700 {path}`",
         )
-    text = f"{show_bytes(int(free))} free in {path}, {show_bytes(need)} needed"
+    text = f"{show_bytes(need)} needed, {show_bytes(int(free))} free in {path}"
     if int(free) < need:
         raise VolumeError(text)
     return text

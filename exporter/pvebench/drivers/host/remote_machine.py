@@ -1,7 +1,7 @@
-"""A machine that is reached by ssh, as the place where its own rows are measured.
+"""Machine that is reached by ssh, for its host cases.
 
-What is done there is in `rows.sh`. A reply that is lost is asked for: a tool is started but once,
-goes on without us, and is polled again when the machine answers.
+`rows.sh` has the commands that run there. After a lost reply the state is queried: a tool is
+started only once, runs without the connection, and is polled again when the machine answers.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 
 KIND: Final = "ssh-left"
-"""Kind of the journal entries made here: a marked path of another machine."""
+"""Kind of the journal entries of marked paths on another machine."""
 ROWS: Final = BELOW + files("pvebench.drivers.host").joinpath("rows.sh").read_text("utf-8")
 _REFUSED: Final = 96
 _NOT_FOUND: Final = 127
 _SAID_BYTES: Final = MIB
 _DIGITS: Final = 18
-"""Of a number: more than any disk has bytes."""
+"""Maximum digits of a number: more than any disk has bytes."""
 _SILENT_SECONDS: Final = 300.0
-"""How long a machine may be away before a tool on it is given up."""
-_TEMPORARY: Final = "/tmp"  # noqa: S108 # of another machine; what is made there has a random name
+"""Time without an answer of a machine after which a tool on it fails."""
+_TEMPORARY: Final = "/tmp"  # noqa: S108 # of another machine; the names there are random
 _FACTS: Final = (
     "/proc/sys/kernel/osrelease",
     "/proc/cpuinfo",
@@ -59,38 +59,40 @@ _FACTS: Final = (
 
 
 class Rows:
-    """The verbs of `rows.sh` on one machine."""
+    """Commands of `rows.sh` on one machine."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
-        """What runs any program."""
+        """Runs any program there."""
         self.where = shell.where
 
     def do(self, verb: str, *words: str, stdin: bytes = b"") -> bytes:
-        """Do something that is not to be done twice. Raises VolumeError, and as `SshConnection`."""
+        """Run a command that must not run twice. Raises VolumeError, and as `SshConnection`."""
         return self._checked(self.shell.run(_command(verb, words), stdin=stdin), verb)
 
     def ask(self, verb: str, *words: str, stdin: bytes = b"") -> bytes:
-        """Do something that can be done again when its answer is lost. Raises as `do`."""
+        """Run a command that may be repeated after a lost reply. Raises as `do`."""
         return self._checked(self.shell.ask(_command(verb, words), stdin=stdin), verb)
 
     def _checked(self, done: Completed, verb: str) -> bytes:
         if done.exit_code:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            last = said.splitlines()[-1] if said else f"status {done.exit_code}"
-            raise Refused(f"{self.where} did not {verb}: {last}", code=done.exit_code, said=said)
+            output = done.stderr.decode("utf-8", "replace").strip()
+            last = output.splitlines()[-1] if output else f"status {done.exit_code}"
+            raise Refused(
+                f"{verb} on {self.where} failed: {last}", code=done.exit_code, output=output
+            )
         return done.stdout
 
 
 class Refused(VolumeError):
-    """A verb ended with an error; what it was to change is as it was."""
+    """Failed command of `rows.sh`, which changed nothing."""
 
-    def __init__(self, happened: str, *, code: int, said: str) -> None:
+    def __init__(self, happened: str, *, code: int, output: str) -> None:
         super().__init__(
             happened,
-            cause="a missing right or program there, or somebody changed what pvebench made",
-            next_step="`pvebench check` tells what it has",
-            evidence=said,
+            cause="missing permission or program there, or files were changed outside pvebench",
+            next_step="run `pvebench check`",
+            evidence=output,
         )
         self.code = code
 
@@ -104,15 +106,15 @@ class _Started:
     program: str
     job: str
     heard: float
-    """When the machine last answered, in seconds."""
+    """Time of the machine's last answer, in seconds."""
 
 
 class RemoteTools:
     """`model.ports.Guest` on another machine. Owned by one worker thread.
 
     Args:
-        base: marked directory that everything of ours lies in; made when it is first needed.
-        journal: None: what it lies in goes as a whole, and is journalled itself.
+        base: marked directory of all files; created when it is first needed.
+        journal: None: the parent of `base` is in a journal and is removed as a whole.
     """
 
     def __init__(self, rows: Rows, base: str, journal: Journal | None) -> None:
@@ -123,7 +125,7 @@ class RemoteTools:
         self._made = False
         self._running: dict[int, _Started] = {}
         self._done: dict[str, str] = {}
-        """Directory of a tool that is not needed any more -> the verb that removes it."""
+        """Directory of a tool that is no longer needed -> command that removes it."""
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         self._make_base()
@@ -137,7 +139,7 @@ class RemoteTools:
 
     def _cannot_start(self, program: str) -> ToolFailed:
         return ToolFailed(
-            f"{program} cannot be started on {self._rows.where}",
+            f"cannot start {program} on {self._rows.where}",
             cause="it is not installed there",
             next_step=f"install it there (Debian: the package of {Path(program).name})",
         )
@@ -158,11 +160,11 @@ class RemoteTools:
         try:
             return whole(self._rows.do("start", job, *argv), f"process of {argv[0]}")
         except OutcomeUnknown as error:
-            # Never the same again: what is there tells, and what is not there cannot come.
-            said = self._rows.ask("recall", job)
-            if said.strip() != b"never":
-                return whole(said, f"process of {argv[0]}")
-            raise ServerGone(f"{argv[0]} was not started: {error.reason}") from error
+            # Never start it again: recall returns the process, or prevents a delayed start.
+            output = self._rows.ask("recall", job)
+            if output.strip() != b"never":
+                return whole(output, f"process of {argv[0]}")
+            raise ServerGone(f"{argv[0]} not started: {error.reason}") from error
         except Refused as error:
             self._made = False
             raise HypervisorGone(error.reason, cause=error.cause) from error
@@ -170,43 +172,43 @@ class RemoteTools:
     def poll(self, pid: int) -> Completed | None:
         started = self._running[pid]
         try:
-            said = self._rows.ask("poll", started.job, str(_SAID_BYTES))
+            output = self._rows.ask("poll", started.job, str(_SAID_BYTES))
         except (ServerGone, OutcomeUnknown):
-            # The tool does not need us: what became of it is asked when the machine is back.
+            # The tool runs without the connection: poll again when the machine is reachable.
             if time.monotonic() - started.heard < _SILENT_SECONDS:
                 return None
             raise
         started.heard = time.monotonic()
-        if said.strip() == b"running":
+        if output.strip() == b"running":
             return None
         del self._running[pid]
         self._done[started.job] = "end"
-        return self._ended(started.program, said)
+        return self._ended(started.program, output)
 
-    def _ended(self, program: str, said: bytes) -> Completed:
-        code, size, rest = (*said.split(b"\n", 2), b"", b"")[:3]
+    def _ended(self, program: str, output: bytes) -> Completed:
+        code, size, rest = (*output.split(b"\n", 2), b"", b"")[:3]
         if code == b"gone":
             raise HypervisorGone(
-                f"{program} on {self._rows.where} is gone without a word",
-                cause="somebody ended it, memory ran out, or the machine was started anew",
+                f"{program} on {self._rows.where} disappeared without a result",
+                cause="it was killed, memory ran out, or the machine was restarted",
             )
         if code == b"%d" % _NOT_FOUND:
             raise self._cannot_start(program)
-        cut = whole(size, f"bytes that {program} said")
-        return Completed(whole(code, f"how {program} ended"), rest[:cut], rest[cut:])
+        cut = whole(size, f"output bytes of {program}")
+        return Completed(whole(code, f"exit code of {program}"), rest[:cut], rest[cut:])
 
     def read_file(self, path: str) -> bytes:
         done = self._rows.shell.ask(["cat", "--", path], timeout=120.0)
         if done.exit_code:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            raise OutputUnreadable(f"{path} cannot be read on {self._rows.where}: {said}")
+            output = done.stderr.decode("utf-8", "replace").strip()
+            raise OutputUnreadable(f"cannot read {path} on {self._rows.where}: {output}")
         return done.stdout
 
     def write_file(self, path: str, content: bytes) -> None:
         self._rows.ask("write", path, stdin=content)
 
     def close(self) -> None:
-        """End whatever still runs. Raises ServerGone; it is tried again before the next start."""
+        """End running tools. Raises ServerGone; retried before the next start."""
         self._done |= {started.job: "void" for started in self._running.values()}
         self._running.clear()
         self._tidy()
@@ -224,7 +226,7 @@ class RemoteTools:
             self._made = True
 
     def leave(self) -> None:
-        """End everything, and remove all that was made here."""
+        """End everything, and remove all files."""
         if self._entry is not None and self._journal is not None:
             self._rows.ask("end", self._base)
             self._journal.close(self._entry)
@@ -241,27 +243,27 @@ def undo_left(rows: Rows, details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND; return a line about it. Raises DriverError."""
     if details["where"] != rows.where:
         raise VolumeError(
-            f"{details['path']} is on {details['where']}, and the settings tell of {rows.where}",
+            f"{details['path']} is on {details['where']}, but the settings are for {rows.where}",
             next_step=f"start once with `ssh` of {details['where']}, or remove it there by hand",
         )
     rows.ask("end", details["path"])
     return f"removed {details['path']} on {rows.where}"
 
 
-def whole(said: bytes, what: str) -> int:
-    """Return the number that a machine told. Raises OutputUnreadable; it says `what` it is of."""
-    text = said.strip()
+def whole(output: bytes, what: str) -> int:
+    """Return the number in a machine's output. Raises OutputUnreadable; `what` describes it."""
+    text = output.strip()
     if not (text.isdigit() and len(text) <= _DIGITS):
         raise OutputUnreadable(
-            f"{text[:60]!r} is no number: {what}",
-            cause="the shell there says something of its own, or a program is another one",
-            next_step="log in as that user with a command: ssh … true says nothing if all is well",
+            f"{text[:60]!r} is not a number: {what}",
+            cause="the shell there prints text of its own, or a program is unsupported",
+            next_step="run `ssh … true` as that user: it must print nothing",
         )
     return int(text)
 
 
 class RemoteMachine:
-    """`host_machine.HostMachine` by ssh. Owned by one worker thread.
+    """`host_disk.HostMachine` by ssh. Owned by one worker thread.
 
     Args:
         owner: the instance's id.
@@ -277,8 +279,8 @@ class RemoteMachine:
         self._scratch: tuple[str, int] | None = None
 
     def find(self, path: str) -> VolumeFile:
-        found, self._devices[path] = parse_device(self._rows.ask("device", path), path)
-        return found
+        file, self._devices[path] = parse_device(self._rows.ask("device", path), path)
+        return file
 
     def counters(self, path: str) -> BlockCounters | None:
         if path not in self._devices:
@@ -290,13 +292,13 @@ class RemoteMachine:
             raise OutputUnreadable(f"{self._rows.where} has no counters of {path}") from error
 
     def snapshot(self, path: str) -> HostSnapshot:
-        """Return the machine's counters now; what cannot be read is absent."""
+        """Return the machine's current counters; unreadable ones are absent."""
         devices = self._devices.get(path, ())
         asked = time.monotonic()
         try:
-            found = self._fetch("/proc/stat", *files_of(devices))
-            at = (asked + time.monotonic()) / 2  # they are of some moment in between
-            return read_snapshot(found, pid=None, devices=devices, at=at)
+            fetched = self._fetch("/proc/stat", *files_of(devices))
+            at = (asked + time.monotonic()) / 2  # the counters are of a moment in between
+            return read_snapshot(fetched, pid=None, devices=devices, at=at)
         except (DriverError, WorkloadError, OSError, ValueError, IndexError):
             return HostSnapshot(monotonic=time.monotonic(), cpu_seconds={})
 
@@ -304,22 +306,22 @@ class RemoteMachine:
         return Fetched.read(self._rows.ask("files", *paths))
 
     def tune(self, path: str, disk: Disk) -> dict[str, str]:
-        """Change nothing. Raises SwitchFailed if the disk asks for it."""
-        wanted = [name for name in DEVICE_OPTIONS if getattr(disk, name) is not None]
-        if wanted:
+        """Change nothing. Raises SwitchFailed if the disk has device options."""
+        options = [name for name in DEVICE_OPTIONS if getattr(disk, name) is not None]
+        if options:
             raise SwitchFailed(
-                f"{', '.join(wanted)} of a disk on {self._rows.where} cannot be set by ssh",
-                next_step="leave them out, or run pvebench on that machine",
+                f"cannot set {', '.join(options)} on {self._rows.where} by ssh",
+                next_step="remove these options, or run pvebench on that machine",
             )
         return {}
 
     def untune(self) -> None:
-        """Nothing was tuned."""
+        """Do nothing: `tune` changes nothing."""
 
     def make_scratch(self, volume: str) -> str:
         path = f"{volume}-scratch"
         self._scratch = (path, self._journal.open(KIND, left(self._rows, path)))
-        self._rows.ask("end", path)  # ours by our id in its name, left by a crash
+        self._rows.ask("end", path)  # leftover of a crash: the name contains this instance's id
         self._rows.ask("directory", path)
         return path
 
@@ -331,45 +333,45 @@ class RemoteMachine:
             self._scratch = None
 
     def facts(self) -> dict[str, str]:
-        """Return nothing while the machine does not answer."""
+        """Return the machine's facts; none while it does not answer."""
         try:
-            found = host_facts(self._fetch(*_FACTS))
-            return found | {"fio": self.version("fio")}
+            facts = host_facts(self._fetch(*_FACTS))
+            return facts | {"fio": self.version("fio")}
         except (DriverError, WorkloadError, OSError, ValueError, IndexError):
             return {}
 
     def version(self, program: str) -> str:
-        """Return a program's version as it says it; empty if it is not there."""
+        """Return a program's version; empty: not installed."""
         done = self._rows.shell.ask([program, "--version"])
-        said = done.stdout.decode("utf-8", "replace").strip()
-        return "" if done.exit_code else said.removeprefix(f"{program}-")
+        output = done.stdout.decode("utf-8", "replace").strip()
+        return "" if done.exit_code else output.removeprefix(f"{program}-")
 
     def close(self) -> None:
         self.tools.leave()
         self._rows.shell.close()
 
 
-def parse_device(said: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]:
-    """Return what is at a path, and the numbers of the devices that it is or lies on.
+def parse_device(output: bytes, path: str) -> tuple[VolumeFile, tuple[int, ...]]:
+    """Return the file at a path, and the numbers of the devices that it is or is on.
 
     Args:
-        said: by `tell_path` of `below.sh`.
+        output: of `tell_path` in `below.sh`.
 
     Raises:
-        OutputUnreadable: it does not say that.
+        OutputUnreadable: unexpected output.
     """
-    text = said.decode("utf-8", "replace").strip()
+    text = output.decode("utf-8", "replace").strip()
     fields = _DEVICE.fullmatch(text)
     of_btrfs = parse_devices(fields["members"] or "") if fields else None
     if fields is None or of_btrfs is None:
         raise OutputUnreadable(
-            f"the machine does not tell what {path} is: {text[:99]!r}",
-            cause="the shell there says something of its own",
+            f"unexpected description of {path}: {text[:99]!r}",
+            cause="the shell there prints text of its own",
         )
     is_device = fields["what"] == "block special file"
     own = os.makedev(int(fields["major"], 16), int(fields["minor"], 16))
-    found = VolumeFile(size_bytes=int(fields["size"]), is_device=is_device)
-    return found, (own,) if is_device else of_btrfs or (int(fields["below"]),)
+    file = VolumeFile(size_bytes=int(fields["size"]), is_device=is_device)
+    return file, (own,) if is_device else of_btrfs or (int(fields["below"]),)
 
 
 _DEVICE: Final = re.compile(

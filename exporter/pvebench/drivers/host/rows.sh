@@ -1,10 +1,10 @@
 #!/bin/sh
-# What pvebench does by ssh on a machine whose own storage it measures, beside running the tools.
-# It is sent along with each call (sh -c), so nothing is installed there; no right of root is used.
+# Commands of pvebench on a machine that it measures by ssh, in addition to the tools. The script is
+# sent with each call (sh -c), so nothing is installed there. It needs no rights of root.
 #
-#   VERB WORD…        whatever is made, changed or removed has the mark in its name
+#   VERB WORD…        all created, changed and removed files have the ownership marker in their name
 #
-# Exit codes of its own: 96 refused, 97 it is there already.
+# Its own exit codes: 96 refused, 97 exists already.
 set -eu
 export LC_ALL=C
 umask 077
@@ -18,34 +18,34 @@ refuse() {
 ours() {
     case ${1##*/} in
     "$MARK"?*) ;;
-    *) refuse "$1 does not carry pvebench's mark" ;;
+    *) refuse "$1 not changed: no ownership marker of pvebench" ;;
     esac
 }
 
 within_ours() {
     case ${1%/*} in
     */"$MARK"?*) ;;
-    *) refuse "$1 is not in a directory with pvebench's mark" ;;
+    *) refuse "$1 not changed: no ownership marker in its directory" ;;
     esac
 }
 
-# Which file it is; of a link the link itself, which is none that we made.
+# Identity of a file; of a link the link itself, which pvebench did not create.
 known() { stat -c '%F|%d|%i|%s' -- "$1"; }
 
-# The device of a path, or those that it lies on, and its size (below.sh).
+# The device of a path, or those below it, and its size (below.sh).
 device() {
     size=$(blockdev --getsize64 "$1" 2>/dev/null || stat -L -c %s -- "$1")
     tell_path "$1" "$size"
 }
 
-# Bytes that are free in a directory.
+# Free bytes in a directory.
 space() { # PATH
     df -B1 --output=avail -- "$1" | tail -n 1
 }
 
 make() { # PATH BYTES
     ours "$1"
-    set -C # only where nothing is, and never through a link
+    set -C # never overwrites a file, and follows no link
     (: >"$1") 2>/dev/null || exit 97
     set +C
     truncate -s "$2" -- "$1"
@@ -62,7 +62,7 @@ write() { # PATH, content on stdin
     cat >"$1"
 }
 
-# Write back and forget what the kernel has cached of a file or device; tell what is left of it.
+# Write back and drop the page cache of a file or device; print the bytes that stay.
 drop() { # PATH
     dd of="$1" oflag=nocache conv=notrunc,nocreat,fdatasync count=0 status=none </dev/null
     if command -v fincore >/dev/null; then
@@ -70,8 +70,8 @@ drop() { # PATH
     fi
 }
 
-# A tool in a session of its own, which a lost connection does not end. Its directory is made but
-# once: so it cannot be started twice, nor after somebody who did not hear of it has called it off.
+# Start a tool in its own session, which a lost connection does not end. Its directory is created
+# only once, so a tool cannot be started twice, nor after `recall`.
 start() { # DIRECTORY WORD…
     ours "$1"
     mkdir -- "$1" 2>/dev/null || gone "$1"
@@ -90,20 +90,20 @@ start() { # DIRECTORY WORD…
 
 gone() {
     [ ! -e "$1" ] || exit 97
-    refuse "${1%/*} is gone: the machine was started anew, or somebody removed it"
+    refuse "${1%/*} does not exist: the machine was restarted, or it was removed"
 }
 
 number_of() {
     tries=0
     until [ -s "$1/pid" ]; do
         tries=$((tries + 1))
-        [ "$tries" -lt 500 ] || refuse "$1 was begun, but does not start"
+        [ "$tries" -lt 500 ] || refuse "$1 did not start"
         sleep 0.02
     done
     cut -d ' ' -f 1 "$1/pid"
 }
 
-# Say that a start whose answer was lost must not come to be any more, or what came of it.
+# Prevent a start whose reply was lost, or print its process ID.
 recall() { # DIRECTORY
     ours "$1"
     if mkdir -- "$1" 2>/dev/null; then
@@ -113,8 +113,8 @@ recall() { # DIRECTORY
     fi
 }
 
-# Whether a tool runs, or how it ended: its code, the size of what it said, and that. Asked often,
-# while the machine is measured: it looks at one process, not at all.
+# Print whether a tool is running, or its exit code, the size of its output, and the output. It is
+# called often during a measurement, so it checks only one process.
 poll() { # DIRECTORY MOST
     ours "$1"
     watcher=$(cut -d ' ' -f 2 "$1/pid")
@@ -128,7 +128,7 @@ poll() { # DIRECTORY MOST
     head -c "$2" "$1/stderr"
 }
 
-# End all tools below a directory with all that they started, and remove it.
+# End all tools below a directory and their children, and remove it.
 end() { # DIRECTORY
     ours "$1"
     tries=0
@@ -136,26 +136,26 @@ end() { # DIRECTORY
         # shellcheck disable=SC2086 # several numbers
         kill -KILL $found 2>/dev/null || :
         tries=$((tries + 1))
-        [ "$tries" -lt 200 ] || refuse "processes of $1 do not end: $found"
+        [ "$tries" -lt 200 ] || refuse "processes of $1 did not end: $found"
         sleep 0.05
     done
-    # busybox knows no such option; where there is only that, in a container of ours, nothing of
-    # others is mounted below.
+    # busybox lacks this option; in the only place with nothing else, a container of pvebench,
+    # there are no other mounts below.
     only=--one-file-system
     rm "$only" -f -- "" 2>/dev/null || only=-r
     rm -rf "$only" -- "$1"
 }
 
-# As `end`; what is still on its way to be started there will not be.
+# As `end`, and prevent a start that is still pending.
 void() { # DIRECTORY
     end "$1"
     mkdir -- "$1" 2>/dev/null || gone "$1"
 }
 
-# By their environment: their numbers may be others' by now, and parents and sessions change.
+# Found by their environment: process IDs may be reused, and parents and sessions change.
 processes() { grep -lszF "PVEBENCH_JOB=$1/" /proc/[0-9]*/environ | cut -d / -f 3; }
 
-# Every line of some files of /proc and /sys, each after the file's name and a NUL.
+# Every line of some files in /proc and /sys, each after the file's name and a NUL.
 files() { grep -saHZ '' -- "$@" || :; }
 
 verb=$1

@@ -1,4 +1,4 @@
-"""A machine put together as a site: the host's own rows, without a VM."""
+"""Engine of driver `host`: a site without a VM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pvebench.model.workload import Case
 from pvebench.workloads import TOOLS
 
 _SBIN: Final = "/usr/sbin:/sbin"
-"""Not on everybody's PATH, but jobs look there too."""
+"""Directories that are not on every user's PATH, but that jobs search too."""
 
 
 class HostEngine(Engine):
@@ -45,14 +45,16 @@ class HostEngine(Engine):
         storages = make_storages(settings, place)
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
-        both = BackendRouter(host, host, container, facts={"lxc": tool_version("lxc-start")})
+        router = BackendRouter(host, host, container, facts={"lxc": tool_version("lxc-start")})
         probe = ProcProbe(
-            lambda: None, lambda: (both.aside or host).volume_path, container=lambda: container.pid
+            lambda: None,
+            lambda: (router.aside or host).volume_path,
+            container=lambda: container.pid,
         )
         return [
             Site(
                 node=settings.node,
-                hypervisor=both,
+                hypervisor=router,
                 probe=probe,
                 clock=place.clock,
                 networks=networks_of(settings),
@@ -62,14 +64,14 @@ class HostEngine(Engine):
         ]
 
     def undo(self, settings: HostSettings, journal: Journal) -> list[str]:
-        """Undo what the lab left as well: both work with the same storages."""
+        """Undo the entries of driver `qemu` too, which works with the same storages."""
         more = remote_host.undo(settings.ssh)
         instance = instance_id(settings.state)
         return undo_pending(journal, more, instance=instance, runtime=settings.runtime)
 
     def identities(self, settings: HostSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
-        found = remote_host.unidentified(settings) if settings.ssh else identities_of(settings)
-        return {(settings.node, name): look for name, look in found.items()}
+        functions = remote_host.unidentified(settings) if settings.ssh else identities_of(settings)
+        return {(settings.node, name): look for name, look in functions.items()}
 
     def check(self, settings: HostSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         if settings.ssh is not None:
@@ -84,22 +86,22 @@ def _check_here(settings: HostSettings, cases: Sequence[Case]) -> Iterator[Findi
 
 
 def check_host(settings: LocalSettings, cases: Sequence[Case]) -> Iterator[Finding]:
-    """Yield what the host's own rows need, and VMs and containers on the same storages."""
+    """Yield checks for host cases, and for VMs and containers on the same storages."""
     yield from check_networks(settings)
-    own_rows = [case for case in cases if case.scenario.disk.on_host]
+    host_cases = [case for case in cases if case.scenario.disk.on_host]
     if any(case.scenario.disk.in_container for case in cases):
         yield "lxc", *found_here()
-    wanted = {TOOLS[case.workload.tool].program for case in own_rows} - {""}
+    programs = {TOOLS[case.workload.tool].program for case in host_cases} - {""}
     if any(case.scenario.disk.drive_cache is not None for case in cases):
-        wanted.add("hdparm")
-    for name in sorted(wanted):
+        programs.add("hdparm")
+    for name in sorted(programs):
         where = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
-        missing = f"not installed, but needed on the host itself: apt-get install {PROGRAMS[name]}"
+        missing = f"not installed on the host; run `apt-get install {PROGRAMS[name]}`"
         yield name, where is not None, where or missing
 
 
 def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Storage]) -> HostDisk:
-    """Return this machine as a place to measure on `storages`."""
+    """Return the backend of host cases on `storages`."""
     return HostDisk(
         node=settings.node, storages=storages, machine=ThisMachine(place.runtime, place.journal)
     )
@@ -108,7 +110,7 @@ def host_of(settings: LocalSettings, place: Workplace, storages: dict[str, Stora
 def container_of(
     settings: LocalSettings, place: Workplace, storages: dict[str, Storage]
 ) -> ContainerDisk:
-    """Return a container on this machine as a place to measure; nothing is made yet."""
+    """Return the backend of container cases; nothing is created yet."""
     return ContainerDisk(
         Container(instance_id(settings.state), journal=place.journal, clock=place.clock),
         storages=storages,

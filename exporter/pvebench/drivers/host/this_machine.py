@@ -1,4 +1,4 @@
-"""This machine as the place where the host's own rows are measured."""
+"""This machine, for host cases."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pvebench.model.ports import Journal
 from pvebench.model.volume import BlockCounters
 
 KIND: Final = "scratch"
-"""Kind of the journal entries made here: a directory for tools' own files."""
+"""Kind of the journal entries of directories for tools' files."""
 
 
 class ThisMachine:
-    """`host_disk.HostMachine` without a way to it. Owned by one worker thread.
+    """Local `host_disk.HostMachine`. Owned by one worker thread.
 
     Args:
         runtime: directory for jobs and their output.
@@ -52,7 +52,7 @@ class ThisMachine:
 
     def make_scratch(self, volume: str) -> str:
         path = Path(f"{volume}-scratch")
-        remove_scratch(path)  # ours by our id in its name, left by a crash
+        remove_scratch(path)  # leftover of a crash: the name contains this instance's id
         self._scratch = (path, self._journal.open(KIND, {"path": str(path)}))
         path.mkdir(parents=True)
         return str(path)
@@ -73,10 +73,10 @@ class ThisMachine:
 
 
 def remove_scratch(path: Path) -> None:
-    """Remove a directory of tools' files, but only if its name carries our mark."""
+    """Remove a directory of tools' files, but only with the ownership marker in its name."""
     if path.name.startswith(MARK):
         if path.is_symlink():
-            path.unlink()  # somebody's; what it leads to is not ours
+            path.unlink()  # not created by pvebench; its target must not be removed
         remove_tree(path)
 
 

@@ -1,1 +1,1 @@
-"""Facts about a Linux machine: /proc, /sys, block devices, control groups, node_exporter."""
+"""Facts of a Linux machine from /proc, /sys, block devices, control groups, node_exporter."""

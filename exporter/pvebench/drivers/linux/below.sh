@@ -1,19 +1,19 @@
 #!/bin/sh
-# Which block devices a path lies on: stands before rows.sh, and in what a node is asked (node.sh).
-# It reads, and no more: no right of root is needed but to open the path itself.
+# Block devices below a path. It precedes rows.sh and is part of node.sh. It only reads, and needs no
+# right of root except to open the path.
 
-# What a path is: FORM|MAJOR|MINOR of a device itself|number of its file system|SIZE, which the
-# caller knows|of a btrfs its devices, MAJOR:MINOR,…
+# Description of a path: TYPE|MAJOR|MINOR of the device itself|number of its file system|SIZE, from
+# the caller|devices of a btrfs, MAJOR:MINOR,…
 tell_path() { # PATH SIZE
     what=$(stat -L -c '%F|%t|%T|%d' -- "$1")
     printf '%s|%s|%s\n' "$what" "$2" "$(btrfs_devices "$1" 2>/dev/null || :)"
 }
 
-# Files of a btrfs have a number that is no device's, in each subvolume another. Of which mount a
-# file is, the kernel tells of what is open (mnt_id); the mount names one device of the file system,
-# and beside that one in sysfs are all that are there.
+# Files of a btrfs have a number of no device, a different one per subvolume. The kernel shows the
+# mount of an open file (mnt_id); the mount names one device of the file system, next to which sysfs
+# has all present ones.
 btrfs_devices() { # PATH
-    [ -f "$1" ] || [ -d "$1" ] || return 0 # to open others may do something
+    [ -f "$1" ] || [ -d "$1" ] || return 0 # opening other files may have side effects
     exec 3<"$1"
     mount=$(sed -n 's/^mnt_id:[[:space:]]*//p' /proc/self/fdinfo/3)
     source=$(sed -n "s/^$mount .* - btrfs \([^ ]*\) .*/\1/p" /proc/self/mountinfo)

@@ -1,12 +1,12 @@
-"""Which block devices a file lies on, by the kernel: its file system's own, and all of a btrfs'.
+"""Block devices below a file, and the identity, users and content of block devices.
 
-The number that stat(2) tells of a file is that of the device below its file system, of most. Files
-of a btrfs have one that leads nowhere, in each subvolume another (`btrfs_getattr` in Linux'
-fs/btrfs/inode.c), as it may lie on several devices. Of which mount a file is stands in
-/proc/PID/fdinfo (`mnt_id`, proc_pid_fdinfo(5)) while it is open; the mount names one of the
-devices, and /sys/fs/btrfs has them all (`btrfs_sysfs_add_device` in fs/btrfs/sysfs.c).
+For most file systems, stat(2) returns the device below the file system. Files of btrfs, which may
+be on several devices, have a number of no device, a different one per subvolume (`btrfs_getattr`
+in Linux' fs/btrfs/inode.c). The mount of an open file is in /proc/PID/fdinfo (`mnt_id`,
+proc_pid_fdinfo(5)); the mount names one of the devices, and /sys/fs/btrfs has all of them
+(`btrfs_sysfs_add_device` in fs/btrfs/sysfs.c).
 
-Here of this machine; `below.sh` says the same of another.
+This module is for this machine; `below.sh` does the same on another one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import Any, Final, NamedTuple
 
 from pvebench.errors import VolumeError
 
-# --- What the kernel and util-linux say of a block device: which it is, who uses it, what is on it.
+# --- identity, users and content of a block device, from the kernel and util-linux
 #
-# What a partition table, file system, LVM, RAID or LUKS looks like is libblkid's knowledge, which
-# wipefs prints (all that it finds, where blkid would print one); partitions, holders, mounts and
-# swap
-# are lsblk's. A device of which they cannot tell is not used.
+# libblkid detects partition tables, file systems, LVM, RAID and LUKS; wipefs prints all of them,
+# where blkid would print one. lsblk prints partitions, holders, mounts and swap. A device for which
+# they fail is not used.
 
 _IDENTITY: Final = {
     "wwn": ("wwid", "device/wwid"),
@@ -35,20 +34,20 @@ _IDENTITY: Final = {
     "uuid": ("dm/uuid", "md/uuid"),
     "file": ("loop/backing_file",),
 }
-"""What tells a disk from another: its name -> files of its sysfs directory, the first counts."""
+"""Identifying facts of a disk: name -> files of its sysfs directory, of which the first counts."""
 _OF_PARTITIONS: Final = ("partition", "start")
 _TEXT_BYTES: Final = 512
 _SECONDS: Final = 60.0
 
 
 def identity(number: int, *, root: Path = Path("/")) -> str:
-    """Return what tells a block device from another that later has its name.
+    """Return a block device's identity, as distinct from a later device of the same name.
 
-    From sysfs, not udev: the answer is the same in a container and while the machine starts.
+    It comes from sysfs, not udev, so it is the same in a container and during the boot.
 
     Args:
-        number: the device's, as `st_rdev` has it.
-        root: where `sys` is.
+        number: the device's number, as in `st_rdev`.
+        root: parent of `sys`.
     """
     facts = facts_of(number, root=root)
     facts["sectors"] = _text(sysfs(number, root=root) / "size")
@@ -56,7 +55,7 @@ def identity(number: int, *, root: Path = Path("/")) -> str:
 
 
 def facts_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:
-    """Return the facts of `identity` that stay when the device grows; those that are known."""
+    """Return the known facts of `identity` that stay when the device grows."""
     below = sysfs(number, root=root).resolve()
     facts = {name: _text(below / name) for name in _OF_PARTITIONS}
     whole = below.parent if facts["partition"] else below
@@ -66,16 +65,18 @@ def facts_of(number: int, *, root: Path = Path("/")) -> dict[str, str]:
 
 
 def parts_of(number: int, *, root: Path = Path("/")) -> list[int]:
-    """Return the devices that a device-mapper device is made of, down to the last; or itself.
+    """Return the lowest devices below a device-mapper device, or itself.
 
-    An array of md is one thing: a member that fails and is replaced makes no other of it.
+    An md array is not split: it stays the same when a failed member is replaced.
     """
     below = sysfs(number, root=root).resolve()
     parts = (
-        sorted(_text(one) for one in below.glob("slaves/*/dev")) if (below / "dm").is_dir() else []
+        sorted(_text(path) for path in below.glob("slaves/*/dev"))
+        if (below / "dm").is_dir()
+        else []
     )
-    numbers = [os.makedev(*map(int, one.split(":"))) for one in parts]
-    return [leaf for one in numbers for leaf in parts_of(one, root=root)] or [number]
+    numbers = [os.makedev(*map(int, part.split(":"))) for part in parts]
+    return [leaf for part in numbers for leaf in parts_of(part, root=root)] or [number]
 
 
 def sysfs(number: int, *, root: Path = Path("/")) -> Path:
@@ -86,30 +87,30 @@ def sysfs(number: int, *, root: Path = Path("/")) -> Path:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as opened:
-            found = opened.read(_TEXT_BYTES).decode("ascii", "ignore")
+            content = opened.read(_TEXT_BYTES).decode("ascii", "ignore")
     except OSError:
         return ""
-    return " ".join("".join(one for one in found if one.isprintable() or one == "\n").split())
+    return " ".join("".join(c for c in content if c.isprintable() or c == "\n").split())
 
 
 def found_on(device: Path) -> list[str]:
-    """Return who uses the device and what is on it, in words; nothing: it is free and empty.
+    """Return descriptions of the device's users and content; none: it is free and empty.
 
     Raises:
-        VolumeError: that cannot be told.
+        VolumeError: unknown.
     """
     return [*users(device), *signatures(device)]
 
 
 def users(device: Path) -> list[str]:
     """Return the mounts, swap, partitions and holders (LVM, RAID, dm-crypt …) of a device."""
-    said = _told("lsblk", "--json", "--output", "NAME,TYPE,MOUNTPOINTS", str(device))
-    found: list[str] = []
-    for entry in said["blockdevices"]:
-        found += _mounts(entry)
+    output = _output("lsblk", "--json", "--output", "NAME,TYPE,MOUNTPOINTS", str(device))
+    uses: list[str] = []
+    for entry in output["blockdevices"]:
+        uses += _mounts(entry)
         for child in entry.get("children", ()):
-            found += _below(child)
-    return found
+            uses += _below(child)
+    return uses
 
 
 def _below(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -127,106 +128,106 @@ def _mounts(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def signatures(device: Path) -> list[str]:
     """Return the partition tables, file systems, LVM, RAID, LUKS … that libblkid finds."""
-    said = _told("wipefs", "--no-act", "--json", str(device))
-    return [f"{one['type']} at byte {int(one['offset'], 16)}" for one in said["signatures"]]
+    output = _output("wipefs", "--no-act", "--json", str(device))
+    return [f"{entry['type']} at byte {int(entry['offset'], 16)}" for entry in output["signatures"]]
 
 
-def _told(*command: str) -> dict[str, Any]:
+def _output(*command: str) -> dict[str, Any]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
-        said: dict[str, Any] = json.loads(done.stdout)
+        output: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         why = str(getattr(error, "stderr", "") or error).strip()
         raise VolumeError(
-            f"{command[0]} cannot look at {command[-1]}: {why}",
-            cause="util-linux is not installed, or the device does not answer",
-            next_step=f"try it by hand: {' '.join(command)}",
+            f"{command[0]} failed for {command[-1]}: {why}",
+            cause="util-linux is not installed, or the device does not respond",
+            next_step=f"run `{' '.join(command)}`",
         ) from error
-    return said
+    return output
 
 
 BELOW: Final = resources.files("pvebench.drivers.linux").joinpath("below.sh").read_text("utf-8")
 """Functions for scripts that run on another machine: `tell_path`."""
 MOST_DEVICES: Final = 64
-"""Of one file system; so many can be asked about at once."""
+"""Maximum devices of one file system, and of one query."""
 _MAJORS: Final = 1 << 12
 _MINORS: Final = 1 << 20
-"""The kernel's own limits (`MINORBITS` in Linux' include/linux/kdev_t.h)."""
+"""The kernel's limits (`MINORBITS` in Linux' include/linux/kdev_t.h)."""
 
 
 def devices_below(path: Path) -> tuple[int, ...]:
     """Return the number of a block device, or those below a file or directory.
 
-    Of a btrfs they are all its devices that are there. Of what lies on none it is the number that
-    its file system has instead, with the major number 0. Raises OSError.
+    For btrfs they are all of its present devices. Without a device it is the number of the file
+    system, whose major number is 0. Raises OSError.
     """
-    found = path.stat()
+    status = path.stat()
     if path.is_block_device():
-        return (found.st_rdev,)
-    if os.major(found.st_dev):
-        return (found.st_dev,)
-    return _btrfs_devices(path) or (found.st_dev,)
+        return (status.st_rdev,)
+    if os.major(status.st_dev):
+        return (status.st_dev,)
+    return _btrfs_devices(path) or (status.st_dev,)
 
 
 def parse_devices(text: str) -> tuple[int, ...] | None:
-    """Return the numbers in `MAJOR:MINOR,…`, as `tell_path` says them; empty for nothing.
+    """Parse `MAJOR:MINOR,…`, the output of `tell_path`; an empty text has none.
 
-    None: it is not that, no device can have such a number, or one is told twice.
+    None: another format, an impossible number, or a duplicate.
     """
-    found = [_number(word) for word in text.split(",")] if text else []
-    if 0 in found or len({*found}) != len(found) or len(found) > MOST_DEVICES:
+    devices = [_number(word) for word in text.split(",")] if text else []
+    if 0 in devices or len({*devices}) != len(devices) or len(devices) > MOST_DEVICES:
         return None
-    return tuple(found)
+    return tuple(devices)
 
 
 def show_devices(devices: tuple[int, ...]) -> str:
-    """Return what `parse_devices` reads."""
-    return ",".join(f"{os.major(one)}:{os.minor(one)}" for one in devices)
+    """Return device numbers in the format of `parse_devices`."""
+    return ",".join(f"{os.major(device)}:{os.minor(device)}" for device in devices)
 
 
 def _number(word: str) -> int:
-    """Return the number of a device; 0: no device can have it."""
+    """Return the number of a device; 0: impossible."""
     fields = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,7})", word)
     major, minor = (int(fields[1]), int(fields[2])) if fields else (0, 0)
     return os.makedev(major, minor) if 0 < major < _MAJORS and minor < _MINORS else 0
 
 
 def _btrfs_devices(path: Path) -> tuple[int, ...]:
-    """Return all devices of the btrfs that a path lies on; empty: it is none, or not told."""
+    """Return all devices of a path's btrfs; empty: another file system, or unknown."""
     source = _btrfs_source(path)
     try:
         number = show_devices((Path(source).stat().st_rdev,)) if source else ""
-        for one in Path("/sys/fs/btrfs").glob("*/devices/*/dev"):
-            if one.read_text("ascii").strip() == number:
-                beside = sorted(one.parent.parent.glob("*/dev"))
-                words = (other.read_text("ascii").strip() for other in beside)
+        for member in Path("/sys/fs/btrfs").glob("*/devices/*/dev"):
+            if member.read_text("ascii").strip() == number:
+                members = sorted(member.parent.parent.glob("*/dev"))
+                words = (path.read_text("ascii").strip() for path in members)
                 return parse_devices(",".join(words)) or ()
     except OSError:
-        pass  # taken away in between
+        pass  # unmounted in between
     return ()
 
 
 def _btrfs_source(path: Path) -> str:
-    """Return the device that the mount of a path names, if a btrfs is mounted there."""
+    """Return the device in the mount of a path, if this is a btrfs."""
     mount = mount_of(path)
     return mount.source if mount is not None and mount.type == "btrfs" else ""
 
 
 class Mount(NamedTuple):
-    """What is mounted: its type, and what it was mounted from."""
+    """Type and source of a mount."""
 
     type: str
     source: str
 
 
 def mount_of(path: Path) -> Mount | None:
-    """Return the mount that a path is on; None: the kernel does not show it. Raises OSError."""
+    """Return the mount of a path; None: the kernel does not show it. Raises OSError."""
     opened = os.open(path, os.O_PATH)
     try:
-        said = Path(f"/proc/self/fdinfo/{opened}").read_text("ascii")
+        info = Path(f"/proc/self/fdinfo/{opened}").read_text("ascii")
     finally:
         os.close(opened)
-    number = re.search(r"^mnt_id:\s*(\d+)$", said, re.MULTILINE)
+    number = re.search(r"^mnt_id:\s*(\d+)$", info, re.MULTILINE)
     for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
         left, _, right = line.partition(" - ")
         if number and left.split(" ")[0] == number[1]:

@@ -1,7 +1,7 @@
-"""A container's control groups: where they are, their limits, their CPU time, their end.
+"""Control groups of a container: their limits, CPU time and removal.
 
-Both versions may be there at once, a controller in one of them (cgroups(7)). LXC makes a group
-`lxc.payload.NAME` for what runs in a container and `lxc.monitor.NAME` for what watches it.
+Both versions may exist at the same time, with each controller in one of them (cgroups(7)). LXC
+creates a group `lxc.payload.NAME` for the container and `lxc.monitor.NAME` for its monitor.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from pvebench.model.units import kernel_number
 
 GROUPS: Final = Path("/sys/fs/cgroup")
 END_SECONDS: Final = 10.0
-"""How long what was killed may take to be gone: its last I/O must come back first."""
+"""Time limit for the end of killed processes: their last I/O must complete first."""
 MEMORY: Final = {1: "memory.limit_in_bytes", 2: "memory.max"}
 CPUS: Final = {1: "cpuset.cpus", 2: "cpuset.cpus"}
-"""Version of the controller's hierarchy -> the file of a limit."""
+"""Version of the controller's hierarchy -> file of a limit."""
 _MICROSECONDS: Final = 1e6
-"""In a second; the unit of cpu.stat (Linux' Documentation/admin-guide/cgroup-v2.rst)."""
+"""Per second; the unit of cpu.stat (Linux' Documentation/admin-guide/cgroup-v2.rst)."""
 
 
 def version_of(controller: str, root: Traversable = Path("/")) -> int:
-    """Return in which version's hierarchy a controller is, as /proc/PID/cgroup tells."""
+    """Return the version of a controller's hierarchy, from /proc/PID/cgroup."""
     text = (root / "proc/self/cgroup").read_text("ascii")
     named = [line.split(":")[1].split(",") for line in text.splitlines()]
     return 1 if any(controller in names for names in named) else 2
 
 
 def limit_of(pid: int, controller: str, file: str) -> str:
-    """Return a limit that is in force for a process; empty: none can be read."""
+    """Return the effective limit of a process; empty: not readable."""
     for line in _read(Path(f"/proc/{pid}/cgroup")).splitlines():
         number, names, group = line.split(":", 2)
         if controller in names.split(","):
@@ -47,11 +47,11 @@ def limit_of(pid: int, controller: str, file: str) -> str:
 
 
 def cpu_seconds(root: Traversable, pid: int) -> float | None:
-    """Return the CPU time of the group that a process is in; None: it cannot be read."""
+    """Return the CPU time of a process's group; None: not readable."""
     try:
         lines = (root / "proc" / str(pid) / "cgroup").read_text("ascii").splitlines()
         group = dict(line.rsplit(":", 1) for line in lines)["0:"].lstrip("/")
-        unified = root / "sys/fs/cgroup/unified"  # where version 1 is there too
+        unified = root / "sys/fs/cgroup/unified"  # on systems with both versions
         base = unified if unified.is_dir() else root / "sys/fs/cgroup"
     except (OSError, KeyError, ValueError):
         return None
@@ -59,7 +59,7 @@ def cpu_seconds(root: Traversable, pid: int) -> float | None:
 
 
 def group_seconds(stat: Traversable) -> float | None:
-    """Return the CPU time that a group's cpu.stat tells; None: it cannot be read."""
+    """Return the CPU time in a group's cpu.stat; None: not readable."""
     try:
         used = dict(line.split() for line in stat.read_text("ascii").splitlines())
         return kernel_number(used["usage_usec"]) / _MICROSECONDS
@@ -68,11 +68,12 @@ def group_seconds(stat: Traversable) -> float | None:
 
 
 def groups_of(name: str) -> list[Path]:
-    """Return the groups of a container and those below them, innermost first."""
-    found = []
-    for where, below, _ in os.walk(GROUPS, topdown=False):
-        found += [Path(where) / one for one in below if _is_of(name, Path(where) / one)]
-    return found
+    """Return the groups of a container and their descendants, innermost first."""
+    groups: list[Path] = []
+    for parent, names, _ in os.walk(GROUPS, topdown=False):
+        paths = [Path(parent) / child for child in names]
+        groups += [path for path in paths if _is_of(name, path)]
+    return groups
 
 
 def _is_of(name: str, group: Path) -> bool:
@@ -80,7 +81,7 @@ def _is_of(name: str, group: Path) -> bool:
 
 
 def end_groups(name: str) -> int:
-    """Kill whatever runs in a container's groups, and remove them; return how many it was.
+    """Kill all processes in a container's groups, and remove these; return their number.
 
     Raises:
         DriverError: a process does not end.
@@ -95,7 +96,7 @@ def end_groups(name: str) -> int:
         killed |= left
         if time.monotonic() > deadline:
             raise DriverError(
-                f"process {min(left)} of container {name} does not end", cause="its I/O hangs"
+                f"process {min(left)} of container {name} did not end", cause="its I/O hangs"
             )
         time.sleep(0.02)
     for group in groups:
@@ -104,7 +105,7 @@ def end_groups(name: str) -> int:
 
 
 def _remove(group: Path, deadline: float) -> None:
-    """Remove a group; one whose last process is just being buried is busy for a moment."""
+    """Remove a group, which is busy for a moment after the end of its last process."""
     while True:
         try:
             group.rmdir()

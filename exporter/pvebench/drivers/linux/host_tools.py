@@ -1,4 +1,4 @@
-"""Programs run on this machine, as `model.ports.Guest` without a guest."""
+"""Execution of programs on this machine, as `model.ports.Guest` without a guest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pvebench.model.ports import Completed
 
 
 def tool_version(program: str) -> str:
-    """Return a program's version as it says it, without its name; empty if it is not there."""
+    """Return a program's version without its name; empty: not installed."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -44,17 +44,17 @@ class HostTools:
                 argv, input=stdin, capture_output=True, timeout=timeout, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise GuestTimeout(f"{argv[0]} does not end within {timeout:.0f} s") from error
+            raise GuestTimeout(f"{argv[0]} did not end within {timeout:.0f} s") from error
         except OSError as error:
             raise _cannot_start(argv[0], error) from error
         return Completed(done.returncode, done.stdout, done.stderr)
 
     def start(self, argv: list[str]) -> int:
-        # Closed when the end is polled: files never block a tool that says much, pipes do.
+        # Closed in `poll`. Files never block a tool with much output, pipes do.
         stdout, stderr = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 # see above
         try:
             process = subprocess.Popen(
-                [*_ending_with_us(), *argv],
+                [*_tied_to_parent(), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -77,13 +77,13 @@ class HostTools:
         try:
             return Path(path).read_bytes()
         except OSError as error:
-            raise OutputUnreadable(f"{path} cannot be read: {error.strerror}") from error
+            raise OutputUnreadable(f"cannot read {path}: {error.strerror}") from error
 
     def write_file(self, path: str, content: bytes) -> None:
         Path(path).write_bytes(content)
 
     def close(self) -> None:
-        """End whatever still runs, with all that it started."""
+        """End all running programs and their children."""
         for pid, started in list(self._running.items()):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -93,8 +93,8 @@ class HostTools:
             del self._running[pid]
 
 
-def _ending_with_us() -> list[str]:
-    """Return what makes the kernel end a tool when this process is killed."""
+def _tied_to_parent() -> list[str]:
+    """Return the prefix of a command that the kernel ends when this process is killed."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
@@ -106,7 +106,7 @@ def _content(file: IO[bytes]) -> bytes:
 
 def _cannot_start(program: str, error: OSError) -> ToolFailed:
     return ToolFailed(
-        f"{program} cannot be started on the host: {error.strerror}",
-        cause="it is not installed here",
+        f"cannot start {program} on the host: {error.strerror}",
+        cause="it is not installed",
         next_step=f"install it (Debian: the package of the same name as {Path(program).name})",
     )

@@ -1,8 +1,7 @@
-"""What the kernel counts of a mounted NFS or CIFS: what went to the server and came from it.
+"""Kernel counters of a mounted NFS or CIFS share: the traffic to and from the server.
 
-Such a file system lies on no block device. A process' own counters (`/proc/PID/io`) are no help:
-what a program reads past the page cache of a CIFS is counted there for nobody, or for a thread of
-the kernel's.
+Such a file system is on no block device. The counters of a process (`/proc/PID/io`) are not
+sufficient: uncached reads of a CIFS share are missing there, or counted for a kernel thread.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Final, NamedTuple
 from pvebench.model.volume import BlockCounters
 
 FILES: Final = ("/proc/self/mountinfo", "/proc/self/mountstats", "/proc/fs/cifs/Stats")
-"""What is read here; every user may. See proc_pid_mountinfo(5), and of Linux
+"""Files with the counters, readable for every user. See proc_pid_mountinfo(5), and in Linux
 include/linux/nfs_iostat.h and fs/smb/client/cifs_debug.c."""
 _SERVER_READ: Final = 4
 _SERVER_WRITTEN: Final = 5
-"""Places in mountstats' line `bytes`; what programs asked for comes before, in four numbers."""
+"""Indexes in mountstats' line `bytes`, after four numbers about the requests of programs."""
 _NFS_OPERATION: Final = re.compile(r"^\s+([A-Z_]+): ([0-9]{1,18}) ", re.MULTILINE)
 _NFS_BYTES: Final = re.compile(r"^\s+bytes:\s+((?:[0-9]{1,18} ?){8})", re.MULTILINE)
 _CIFS_COUNTS: Final = {"Bytes read", "Bytes written", "Reads", "Writes", "Flushes"}
@@ -30,19 +29,19 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 class _Mount(NamedTuple):
     place: str
-    """As both files write it, with what would break a line escaped."""
+    """Mount point as in both files, with escaped white space."""
     kind: str
     source: str
 
 
 def share_counters(root: Traversable, device: int) -> BlockCounters | None:
-    """Return the counters of a file system on a server since it was mounted, whoever uses it.
+    """Return the counters of a file system on a server since the mount, for all users.
 
     Args:
-        root: where /proc is. device: number of the file system, as stat(2) tells it.
+        root: parent of /proc. device: number of the file system, from stat(2).
 
     Returns:
-        None: it is neither NFS nor CIFS, or the kernel does not tell.
+        None: it is neither NFS nor CIFS, or the kernel does not report them.
     """
     try:
         mount = _mount_of(_text(root / "proc/self/mountinfo"), device)
@@ -62,7 +61,7 @@ def _text(path: Traversable) -> str:
 
 
 def _mount_of(mountinfo: str, device: int) -> _Mount | None:
-    """Return the last mount of a device: one before it may lie below another's by now."""
+    """Return the last mount of a device: another mount may cover an earlier one."""
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in reversed(mountinfo.splitlines()):
         left, _, right = line.partition(" - ")
@@ -74,7 +73,7 @@ def _mount_of(mountinfo: str, device: int) -> _Mount | None:
 
 def _of_nfs(mountstats: str, mount: _Mount) -> BlockCounters | None:
     start = f" mounted on {mount.place} with fstype {mount.kind} "
-    # The last at a place is the one on top.
+    # The last mount of a mount point is the visible one.
     for part in reversed(re.split(r"^device ", mountstats, flags=re.MULTILINE)):
         moved = _NFS_BYTES.search(part)
         if start in part.partition("\n")[0] and moved:
@@ -91,10 +90,10 @@ def _of_nfs(mountstats: str, mount: _Mount) -> BlockCounters | None:
 
 
 def _of_cifs(stats: str, mount: _Mount) -> BlockCounters | None:
-    """Add up all connections to the share: which of them a mount uses is not told."""
+    """Add all connections to the share: the kernel does not report which one a mount uses."""
     counts: Counter[str] = Counter()
     for part in re.split(r"^[0-9]+\) ", stats, flags=re.MULTILINE)[1:]:
-        # After a tab stands what is wrong with it now.
+        # The text after a tab is the state of the connection.
         if part.partition("\n")[0].partition("\t")[0].casefold() == _share(mount.source):
             counts.update({name: int(count) for name, count in _CIFS_COUNT.findall(part)})
     if not counts.keys() >= _CIFS_COUNTS:
@@ -109,6 +108,6 @@ def _of_cifs(stats: str, mount: _Mount) -> BlockCounters | None:
 
 
 def _share(source: str) -> str:
-    """Return the server's share of a source, which may name a directory of it, as Stats does."""
-    plain = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), source)
+    """Return the share of a mount source, which may include a directory, as Stats names it."""
+    plain = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), source)
     return "\\".join(plain.replace("\\", "/").split("/")[:4]).casefold()

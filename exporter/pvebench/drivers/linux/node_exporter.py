@@ -21,10 +21,10 @@ from pvebench.model.units import MIB
 
 _SECONDS: Final = 5.0
 _MOST_BYTES: Final = 32 * MIB
-"""Of a page: one of a large node with every collector has some MB."""
+"""Maximum size of a page; that of a large node with every collector has some MB."""
 _IDLE: Final = frozenset({"idle", "iowait", "steal"})
 _STACKED: Final = re.compile(r"(?:dm-|md|zd|loop|sr|ram|zram|rbd|nbd|bcache)")
-"""Block devices that stand on others: their bytes would be counted twice."""
+"""Block devices on top of others, whose bytes would be counted twice."""
 
 _PRESSURES: Final = {
     "node_pressure_cpu_waiting_seconds_total": "cpu_some",
@@ -51,21 +51,21 @@ Sample = tuple[str, dict[str, str], float]
 class NodeExporterProbe:
     """`model.ports.HostProbe` for a node that runs node_exporter.
 
-    It is read directly at both ends of the window: a scraped series has no value for just then.
+    It is read directly at both ends of the window, for which a scraped series has no values.
 
     Args:
-        url: the page, `http://pve1:9100/metrics`.
+        url: the page, such as `http://pve1:9100/metrics`.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def snapshot(self) -> HostSnapshot:
-        """Return the counters now; if the page cannot be read, everything is absent."""
+        """Return the current counters; if the page cannot be read, all are absent."""
         asked = time.monotonic()
         try:
             page = fetch(self._url)
-            # The counters are of some moment in between; to parse them takes longer than that.
+            # The counters are of a moment in between; parsing takes longer than the request.
             at = (asked + time.monotonic()) / 2
             return replace(read_counters(page), monotonic=at)
         except MachineError:
@@ -85,16 +85,16 @@ def fetch(url: str) -> str:
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise MachineError(
             f"node_exporter at {url} does not answer: {error}",
-            next_step="on the node: apt install prometheus-node-exporter; or give its address as "
-            "node_exporter in the settings, empty if there shall be none",
+            next_step="run `apt install prometheus-node-exporter` on the node, or set its address "
+            "as node_exporter in the settings (empty: none)",
         ) from error
 
 
 def read_counters(page: str) -> HostSnapshot:
-    """Return what a page of node_exporter says.
+    """Return the counters on a page of node_exporter.
 
     Raises:
-        MachineError: it is no page of metrics.
+        MachineError: the page is not in the format of metrics.
     """
     try:
         samples = [
@@ -105,9 +105,9 @@ def read_counters(page: str) -> HostSnapshot:
         ]
     except ValueError as error:
         raise MachineError(
-            f"node_exporter sends something that is no metrics: {error}",
-            cause="something else listens at that address",
-            next_step="look at the address with a browser; mend `node_exporter:` in the settings",
+            f"invalid metrics of node_exporter: {error}",
+            cause="another program listens at that address",
+            next_step="open the address in a browser; correct `node_exporter:` in the settings",
         ) from error
     busy = [
         (labels, value)
@@ -129,7 +129,7 @@ def read_counters(page: str) -> HostSnapshot:
 
 
 def _cpu_seconds(samples: Iterable[Sample]) -> dict[str, float]:
-    """Return the busy seconds of all CPUs together, and each mode's."""
+    """Return the busy seconds of all CPUs together, and those of each mode."""
     modes: dict[str, float] = {}
     for name, labels, value in samples:
         if name == "node_cpu_seconds_total" and labels.get("mode", "idle") != "idle":
@@ -145,8 +145,8 @@ def _device_bytes(samples: Iterable[Sample]) -> dict[str, int]:
         "node_disk_read_bytes_total": "device_read",
         "node_disk_written_bytes_total": "device_write",
     }
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for name, labels, value in samples:
         if name in names and not _STACKED.match(labels.get("device", "")):
-            found[names[name]] = found.get(names[name], 0) + int(value)
-    return found
+            totals[names[name]] = totals.get(names[name], 0) + int(value)
+    return totals

@@ -1,4 +1,4 @@
-"""This machine from /proc and /sys: what it is, its CPU, QEMU's threads, bytes to the device."""
+"""Facts and counters of a machine from /proc and /sys: CPU, QEMU's threads, device bytes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pvebench.model.ports import HostSnapshot
 from pvebench.model.units import SECTOR, kernel_number
 from pvebench.model.volume import BlockCounters, sum_of
 
-# --- Files of another machine's /proc and /sys, as they were at one moment.
+# --- fetched copies of files in another machine's /proc and /sys
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Traversable):
-    """A path in what was fetched; what reads such files reads a `Path` or this.
+    """Path in fetched files, usable instead of a `Path`.
 
     Attributes:
         files: absolute path -> content.
@@ -37,14 +37,14 @@ class Fetched(Traversable):
     path: str = ""
 
     @classmethod
-    def read(cls, said: bytes) -> Fetched:
-        """Return what `grep -aHZ ''` says of files: each line after its file's name and a NUL."""
+    def read(cls, output: bytes) -> Fetched:
+        """Parse the output of `grep -aHZ ''`: each line after its file's name and a NUL."""
         files: dict[str, list[bytes]] = {}
         name = ""
-        for line in said.split(b"\n")[:-1]:
-            before, found, text = line.partition(b"\0")
-            # A line without a NUL is no answer of grep's.
-            name = before.decode("utf-8", "replace") if found else name
+        for line in output.split(b"\n")[:-1]:
+            before, separator, text = line.partition(b"\0")
+            # A line without a NUL is not grep's output.
+            name = before.decode("utf-8", "replace") if separator else name
             files.setdefault(name, []).append(text)
         return cls({path: b"\n".join([*lines, b""]) for path, lines in files.items()})
 
@@ -53,9 +53,10 @@ class Fetched(Traversable):
         return self.path.rpartition("/")[2]
 
     def iterdir(self) -> Iterator[Fetched]:
-        """Yield what is in a directory. Raises FileNotFoundError."""
+        """Yield the entries of a directory. Raises FileNotFoundError."""
         start = f"{self.path}/"
-        names = {one[len(start) :].partition("/")[0] for one in self.files if one.startswith(start)}
+        below = [path for path in self.files if path.startswith(start)]
+        names = {path[len(start) :].partition("/")[0] for path in below}
         if not names:
             raise FileNotFoundError(2, "was not fetched", self.path)
         return (Fetched(self.files, start + name) for name in sorted(names))
@@ -67,7 +68,7 @@ class Fetched(Traversable):
         return self.joinpath(child)
 
     def is_dir(self) -> bool:
-        return any(one.startswith(f"{self.path}/") for one in self.files)
+        return any(path.startswith(f"{self.path}/") for path in self.files)
 
     def is_file(self) -> bool:
         return self.path in self.files
@@ -88,14 +89,14 @@ class Fetched(Traversable):
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MEMORY: Final = (("memory", "some"), ("memory", "full"))
 _MICROSECONDS: Final = 1e6
-"""In a second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
+"""Per second; the unit of /proc/pressure (Linux' Documentation/accounting/psi.rst)."""
 _NANOSECONDS: Final = 1e9
-"""In a second; the unit of schedstat."""
+"""Per second; the unit of schedstat."""
 
-# idle, iowait and steal of the cpu line, counted from user = 0: what another machine took was
-# not used here, and while it takes it, the others are counted on as if nothing had happened.
+# idle, iowait and steal of the cpu line, counted from user = 0: stolen time was not used here, and
+# meanwhile the other modes are counted as without it.
 _IDLE_FIELDS: Final = (3, 4, 7)
-_GUEST_FIELDS: Final = (8, 9)  # guest time is contained in user time already
+_GUEST_FIELDS: Final = (8, 9)  # user time includes guest time
 _VCPU: Final = re.compile(r"CPU \d+/")
 
 
@@ -103,11 +104,11 @@ class ProcProbe:
     """`model.ports.HostProbe` for a QEMU on this machine, or a container.
 
     Args:
-        pid: returns QEMU's process number, or None while there is no VM.
-        container: likewise of a process in the container.
-        volume: returns the file or device of the test volume, of which the backing devices are
-            counted; None while there is none on this machine.
-        root: `/`; tests give a tree of their own.
+        pid: returns QEMU's process ID, or None while there is no VM.
+        container: likewise for a process in the container.
+        volume: returns the file or device of the test volume, whose backing devices are counted;
+            None: none on this machine.
+        root: `/`; another tree in tests.
     """
 
     def __init__(
@@ -124,28 +125,28 @@ class ProcProbe:
         self._root = root
 
     def snapshot(self) -> HostSnapshot:
-        """Return the counters now; what cannot be read is absent."""
+        """Return the current counters; unreadable ones are absent."""
         volume = self._volume()
         try:
             devices = devices_below(volume) if volume is not None else ()
         except OSError:
-            devices = ()  # it is gone
+            devices = ()  # the volume was removed
         at, inside = time.monotonic(), self._container()
-        found = read_snapshot(self._root, pid=self._pid(), devices=devices, at=at)
+        snapshot = read_snapshot(self._root, pid=self._pid(), devices=devices, at=at)
         used = cpu_seconds(self._root, inside) if inside is not None else None
         if used is None:
-            return found
-        return replace(found, cpu_seconds={**found.cpu_seconds, "container": used})
+            return snapshot
+        return replace(snapshot, cpu_seconds={**snapshot.cpu_seconds, "container": used})
 
 
 def read_snapshot(
     root: Traversable, *, pid: int | None, devices: tuple[int, ...], at: float
 ) -> HostSnapshot:
-    """Return what /proc and /sys below `root` tell; what is not there is absent.
+    """Return the counters in /proc and /sys below `root`; missing ones are absent.
 
     Args:
         pid: QEMU's process. devices: numbers of the block devices below the test volume; empty:
-            they are not known. at: when they were read, in seconds.
+            unknown. at: time of the reading, in seconds.
     """
     total, cpus, switches = _host_cpu(root)
     seconds = {"total": total}
@@ -155,7 +156,7 @@ def read_snapshot(
         counts |= _process_bytes(root, pid)
     if devices:
         moved = _device_bytes(root, devices)
-        # What goes to a server is counted there alone, not for the process (`shares`).
+        # Traffic to a server is only in the share's counters, not in the process's.
         counts = moved if moved and not os.major(devices[0]) else counts | moved
     return HostSnapshot(
         monotonic=at,
@@ -184,17 +185,17 @@ def _host_cpu(root: Traversable) -> tuple[float, int, int]:
 
 
 def qemu_cpu(root: Traversable, pid: int) -> dict[str, float]:
-    """Return CPU seconds of a QEMU process: `qemu`, and of it `vcpu`, `iothread`, `other`.
+    """Return CPU seconds of a QEMU process: `qemu`, and its parts `vcpu`, `iothread`, `other`.
 
-    Threads are told apart by the names that QEMU gives them with `debug-threads=on`. The
-    whole process is read first and keeps the time of ended threads, so `other` is the rest.
+    Threads are identified by the names that QEMU gives them with `debug-threads=on`. The total of
+    the process is read first and includes ended threads, so `other` is the rest.
     """
     process = root / "proc" / str(pid)
     try:
         whole = _stat_seconds(process / "stat")
         threads = [(_name(task), _stat_seconds(task / "stat")) for task in _tasks(process)]
     except OSError:
-        return {}  # the process ended while it was read: nothing can be said
+        return {}  # the process ended during the reading
     vcpu = sum(seconds for name, seconds in threads if _VCPU.match(name))
     iothread = sum(seconds for name, seconds in threads if name.startswith("IO "))
     other = max(0.0, whole - vcpu - iothread)
@@ -203,7 +204,7 @@ def qemu_cpu(root: Traversable, pid: int) -> dict[str, float]:
 
 
 def _vcpu_wait(process: Traversable) -> dict[str, float]:
-    """Return how long the vcpu threads waited for a CPU, if the kernel counts that."""
+    """Return the time that vCPU threads waited for a CPU, if the kernel counts it."""
     try:
         waits = [
             kernel_number((task / "schedstat").read_text("ascii").split()[1])
@@ -216,23 +217,23 @@ def _vcpu_wait(process: Traversable) -> dict[str, float]:
 
 
 def pressures(root: Traversable) -> dict[str, float]:
-    """Return resource -> seconds so far in which tasks waited, as `HostSnapshot` names them."""
-    found = {}
+    """Return resource -> seconds so far in which tasks waited, with `HostSnapshot`'s names."""
+    seconds = {}
     for resource, kind in (("cpu", "some"), ("io", "some"), ("io", "full"), *_MEMORY):
         try:
             text = (root / "proc/pressure" / resource).read_text("ascii")
         except OSError:
-            continue  # a kernel that counts none
+            continue  # a kernel without these counters
         if total := re.search(rf"^{kind} .*\btotal=(\d{{1,18}})$", text, re.MULTILINE):
-            found[f"{resource}_{kind}"] = int(total[1]) / _MICROSECONDS
-    return found
+            seconds[f"{resource}_{kind}"] = int(total[1]) / _MICROSECONDS
+    return seconds
 
 
 def vm_exits(root: Traversable, pid: int) -> int:
-    """Return how often a VM's CPUs left it for KVM so far; 0: the kernel does not tell.
+    """Return the exits of a VM's CPUs to KVM so far; 0: unknown.
 
-    Each VM has a directory `PID-FD` (`kvm_create_vm_debugfs` in Linux's virt/kvm/kvm_main.c), and
-    in it sums over its CPUs.
+    Each VM has a directory `PID-FD` (`kvm_create_vm_debugfs` in Linux's virt/kvm/kvm_main.c) with
+    sums over its CPUs.
     """
     try:
         entries = list((root / "sys/kernel/debug/kvm").iterdir())
@@ -251,7 +252,7 @@ def _name(task: Traversable) -> str:
 
 
 def _stat_seconds(path: Traversable) -> float:
-    # The name is in parentheses and may hold spaces; utime and stime are fields 14 and 15.
+    # The name is in parentheses and may contain spaces; utime and stime are fields 14 and 15.
     fields = path.read_bytes().decode("utf-8", "replace").rpartition(")")[2].split()
     return (kernel_number(fields[11]) + kernel_number(fields[12])) / _TICKS
 
@@ -270,25 +271,25 @@ def _process_bytes(root: Traversable, pid: int) -> dict[str, int]:
 
 def _device_bytes(root: Traversable, devices: tuple[int, ...]) -> dict[str, int]:
     try:
-        found = counters_of(root, devices)
+        counters = counters_of(root, devices)
     except OSError:
-        found = None
-    if found is None:
+        counters = None
+    if counters is None:
         return {}
-    return {"device_read": found.read_bytes, "device_write": found.write_bytes}
+    return {"device_read": counters.read_bytes, "device_write": counters.write_bytes}
 
 
 def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | None:
-    """Return the counters of block devices together, or of a file system on a server's.
+    """Return the sum of block devices' counters, or those of a file system on a server.
 
-    Those of the devices of one btrfs add up: what it keeps twice (RAID1, or its own tables on a
-    single one) was written twice, and counts so.
+    Those of all devices of one btrfs are added: data that it stores twice (RAID1, or its metadata
+    on a single device) was written twice, and counts twice.
 
     Args:
-        devices: as `below.devices_below` tells them.
+        devices: as returned by `block_devices.devices_below`.
 
     Returns:
-        None: nothing is counted, as of an overlay or a dataset of ZFS, or a device is gone.
+        None: no counters, as for an overlay or a ZFS dataset, or a device was removed.
     """
     try:
         return sum_of(device_counters(root, device) for device in devices)
@@ -298,17 +299,17 @@ def counters_of(root: Traversable, devices: tuple[int, ...]) -> BlockCounters | 
 
 def files_of(devices: tuple[int, ...]) -> tuple[str, ...]:
     """Return the files that `counters_of` reads."""
-    # What is not on a device of its own has a number without a major one.
+    # A file system without a block device has a major number of 0.
     if not all(map(os.major, devices)):
         return SHARE_FILES
-    return tuple(f"/sys/dev/block/{show_devices((one,))}/stat" for one in devices)
+    return tuple(f"/sys/dev/block/{show_devices((device,))}/stat" for device in devices)
 
 
 def device_counters(root: Traversable, device: int) -> BlockCounters:
-    """Return the counters of a block device since the machine was started.
+    """Return the counters of a block device since the machine's boot.
 
     Raises:
-        OSError: there is no such device.
+        OSError: the device does not exist.
     """
     text = (root / "sys/dev/block" / show_devices((device,)) / "stat").read_text("ascii")
     fields = [kernel_number(field) for field in text.split()]
@@ -325,7 +326,7 @@ def device_counters(root: Traversable, device: int) -> BlockCounters:
 def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
     """Return kernel, CPU model, microcode, governor and distribution of the running host."""
     cpu = _first_cpu(root)
-    found = {
+    facts = {
         "kernel": _read(root / "proc/sys/kernel/osrelease"),
         "cpu_model": cpu.get("model name", ""),
         "microcode": cpu.get("microcode", ""),
@@ -333,7 +334,7 @@ def host_facts(root: Traversable = Path("/")) -> dict[str, str]:
         "host_os": _os_name(root),
         "cpus": str(_host_cpu(root)[1] or ""),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in facts.items() if value}
 
 
 def _read(path: Traversable) -> str:

@@ -1,1 +1,1 @@
-"""LXC containers of this machine, as an alternative to a VM for cases with bus `lxc`."""
+"""LXC containers, the backend of container cases of several drivers."""

@@ -1,8 +1,8 @@
-"""One LXC container: its root, its limits, its beginning and end, what a crash left of it.
+"""LXC container: root file system, limits, start and end, cleanup after a crash.
 
-It ends with us: the kernel kills `lxc-start` when this process is killed, and LXC has asked it to
-kill the container's first process then. With that go its mounts, and with the last of these the
-loop device. Groups and files stay; the journal knows them. Options: lxc.container.conf(5).
+It ends with this process: if this is killed, the kernel kills `lxc-start`, and then, as LXC
+requested, the container's first process. This ends its mounts, and the last one of these the loop
+device. Groups and files stay, but are in the journal. Options: lxc.container.conf(5).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from pvebench.model.scenario import Machine
 
 KIND: Final = "container"
 ROOT_KIND: Final = "container-root"
-"""Kinds of the journal entries made here: what runs, and the files that it runs from."""
+"""Kinds of the journal entries of the running container, and of its files."""
 PLACE: Final = Path("/var/lib")
-"""Of a container's files: its user must be able to enter every directory above its root, which a
-state directory does not allow, and programs must run there, which some /run does not."""
+"""Directory of containers' files: their user must have access to all parents of the root, which a
+state directory does not allow, and programs must run there, which some /run does not allow."""
 DEVICE: Final = "dev/pvebench-test"
-"""In the container: the volume's device, for us alone to mount."""
+"""The volume's device in the container, which only pvebench can mount."""
 FIRST_ID: Final = 100_000
 IDS: Final = 65_536
-"""Users of the host that a container's are, as Proxmox gives them to one without privileges."""
+"""Number of user IDs of an unprivileged container, as in Proxmox."""
 START_SECONDS: Final = 30.0
 _LOCKS: Final = Path("/run/lxc/lock")
 _TAIL_BYTES: Final = 2000
 _RUNNING: Final = re.compile(r"State:\s+RUNNING\nPID:\s+(\d+)")
-"""Of `lxc-info -s -p`."""
+"""Output of `lxc-info -s -p`."""
 
 
 class Container:
-    """At most one running container, and its files. Owned by one worker thread.
+    """Container and its files; at most one runs. Owned by one worker thread.
 
     Args:
         owner: the instance's id, part of the container's name.
@@ -63,24 +63,24 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """Number of the container's first process while it runs."""
+        """Process ID of the container's first process while it runs."""
         alive = self._process is not None and self._process.poll() is None
         return self._init if self._init and alive else None
 
     def start(self, image: GuestImage, machine: Machine, device: str, volume: str) -> None:
-        """Start it with a block device in it; after any error nothing of it runs.
+        """Start it with a block device; after an error, it is ended.
 
         Args:
-            volume: the file or device that is measured.
+            volume: the measured file or device.
 
         Raises:
             ToolsMissing, SwitchFailed, HypervisorGone, Interrupted.
         """
         if len(os.sched_getaffinity(0)) < machine.cpus:
             raise SwitchFailed(
-                f"a container of {machine.cpus} CPUs cannot be had: this machine has fewer",
-                cause="a VM may have more CPUs than its host, a container may not",
-                next_step="make guest.cpus of the pack smaller",
+                f"this machine has fewer CPUs than the container's {machine.cpus}",
+                cause="a VM can have more CPUs than its host, a container cannot",
+                next_step="reduce guest.cpus of the pack",
             )
         self._unpack(image)
         self._entry = self._journal.open(KIND, {"name": self.name, "volume": volume})
@@ -88,7 +88,7 @@ class Container:
             text = config(self.directory, machine, device, root_id=self.root_id)
             (self.directory / "config").write_text(text, "utf-8")
             self._launch()
-            self._meet()
+            self._wait_for_init()
             self._check_limits(machine)
         except BaseException:
             self.end()
@@ -97,13 +97,13 @@ class Container:
     def _unpack(self, image: GuestImage) -> None:
         if self._root_entry >= 0:
             return
-        undo_root({"path": str(self.directory)})  # ours by our id in its name, left by a crash
+        undo_root({"path": str(self.directory)})  # leftover of a crash: the name has this id
         self._root_entry = self._journal.open(ROOT_KIND, {"path": str(self.directory)})
         root = self.directory / "root"
-        for made in (self.directory, root):
-            made.mkdir()
-            made.chmod(0o755)
-        # The kernel is the host's, and its modules are there.
+        for directory in (self.directory, root):
+            directory.mkdir()
+            directory.chmod(0o755)
+        # The kernel is that of the host, and so are its modules.
         unpack_archive(image.initramfs.read_bytes(), root, but="lib/modules/")
         (root / MOUNT_POINT.lstrip("/")).mkdir(parents=True)
         for where, directories, files in os.walk(root):
@@ -122,73 +122,73 @@ class Container:
             )
         except FileNotFoundError as error:
             raise ToolsMissing(
-                "setpriv is not installed", next_step="apt-get install util-linux"
+                "setpriv is not installed", next_step="run `apt-get install util-linux`"
             ) from error
 
     def _command(self, program: str) -> list[str]:
         return [program, "-P", str(self.directory.parent), "-n", self.name]
 
-    def _meet(self) -> None:
+    def _wait_for_init(self) -> None:
         deadline = self._clock.monotonic() + START_SECONDS
         while not self._init:
             if self._process is None or self._process.poll() is not None:
                 raise self._gone("LXC did not start the container")
             if self._clock.monotonic() > deadline:
-                raise self._gone(f"the container does not run after {START_SECONDS:.0f} s")
+                raise self._gone(f"the container did not start within {START_SECONDS:.0f} s")
             self._clock.sleep(0.05)
-            if found := _RUNNING.search(self._told()):
-                self._init = int(found[1])
+            if match := _RUNNING.search(self._info()):
+                self._init = int(match[1])
 
-    def _told(self) -> str:
-        ask = [*self._command("lxc-info"), "-s", "-p"]
+    def _info(self) -> str:
+        query = [*self._command("lxc-info"), "-s", "-p"]
         try:
             return subprocess.run(
-                ask, capture_output=True, text=True, check=False, timeout=START_SECONDS
+                query, capture_output=True, text=True, check=False, timeout=START_SECONDS
             ).stdout
         except subprocess.TimeoutExpired:
             return ""
 
     def _check_limits(self, machine: Machine) -> None:
-        """Raise SwitchFailed unless the kernel holds it to what the machine of a VM would have."""
+        """Raise SwitchFailed unless the kernel limits it to the resources of `machine`."""
         memory = limit_of(self._init, "memory", MEMORY[version_of("memory")])
         cpus = limit_of(self._init, "cpuset", CPUS[version_of("cpuset")])
-        wanted = str(memory_limit(machine)), cpu_list(machine)
-        if (memory, cpus) != wanted:
+        limits = str(memory_limit(machine)), cpu_list(machine)
+        if (memory, cpus) != limits:
             raise SwitchFailed(
                 f"the container has {memory or 'unknown'} bytes of memory and CPUs "
-                f"{cpus or 'unknown'}, not {wanted[0]} and {wanted[1]}",
+                f"{cpus or 'unknown'}, requested {limits[0]} and {limits[1]}",
                 cause="this machine lacks the cgroup controller memory or cpuset",
-                next_step="`lxc-checkconfig` tells what the kernel has",
+                next_step="run `lxc-checkconfig` to check the kernel",
             )
 
     def enter(self) -> list[str]:
-        """Return what a command is put behind, to run in the container with its limits."""
+        """Return the prefix of a command that runs in the container with its limits."""
         return [*self._command("lxc-attach"), "--clear-env", "--"]
 
     def own_mounts(self) -> list[str]:
-        """Return what a command is put behind, to see the container's files with our rights.
+        """Return the prefix of a command that sees the container's files with this user's rights.
 
         Raises:
-            HypervisorGone: it does not run.
+            HypervisorGone: it is not running.
         """
         if self.pid is None:
             raise self._gone("the container has ended")
         return ["nsenter", f"--mount=/proc/{self.pid}/ns/mnt", "--"]
 
     def _gone(self, what: str) -> HypervisorGone:
-        said = ""
+        log = ""
         with suppress(OSError):
-            said = (self.directory / "log").read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
-        last = said.strip().splitlines()[-1].partition(" - ")[2] if said.strip() else ""
+            log = (self.directory / "log").read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace")
+        last = log.strip().splitlines()[-1].partition(" - ")[2] if log.strip() else ""
         return HypervisorGone(
             f"{what}: {last}" if last else what,
-            cause="it was killed, or this machine does not let LXC have what it needs",
-            next_step="`lxc-checkconfig` tells what the kernel has",
-            evidence=said,
+            cause="it was killed, or this machine lacks a requirement of LXC",
+            next_step="run `lxc-checkconfig` to check the kernel",
+            evidence=log,
         )
 
     def end(self) -> None:
-        """End what runs; its files stay. Raises DriverError if it does not end."""
+        """End the container; its files stay. Raises DriverError if it does not end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -199,7 +199,7 @@ class Container:
             self._entry = -1
 
     def close(self) -> None:
-        """End what runs, and remove its files."""
+        """End the container, and remove its files."""
         self.end()
         if self._root_entry >= 0:
             undo_root({"path": str(self.directory)})
@@ -211,7 +211,7 @@ def config(directory: Path, machine: Machine, device: str, *, root_id: int) -> s
     """Return the container's configuration: no network, its own /tmp and /run, limits.
 
     Args:
-        root_id: the host's user that is root in it; 0: it has root's own rights.
+        root_id: the host's user that is root in it; 0: it has the host's root rights.
     """
     memory, cpus = version_of("memory"), version_of("cpuset")
     group = {1: "lxc.cgroup", 2: "lxc.cgroup2"}
@@ -235,14 +235,14 @@ def config(directory: Path, machine: Machine, device: str, *, root_id: int) -> s
 
 
 def memory_limit(machine: Machine) -> int:
-    """Return the bytes of memory that a container may have; the kernel counts whole pages."""
+    """Return the container's memory limit in bytes; the kernel counts whole pages."""
     return machine.memory_bytes // PAGESIZE * PAGESIZE
 
 
 def cpu_list(machine: Machine) -> str:
-    """Return the CPUs of a container as the kernel writes them: `0` or `0-3`.
+    """Return the CPUs of a container in the kernel's notation: `0` or `0-3`.
 
-    Those are not always the first: those that we may use ourselves.
+    They are not always the first ones, but the ones that this process may use.
     """
     usable = sorted(os.sched_getaffinity(0))[: machine.cpus]
     runs: list[list[int]] = []
@@ -262,14 +262,14 @@ def _allows_user_namespaces() -> bool:
 
 
 def undo_container(details: Mapping[str, str]) -> str:
-    """Undo a journal entry of KIND: what runs and its groups, then a loop over its volume."""
+    """Undo a journal entry of KIND: end processes, groups, then a loop device of its volume."""
     number = end_groups(details["name"]) if details["name"].startswith(MARK) else 0
     detach_loops(Path(details["volume"]))
-    return f"ended container {details['name']} ({number} processes left of it)"
+    return f"ended container {details['name']} ({number} leftover processes)"
 
 
 def undo_root(details: Mapping[str, str]) -> str:
-    """Undo a journal entry of ROOT_KIND. Nothing is mounted there but in the container."""
+    """Undo a journal entry of ROOT_KIND. Mounts there exist only in the container."""
     path = Path(details["path"])
     if path.name.startswith(MARK):
         remove_tree(path)
@@ -278,11 +278,11 @@ def undo_root(details: Mapping[str, str]) -> str:
 
 
 def found_here() -> tuple[bool, str]:
-    """Return whether containers can be made here, and what was found or what to do."""
+    """Return whether containers are possible here, and the reason or an action."""
     if shutil.which("lxc-start") is None:
-        return False, "not installed, but needed for containers: apt-get install lxc"
+        return False, "not installed, but needed for containers; run `apt-get install lxc`"
     if os.geteuid() != 0:
-        return False, "containers are made as root only: run pvebench as root"
+        return False, "containers need root; run pvebench as root"
     if not GROUPS.is_dir():
-        return False, f"{GROUPS} is not there: containers have no limits"
+        return False, f"{GROUPS} does not exist, so containers have no limits"
     return True, shutil.which("lxc-start") or ""

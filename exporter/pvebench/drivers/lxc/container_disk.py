@@ -1,7 +1,7 @@
-"""A container as the place to measure: the volume's file system, mounted in it alone.
+"""Backend of container cases: the volume's file system, mounted only in the container.
 
-The tools are the guest's own files, so that they are those of the VM. The file system is made and
-mounted by the guest's own script as well, but with our rights: a container may do neither.
+The tools are the files of the guest image, so they are those of the VM. The guest's script creates
+and mounts the file system, but with this process's rights: a container may do neither.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pvebench.model.volume import Attachment, BlockCounters, Plug, Volume
 
 _READ_BACK: Final = ("bus", "format", "cache", *DEVICE_OPTIONS)
 _PROGRAMS: Final = ["/bin/busybox", "env", "PATH=/usr/bin:/usr/sbin:/bin:/sbin"]
-"""Before a command: where the guest's programs are, whoever starts them."""
+"""Prefix of a command that sets the search path of the guest's programs."""
 _START_SECONDS: Final = 10.0
 _NOT_FOUND: Final = (126, 127)
-"""Exit codes of env for what it cannot start."""
+"""Exit codes of env for a program that it cannot start."""
 
 
 class ContainerDisk:
-    """Measures in a container, on `storages` of this machine. Owned by one worker thread.
+    """Backend in a container, on `storages` of this machine. Owned by one worker thread.
 
     Args:
-        image: returns the guest's image, whose files the container's are.
+        image: returns the guest image, whose files the container gets.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ContainerDisk:
 
     @property
     def pid(self) -> int | None:
-        """Number of the container's first process; None while there is none."""
+        """Process ID of the container's first process; None: not running."""
         return self._container.pid
 
     @property
@@ -75,13 +75,13 @@ class ContainerDisk:
         return self._storages[volume.storage].opened(volume)
 
     def boot(self, machine: Machine, cold: Plug | None = None) -> Guest:
-        """Return the tools of a container with the volume's device, started where needed.
+        """Return the tools of a container with the volume's device; start it if needed.
 
         Raises:
             SwitchFailed, HypervisorGone, VolumeError, ToolsMissing.
         """
         if cold is None:
-            raise SwitchFailed("a container is started with its volume")
+            raise SwitchFailed("a container needs its volume at its start")
         self._storages[cold.volume.storage].check(cold.volume)
         if self._tools is not None and self.pid and self._started == (machine, cold):
             return self._tools
@@ -105,10 +105,10 @@ class ContainerDisk:
         return Path(device)
 
     def attach(self, volume: Volume, disk: Disk) -> Attachment:
-        """Look at what the container was started with. Raises SwitchFailed, VolumeError."""
+        """Verify the container's volume. Raises SwitchFailed, VolumeError."""
         plug = self._started[1] if self._started else None
         if self._device is None or plug != Plug(volume, disk):
-            raise SwitchFailed("the container was to have the volume since its start, but has not")
+            raise SwitchFailed("volume missing after the container's start")
         self._storages[volume.storage].check(volume)
         number = self._device.stat().st_rdev
         loop = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/loop")
@@ -121,7 +121,7 @@ class ContainerDisk:
             effective={
                 "size_bytes": str(size),
                 "bus": str(disk.bus),
-                "format": "raw",  # nothing is between the file system and the volume's bytes
+                "format": "raw",  # there is no layer between the file system and the volume
                 "cache": "none" if direct else "writeback",
             },
             unverified=tuple(set(Disk.__dataclass_fields__) - set(_READ_BACK)),
@@ -130,7 +130,7 @@ class ContainerDisk:
         )
 
     def detach(self) -> None:
-        """End the container: its mount goes with it, and then the loop device."""
+        """End the container, which ends its mount and then the loop device."""
         if self._tools is not None:
             self._tools.close()
         self._container.end()
@@ -142,9 +142,9 @@ class ContainerDisk:
     power_off = detach
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """As `Hypervisor.drop_caches`: the files in the container, then what is below them.
+        """As `Hypervisor.drop_caches`: for the files in the container, then for what is below.
 
-        What stays of the device itself are the file system's own tables, which a VM keeps too.
+        The file system's metadata stay cached for the device, as in a VM.
         """
         inside = self._tools.files() if self._tools else []
         left = sum(drop_page_cache(path) for path in inside)
@@ -159,7 +159,7 @@ class ContainerDisk:
         return _counters(self._device).since(self._counted)
 
     def shutdown(self) -> None:
-        """Leave nothing of the container; the volumes are others'."""
+        """Remove the container; the volumes belong to the storages."""
         self.detach()
         self._container.close()
 
@@ -170,7 +170,7 @@ def _counters(device: Path) -> BlockCounters:
     except OSError as error:
         raise SwitchFailed(
             f"the container's block device {device} has no counters",
-            cause="it was taken away while the container had it",
+            cause="it was removed during its use",
         ) from error
 
 
@@ -184,7 +184,7 @@ class ContainerTools:
         self._tools = HostTools()
         self._started = 0
         self._pids: dict[int, int] = {}
-        """Number in the container -> that of the process that waits for it."""
+        """Process ID in the container -> ID of the process that waits for it."""
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         if argv[0] == FILESYSTEM_TOOL:
@@ -197,7 +197,7 @@ class ContainerTools:
         self._check()
         done = self._tools.run([*into, *_PROGRAMS, *argv], stdin=stdin, timeout=timeout)
         if done.exit_code in _NOT_FOUND and argv[0] != "/bin/sh":
-            raise ToolFailed(f"{argv[0]} cannot be started in the container")
+            raise ToolFailed(f"cannot start {argv[0]} in the container")
         if done.exit_code:
             self._check()
         return done
@@ -206,45 +206,45 @@ class ContainerTools:
         done = self._run(self._container.own_mounts(), argv, timeout=timeout)
         if argv[1] == "mount" and done.exit_code == 0:
             self._check_mount(argv[3])
-            self._give()
+            self._change_owner()
         return done
 
-    def _give(self) -> None:
-        """Let what is on the file system, which a VM may have put there, be the container's."""
+    def _change_owner(self) -> None:
+        """Give the files on the file system, which a VM may have created, to the container."""
         owner = str(self._container.root_id)
         argv = ["chown", "-R", f"{owner}:{owner}", MOUNT_POINT]
-        given = self._run(self._container.own_mounts(), argv)
-        if given.exit_code:
-            said = given.stderr.decode("utf-8", "replace").strip()
-            raise SwitchFailed(f"the volume's files cannot be given to the container: {said}")
+        done = self._run(self._container.own_mounts(), argv)
+        if done.exit_code:
+            output = done.stderr.decode("utf-8", "replace").strip()
+            raise SwitchFailed(f"cannot give the volume's files to the container: {output}")
 
     def _check_mount(self, filesystem: str) -> None:
-        """Raise SwitchFailed unless the volume, and nothing else, is mounted in the container."""
+        """Raise SwitchFailed unless the volume is mounted in the container."""
         number = self._device.stat().st_rdev
-        wanted = f"{os.major(number)}:{os.minor(number)}", MOUNT_POINT, filesystem
-        found = mounts(Path(f"/proc/{self._container.pid}/mountinfo").read_text("utf-8"))
-        if wanted not in found:
-            raise SwitchFailed(f"{' '.join(wanted)} is not among the container's mounts: {found}")
+        expected = f"{os.major(number)}:{os.minor(number)}", MOUNT_POINT, filesystem
+        actual = mounts(Path(f"/proc/{self._container.pid}/mountinfo").read_text("utf-8"))
+        if expected not in actual:
+            raise SwitchFailed(f"{' '.join(expected)} missing in the container's mounts: {actual}")
 
     def start(self, argv: list[str]) -> int:
         self._check()
         self._started += 1
-        told = f"/run/pvebench-started-{self._started}"
-        script = f'echo $$ >{told}.new; mv {told}.new {told}; exec "$@"'
+        pid_file = f"/run/pvebench-started-{self._started}"
+        script = f'echo $$ >{pid_file}.new; mv {pid_file}.new {pid_file}; exec "$@"'
         shell = ["/bin/sh", "-c", script, "sh", *argv]
         waiting = self._tools.start([*self._container.enter(), *_PROGRAMS, *shell])
-        pid = self._inner_pid(told)
+        pid = self._inner_pid(pid_file)
         self._pids[pid] = waiting
         return pid
 
-    def _inner_pid(self, told: str) -> int:
-        """Return the number that a program has in the container, where others may ask for it."""
-        path = Path(f"/proc/{self._container.pid}/root{told}")
+    def _inner_pid(self, pid_file: str) -> int:
+        """Return a program's process ID in the container, for use by other programs there."""
+        path = Path(f"/proc/{self._container.pid}/root{pid_file}")
         deadline = self._clock.monotonic() + _START_SECONDS
         while not path.exists():
             self._check()
             if self._clock.monotonic() > deadline:
-                raise ToolFailed("a tool cannot be started in the container")
+                raise ToolFailed("cannot start a tool in the container")
             self._clock.sleep(0.01)
         return int(path.read_text("ascii"))
 
@@ -257,36 +257,36 @@ class ContainerTools:
     def read_file(self, path: str) -> bytes:
         done = self._run(self._container.enter(), ["cat", path])
         if done.exit_code:
-            said = done.stderr.decode("utf-8", "replace").strip()
-            raise OutputUnreadable(f"{path} cannot be read in the container: {said}")
+            output = done.stderr.decode("utf-8", "replace").strip()
+            raise OutputUnreadable(f"cannot read {path} in the container: {output}")
         return done.stdout
 
     def write_file(self, path: str, content: bytes) -> None:
         argv = ["/bin/sh", "-c", f"cat >{shlex.quote(path)}"]
         done = self._run(self._container.enter(), argv, content)
         if done.exit_code:
-            raise ToolFailed(f"{path} cannot be written in the container")
+            raise ToolFailed(f"cannot write {path} in the container")
 
     def files(self) -> list[Path]:
-        """Return the files on the volume's file system, as this machine can open them."""
+        """Return the files on the volume's file system, as paths of this machine."""
         top = Path(f"/proc/{self._container.pid}/root{MOUNT_POINT}")
         return [path for path in top.rglob("*") if path.is_file() and not path.is_symlink()]
 
     def close(self) -> None:
-        """End whatever still waits for a program in the container."""
+        """End all processes that wait for a program in the container."""
         self._tools.close()
 
     def _check(self) -> None:
         if self._container.pid is None:
             raise HypervisorGone(
                 "the container has ended",
-                cause="it was killed, for instance for want of memory",
-                next_step="none: it is started anew for the next case",
+                cause="it was killed, possibly out of memory",
+                next_step="no action needed; pvebench restarts it for the next case",
             )
 
 
 def mounts(mountinfo: str) -> list[tuple[str, str, str]]:
-    """Return device number, place and file system of each mount, see proc_pid_mountinfo(5)."""
+    """Return device number, mount point and type of each mount, see proc_pid_mountinfo(5)."""
     return [(line["device"], line["place"], line["kind"]) for line in _MOUNT.finditer(mountinfo)]
 
 

@@ -1,4 +1,4 @@
-"""Driver for VMs under QEMU on this machine, with host and container cases."""
+"""Driver `qemu`: VMs under this machine's QEMU, with host and container cases."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pvebench.drivers.storages.settings import LocalSettings, local_storages, re
 
 
 class LabSettings(LocalSettings):
-    """What the lab is told.
+    """Settings of driver `qemu`.
 
     Attributes:
-        accelerator: `auto` uses KVM only after a guest has proved that it boots under it.
+        accelerator: `auto` uses KVM only after a test boot of a guest succeeded with it.
     """
 
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"

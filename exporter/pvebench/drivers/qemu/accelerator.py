@@ -1,8 +1,8 @@
-"""KVM or TCG: KVM only after a guest has proved that it boots under it.
+"""Choice of KVM or TCG: KVM only after a test boot of a guest.
 
-The presence of /dev/kvm says little: nested or broken virtualisation accepts the guest and
-then hangs it. So the benchmark guest itself is booted once with a deadline; the answer is
-remembered until the host boots again.
+The existence of /dev/kvm is not sufficient: with nested or broken virtualization the guest may
+hang. So the benchmark guest is booted once with a deadline; the result is stored until the next
+boot of the host.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Accelerator(StrEnum):
-    """QEMU's accelerators that we use."""
+    """Supported accelerator of QEMU."""
 
     KVM = "kvm"
     TCG = "tcg"
 
 
 def kvm_memory() -> Path:
-    """Return the file that remembers whether KVM was proved, for all instances of this user."""
+    """Return the file with the result of the KVM test, for all instances of this user."""
     return default_directory().parent / "kvm.json"
 
 
@@ -46,12 +46,12 @@ def choose_accelerator(
 
     Args:
         wish: `auto`, `kvm` or `tcg` from the settings.
-        memory: file in which the proof is remembered.
+        memory: file with the stored result.
         prove: boots a guest under KVM within PROOF_SECONDS, or raises DriverError.
-        say: gets one line for people.
+        say: prints one line for the user.
 
     Raises:
-        MachineError: `kvm` was demanded and does not work here.
+        MachineError: `kvm` is set, but does not work.
     """
     if wish == "tcg":
         return Accelerator.TCG
@@ -60,8 +60,8 @@ def choose_accelerator(
         return Accelerator.KVM
     if wish == "kvm":
         raise MachineError(
-            f"accelerator kvm is set, but {fault}",
-            next_step="set accelerator: auto, or mend KVM on this host",
+            f"accelerator is set to kvm, but {fault}",
+            next_step="set accelerator: auto, or fix KVM on this host",
         )
     say(f"no KVM ({fault}); using TCG, results carry accel=tcg")
     return Accelerator.TCG
@@ -70,29 +70,29 @@ def choose_accelerator(
 def _why_no_kvm(
     memory: Path, prove: Callable[[], None], say: Callable[[str], None], device: Path
 ) -> str | None:
-    """Return None if KVM is proved to work, else the reason."""
+    """Return None if a test boot succeeded, else the reason."""
     if not device.exists():
-        return f"there is no {device}"
+        return f"{device} does not exist"
     if not os.access(device, os.R_OK | os.W_OK):
-        return f"{device} may not be used by this user (group kvm)"
+        return f"{device} is not accessible to this user (group kvm)"
     boot = _BOOT_ID.read_text("ascii").strip()
     known = _recall(memory, boot)
     if known is None:
         say(
-            f"proving KVM with a guest, at most {PROOF_SECONDS:.0f} s, once per host boot "
-            f"(remembered in {memory}; remove it to try again)"
+            f"testing KVM with a guest, at most {PROOF_SECONDS:.0f} s, once per host boot "
+            f"(result stored in {memory}; remove it to repeat the test)"
         )
         try:
             prove()
             known = ""
         except DriverError as error:
-            known = f"a guest does not boot under it: {error.reason}"
+            known = f"a guest does not boot with KVM: {error.reason}"
         _remember(memory, boot, known)
     return known or None
 
 
 def remembered_fault(memory: Path) -> str | None:
-    """Return what the proof of this host boot found: "" if KVM works, None if there was none."""
+    """Return the result of the test since the host's boot: "" if KVM works, None: not tested."""
     return _recall(memory, _BOOT_ID.read_text("ascii").strip())
 
 

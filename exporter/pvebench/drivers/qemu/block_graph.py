@@ -1,4 +1,4 @@
-"""From what QEMU, the host's kernel and the guest say of a disk back to the words of `Disk`."""
+"""QEMU's block nodes and devices for a `Disk`, and the read-back of its options."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pvebench.model.ports import Clock
 from pvebench.model.units import MIB
 from pvebench.model.volume import BlockCounters
 
-# --- From a `Disk` to QEMU's block nodes and devices. Pure; the way back is in `readback.py`.
+# --- block nodes and devices of a `Disk`
 #
-# The mapping is what Proxmox VE 9 gives QEMU for the same options: cache and aio decide the
-# nodes, bus, scsihw and iothread decide the devices, the write cache is the device's.
+# The mapping is that of Proxmox VE 9 for the same options: cache and aio determine the nodes; bus,
+# scsihw and iothread determine the devices; the write cache belongs to the device.
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """QEMU ids of one attachment. A number in each: a late reply must never hit its successor."""
+    """QEMU ids of one attachment, numbered so that a late reply never matches a later one."""
 
     number: int
 
@@ -37,7 +37,7 @@ class Names:
 
     @property
     def format(self) -> str:
-        """Node that understands the format."""
+        """Node of the image format."""
         return f"test{self.number}"
 
     @property
@@ -67,29 +67,29 @@ class Names:
 
     @property
     def serial(self) -> str:
-        """What the guest knows the disk by."""
+        """Serial number by which the guest identifies the disk."""
         return f"pvebench{self.number}"
 
     def top(self, disk: Disk) -> str:
-        """Return the node that the device sits on."""
+        """Return the node that the device uses."""
         return self.throttle if is_limited(disk) else self.format
 
 
 def is_limited(disk: Disk) -> bool:
-    """Return whether a throttle is needed."""
+    """Return whether the disk has limits."""
     return bool(disk.iops or disk.mbps)
 
 
 def objects(names: Names, disk: Disk) -> list[dict[str, Any]]:
     """Return the arguments of the object-add commands."""
-    made: list[dict[str, Any]] = []
+    arguments: list[dict[str, Any]] = []
     if is_limited(disk):
         limits = {"iops-total": disk.iops, "bps-total": disk.mbps * MIB}
         limits = {key: value for key, value in limits.items() if value}
-        made.append({"qom-type": "throttle-group", "id": names.group, "limits": limits})
+        arguments.append({"qom-type": "throttle-group", "id": names.group, "limits": limits})
     if disk.iothread:
-        made.append({"qom-type": "iothread", "id": names.iothread})
-    return made
+        arguments.append({"qom-type": "iothread", "id": names.iothread})
+    return arguments
 
 
 def block_nodes(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def block_nodes(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[dict[
 
 
 def _detect_zeroes(disk: Disk) -> str:
-    # As Proxmox does it: with discard on, zeros become discards.
+    # As in Proxmox: with discard on, zeros become discards.
     if not disk.detect_zeroes:
         return "off"
     return "unmap" if disk.discard else "on"
@@ -141,7 +141,7 @@ def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
         "write-cache": "on" if disk.cache.write_cache else "off",
     }
     thread = {"iothread": names.iothread} if disk.iothread else {}
-    # 1 says "not rotating"; 0, QEMU's default, says nothing.
+    # 1 means "not rotating"; 0, QEMU's default, means "not reported".
     rotation = {"rotation_rate": 1} if disk.ssd else {}
     match disk.bus:
         case Bus.VIRTIO:
@@ -159,7 +159,7 @@ def devices(names: Names, disk: Disk) -> list[dict[str, Any]]:
             # The machine type pc has its own IDE controller.
             return [{"driver": "ide-hd", "bus": "ide.0", "unit": 0, **common, **rotation}]
         case Bus.HOST | Bus.LXC:
-            raise SwitchFailed("a row without a VM has no device in one")
+            raise SwitchFailed("host and container cases have no device in a VM")
 
 
 def _scsi_controller(names: Names, disk: Disk) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _scsi_controller(names: Names, disk: Disk) -> dict[str, Any]:
 
 
 def _scsi_place(names: Names, disk: Disk) -> dict[str, Any]:
-    """Return where Proxmox puts its scsi1 on each kind of controller."""
+    """Return the address of Proxmox's scsi1 on each kind of controller."""
     bus = {"bus": f"{names.controller}.0"}
     if disk.scsihw is ScsiHw.LSI:
         return {**bus, "scsi-id": 1}
@@ -178,7 +178,7 @@ def _scsi_place(names: Names, disk: Disk) -> dict[str, Any]:
 
 
 def command_line(names: Names, disk: Disk, file: Mapping[str, Any]) -> list[str]:
-    """Return the options of QEMU's command line that plug the disk at power-on."""
+    """Return the options of QEMU's command line that attach the disk at power-on."""
     options: list[str] = []
     for flag, entries in (
         ("-object", objects(names, disk)),
@@ -203,33 +203,33 @@ STATISTICS: Final = rows(
         ),
     )
 )
-"""An answer of query-blockstats."""
+"""Shape of a response to query-blockstats."""
 
 
 def block_counters(names: Names, disk: Disk, stats: Sequence[Mapping[str, Any]]) -> BlockCounters:
     """Return the disk's counters from `STATISTICS`.
 
     Raises:
-        HypervisorGone: QEMU does not say.
+        HypervisorGone: QEMU does not report them.
     """
     node = names.top(disk)
-    mine = next((entry["stats"] for entry in stats if entry.get("node-name") == node), None)
-    if mine is None:
+    own = next((entry["stats"] for entry in stats if entry.get("node-name") == node), None)
+    if own is None:
         raise HypervisorGone(
-            f"QEMU tells nothing of {node}", cause="the disk was taken away from it"
+            f"QEMU does not report {node}", cause="the disk was detached outside pvebench"
         )
     return BlockCounters(
-        read_operations=mine["rd_operations"],
-        write_operations=mine["wr_operations"],
-        flush_operations=mine["flush_operations"],
-        read_bytes=mine["rd_bytes"],
-        write_bytes=mine["wr_bytes"],
-        unmap_operations=mine.get("unmap_operations") or 0,
+        read_operations=own["rd_operations"],
+        write_operations=own["wr_operations"],
+        flush_operations=own["flush_operations"],
+        read_bytes=own["rd_bytes"],
+        write_bytes=own["wr_bytes"],
+        unmap_operations=own.get("unmap_operations") or 0,
     )
 
 
 UNVERIFIED: Final = ("aio", "discard", "preallocation")
-"""QEMU tells these nowhere. It refuses an aio mode that it cannot do."""
+"""Options that QEMU does not report. It rejects an unsupported aio mode."""
 
 _BUS_OF_TYPE: Final = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI}
 _SCSIHW_OF_TYPE: Final = {"virtio-scsi-pci": ScsiHw.SINGLE, "lsi53c895a": ScsiHw.LSI}
@@ -251,17 +251,17 @@ _LIMITS: Final = fields(iops__total_=count, bps__total_=count)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was asked of QEMU and the guest after a switch.
+    """State of QEMU and the guest after a switch.
 
     Attributes:
-        nodes: answer of query-named-block-nodes.
-        blocks: answer of query-block.
-        device_type, controller_type: QOM types; the controller's is empty where there is none.
-        iothread: QOM path of the disk's or controller's I/O thread, empty if none.
+        nodes: response to query-named-block-nodes.
+        blocks: response to query-block.
+        device_type, controller_type: QOM types; the latter is empty without a controller.
+        iothread: QOM path of the disk's or controller's I/O thread; empty: none.
         queues: `num_queues` of the controller.
-        limits: the throttle group's, empty if there is none.
-        opened_direct: whether the kernel has the file open with O_DIRECT; None if unknown.
-        guest: what the guest's kernel says: `write_cache`, `rotational`, `driver` ….
+        limits: those of the throttle group; empty: none.
+        opened_direct: whether the file is open with O_DIRECT; None: unknown.
+        guest: from the guest's kernel: `write_cache`, `rotational`, `driver` ….
     """
 
     nodes: Sequence[Mapping[str, Any]]
@@ -276,13 +276,13 @@ class Seen:
 
 
 def read_back(names: Names, disk: Disk, seen: Seen) -> dict[str, str]:
-    """Return the options that are really in force, in the words of `Disk`.
+    """Return the effective options, in the terms of `Disk`.
 
-    `disk`, what was asked for, only tells the names of the nodes to look at, and which of two
-    equal spellings to use.
+    The requested `disk` only determines the names of the nodes, and which of two equivalent values
+    to return.
 
     Raises:
-        KeyError, StopIteration: QEMU does not know the nodes, or one without an image.
+        KeyError, StopIteration: QEMU does not report the nodes, or one without an image.
     """
     layout = next(node for node in seen.nodes if node["node-name"] == names.format)
     image = layout["image"]
@@ -324,11 +324,11 @@ def _bus(seen: Seen) -> str:
 def _scsihw(disk: Disk, seen: Seen) -> str:
     if disk.bus is not Bus.SCSI:
         return str(ScsiHw.SINGLE)
-    found = _SCSIHW_OF_TYPE.get(seen.controller_type)
-    # One controller a disk and one for several are the same device; only its use differs.
-    if found is ScsiHw.SINGLE and disk.scsihw is ScsiHw.SHARED:
-        found = ScsiHw.SHARED
-    return str(found or seen.controller_type)
+    hardware = _SCSIHW_OF_TYPE.get(seen.controller_type)
+    # One controller per disk and one for several are the same device; only its use differs.
+    if hardware is ScsiHw.SINGLE and disk.scsihw is ScsiHw.SHARED:
+        hardware = ScsiHw.SHARED
+    return str(hardware or seen.controller_type)
 
 
 def _cache(names: Names, disk: Disk, seen: Seen) -> str:
@@ -341,7 +341,7 @@ def _cache(names: Names, disk: Disk, seen: Seen) -> str:
     direct = bool(file["cache"]["direct"])
     if seen.opened_direct is not None:
         direct = seen.opened_direct
-    # Both must agree; a guest that sees another write cache sends other flushes.
+    # QEMU and guest must agree: the guest's view of the write cache determines its flushes.
     write_cache = _both(bool(inserted["cache"]["writeback"]), seen.guest.get("write_cache", ""))
     no_flush = bool(file["cache"]["no-flush"])
     for cache in Cache:
@@ -350,17 +350,17 @@ def _cache(names: Names, disk: Disk, seen: Seen) -> str:
     return f"direct={direct},no-flush={no_flush},write-cache={write_cache}"
 
 
-def _both(qemu_says: bool, guest_says: str) -> bool | None:
-    return qemu_says if guest_says == ("write-back" if qemu_says else "write-through") else None
+def _both(of_qemu: bool, of_guest: str) -> bool | None:
+    return of_qemu if of_guest == ("write-back" if of_qemu else "write-through") else None
 
 
 def find_in_guest(
     guest: QemuGuest, names: Names, clock: Clock, *, seconds: float
 ) -> dict[str, str]:
-    """Wait until the guest has the disk; return what it says of it (`device=…` words).
+    """Wait until the guest has the disk; return the guest's description (`device=…` words).
 
     Raises:
-        GuestSilent: it does not show up within `seconds`.
+        GuestTimeout: the disk is not visible after `seconds`.
     """
     deadline = clock.monotonic() + seconds
     while True:
@@ -369,22 +369,22 @@ def find_in_guest(
             words = done.stdout.decode("utf-8", "replace").split()
             return dict(word.split("=", 1) for word in words if "=" in word)
         if clock.monotonic() > deadline:
-            raise GuestTimeout(f"the guest does not see the disk within {seconds:.0f} s")
+            raise GuestTimeout(f"disk not visible in the guest after {seconds:.0f} s")
         clock.sleep(0.1)
 
 
 def look(
     vm: QemuMachine, names: Names, disk: Disk, *, guest: Mapping[str, str], opened: str
 ) -> Seen:
-    """Return everything that tells which options are in force.
+    """Return the state of QEMU and guest that shows the effective options.
 
     Args:
-        opened: path under which QEMU has the volume open; empty: not as a file.
+        opened: path with which QEMU opened the volume; empty: not a file.
     """
     qmp = vm.qmp
-    made = devices(names, disk)
-    controller = names.controller if len(made) > 1 else ""
-    virtio = disk.bus is Bus.VIRTIO or made[0]["driver"] == "virtio-scsi-pci"
+    arguments = devices(names, disk)
+    controller = names.controller if len(arguments) > 1 else ""
+    virtio = disk.bus is Bus.VIRTIO or arguments[0]["driver"] == "virtio-scsi-pci"
     holder = controller or names.device
     return Seen(
         nodes=qmp.ask("query-named-block-nodes", {"flat": True}, shape=_NODES),
@@ -406,18 +406,18 @@ def _property(qmp: Channel, device: str, name: str, shape: Shape) -> Any:
 
 def _limits(qmp: Channel, names: Names) -> dict[str, Any]:
     path = f"/objects/{names.group}"
-    found: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
-    return found
+    limits: dict[str, Any] = qmp.ask("qom-get", {"path": path, "property": "limits"}, shape=_LIMITS)
+    return limits
 
 
 def opened_direct(pid: int | None, path: Path) -> bool | None:
-    """Return whether a process has `path` open with O_DIRECT; None if that cannot be seen."""
+    """Return whether a process has `path` open with O_DIRECT; None: unknown."""
     if pid is None:
         return None
-    wanted = str(path.resolve())
+    target = str(path.resolve())
     try:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
-            if str(fd.readlink()) == wanted:
+            if str(fd.readlink()) == target:
                 info = Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text("ascii")
                 flags = next(line for line in info.splitlines() if line.startswith("flags:"))
                 if int(flags.split()[1], 8) & os.O_ACCMODE == os.O_RDWR:

@@ -1,4 +1,4 @@
-"""The lab put together as a site: a VM under this machine's QEMU, host and container beside it."""
+"""Engine of driver `qemu`: a site with a VM under this machine's QEMU, the host and a container."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ from pvebench.model.scenario import Machine, Scenario
 from pvebench.model.volume import Attachment, BlockCounters, Identity, Plug, Volume
 from pvebench.model.workload import Case
 
-# --- The lab: `model.ports.Hypervisor` on this machine's QEMU.
+# --- `model.ports.Hypervisor` for this machine's QEMU
 
 BOOT_SECONDS: Final = 300.0
-"""Deadline from power-on to the agent's first answer. It is there to find a guest that hangs, so
-it is long: under TCG on a busy host a good one took more than a minute."""
+"""Deadline from power-on to the agent's first response. It only detects a guest that hangs, so it
+is long: under TCG on a busy host a boot can take more than a minute."""
 SWITCH_SECONDS: Final = 60.0
 """Deadline of each step of a hot-plug or unplug, long for the same reason."""
 
 
 class QemuLab:
-    """One benchmark VM under local QEMU, and its volumes. Owned by one worker thread."""
+    """Benchmark VM under local QEMU, and its volumes. Owned by one worker thread."""
 
     def __init__(
         self,
@@ -110,12 +110,12 @@ class QemuLab:
 
     @property
     def pid(self) -> int | None:
-        """QEMU's process number while the VM runs."""
+        """QEMU's process ID while the VM runs."""
         return self._vm.pid if self._vm else None
 
     @property
     def volume_path(self) -> Path | None:
-        """The attached volume's file or device; None while there is none on this machine."""
+        """The attached volume's file or device; None: none on this machine."""
         return self._local
 
     @property
@@ -190,9 +190,9 @@ class QemuLab:
         except (DriverError, KeyError, StopIteration) as error:
             self._broken = True
             raise SwitchFailed(
-                f"could not attach {volume.volid} as {disk.bus}, cache={disk.cache}, "
+                f"cannot attach {volume.volid} as {disk.bus}, cache={disk.cache}, "
                 f"aio={disk.aio}: {error}",
-                next_step="the VM is restarted for the next run",
+                next_step="no action needed; pvebench restarts the VM for the next run",
             ) from error
 
     def _plug(self, plug: Plug) -> None:
@@ -202,8 +202,8 @@ class QemuLab:
         names = Names(self._count)
         self._attached, self._plugged = (names, plug.disk), plug.volume
         qmp = self._qemu.qmp
-        for thing in objects(names, plug.disk):
-            qmp.execute("object-add", thing)
+        for item in objects(names, plug.disk):
+            qmp.execute("object-add", item)
         for node in block_nodes(names, plug.disk, self._node_of(plug)):
             qmp.execute("blockdev-add", node)
         for device in devices(names, plug.disk):
@@ -211,7 +211,7 @@ class QemuLab:
 
     def _read_back(self, plug: Plug) -> Attachment:
         if self._attached is None or self._guest is None:
-            raise SwitchFailed("the disk was to be there since power-on, but is not")
+            raise SwitchFailed("disk missing after power-on")
         names, _ = self._attached
         guest = find_in_guest(self._guest, names, self._clock, seconds=SWITCH_SECONDS)
         opened = self._storages[plug.volume.storage].opened(plug.volume)
@@ -230,16 +230,16 @@ class QemuLab:
             return
         names, disk = self._attached
         if self.pid is None or self._broken or disk.cold:
-            self.power_off()  # the disk goes with the VM
+            self.power_off()  # detaches the disk as well
             return
         try:
             self._unplug(names, disk)
         except DriverError as error:
             self._broken = True
             raise SwitchFailed(
-                f"could not detach the test disk: {error}",
-                cause="the guest is hung or still uses the disk",
-                next_step="the VM is restarted for the next run",
+                f"cannot detach the test disk: {error}",
+                cause="the guest hangs or still uses the disk",
+                next_step="no action needed; pvebench restarts the VM for the next run",
             ) from error
         self._attached = self._plugged = None
 
@@ -256,8 +256,8 @@ class QemuLab:
         nodes = [names.throttle] if is_limited(disk) else []
         for node in (*nodes, names.format, names.file):
             qmp.execute("blockdev-del", {"node-name": node})
-        for thing in objects(names, disk):
-            qmp.execute("object-del", {"id": thing["id"]})
+        for item in objects(names, disk):
+            qmp.execute("object-del", {"id": item["id"]})
 
     def drop_caches(self, volume: Volume) -> int | None:
         return self._storages[volume.storage].drop_caches(volume)
@@ -269,7 +269,7 @@ class QemuLab:
         return block_counters(*self._attached, stats)
 
     def statistics(self) -> str:
-        """Return QEMU's answer to query-blockstats. See `model.ports.TellsStatistics`."""
+        """Return QEMU's response to query-blockstats. See `model.ports.ReportsStatistics`."""
         return json.dumps(self._qemu.qmp.execute("query-blockstats"), indent=1)
 
     def environment(self) -> Environment:
@@ -298,7 +298,7 @@ def environment(
 ) -> Environment:
     """Return the environment of `node`.
 
-    QEMU is in it only while a VM runs: what is installed says nothing about what is running.
+    It contains QEMU only while a VM runs: the installed version may not be the running one.
     """
     facts = host_facts() | {
         "accel": str(accelerator),
@@ -315,7 +315,7 @@ _VERSION: Final = fields(qemu=fields(major=count, minor=count, micro=count), pac
 
 
 def qemu_facts(qmp: Channel) -> dict[str, str]:
-    """Return what QEMU says of itself. Raises HypervisorGone."""
+    """Return QEMU's version and machine type. Raises HypervisorGone."""
     version: dict[str, Any] = qmp.ask("query-version", shape=_VERSION)
     number = version["qemu"]
     machine: str = qmp.ask("qom-get", {"path": "/machine", "property": "type"}, shape=text)
@@ -333,11 +333,11 @@ TOOLS: Final = {
 }
 """Program -> Debian package."""
 INSTALL: Final = "apt-get install --no-install-recommends"
-"""What QEMU's packages recommend is a desktop's libraries."""
+"""Without the recommendations of QEMU's packages, which are libraries of a desktop."""
 
 
 class LabEngine(Engine):
-    """`drivers.driver.Engine` of the lab."""
+    """`drivers.driver.Engine` of driver `qemu`."""
 
     def sites(self, settings: LabSettings, place: Workplace) -> list[Site]:
         require_tools()
@@ -361,18 +361,18 @@ class LabEngine(Engine):
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
         versions = {"host_fio": tool_version("fio"), "lxc": tool_version("lxc-start")}
-        both = BackendRouter(lab, host, container, facts=versions)
-        # While another measures, the idle VM's counters have nothing to do with it.
+        router = BackendRouter(lab, host, container, facts=versions)
+        # During runs of the host or a container, the idle VM's counters are not used.
         probe = ProcProbe(
-            lambda: None if both.aside else lab.pid,
-            lambda: (both.aside or lab).volume_path,
+            lambda: None if router.aside else lab.pid,
+            lambda: (router.aside or lab).volume_path,
             container=lambda: container.pid,
         )
         networks = networks_of(settings)
         return [
             Site(
                 node=settings.node,
-                hypervisor=both,
+                hypervisor=router,
                 probe=probe,
                 clock=place.clock,
                 networks=networks,
@@ -387,14 +387,14 @@ class LabEngine(Engine):
         return undo_pending(journal, instance=instance, runtime=settings.runtime)
 
     def identities(self, settings: LabSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
-        found = identities_of(settings)
-        return {(settings.node, name): look for name, look in found.items()}
+        functions = identities_of(settings)
+        return {(settings.node, name): look for name, look in functions.items()}
 
     def check(self, settings: LabSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         yield from check_host(settings, cases)
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
-            yield tool, where is not None, where or f"not installed: {INSTALL} {package}"
+            yield tool, where is not None, where or f"not installed; run `{INSTALL} {package}`"
         yield from check_space(settings, volume_bytes(cases))
         yield from check_storages(settings)
         yield attempt("guest image", lambda: image_word(settings))
@@ -402,27 +402,27 @@ class LabEngine(Engine):
 
 
 def require_tools() -> None:
-    """Raise ToolsMissing if a program is not there that every case needs."""
+    """Raise ToolsMissing if a program that every case needs is missing."""
     lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
     if lacking:
         packages = " ".join(TOOLS[tool] for tool in lacking)
         raise ToolsMissing(
-            f"not installed: {', '.join(lacking)}", next_step=f"{INSTALL} {packages}"
+            f"not installed: {', '.join(lacking)}", next_step=f"run `{INSTALL} {packages}`"
         )
 
 
-def _accelerator(wish: str) -> Finding:
+def _accelerator(setting: str) -> Finding:
     device = Path("/dev/kvm")
     usable = os.access(device, os.R_OK | os.W_OK)
-    if wish == "tcg" or not usable:
-        why = "set so" if wish == "tcg" else f"{device} cannot be used"
-        return "accelerator", wish != "kvm", f"tcg ({why}); results carry accel=tcg"
+    if setting == "tcg" or not usable:
+        why = "by the settings" if setting == "tcg" else f"{device} is not accessible"
+        return "accelerator", setting != "kvm", f"tcg ({why}); results carry accel=tcg"
     fault = remembered_fault(kvm_memory())
     if fault is None:
-        return "accelerator", True, f"{device} is there, to be proved by the first run"
+        return "accelerator", True, f"{device} exists; the first run tests it"
     if not fault:
-        return "accelerator", True, "kvm, proved by a guest"
-    return "accelerator", wish != "kvm", f"tcg ({fault}); results carry accel=tcg"
+        return "accelerator", True, "kvm, tested with a guest"
+    return "accelerator", setting != "kvm", f"tcg ({fault}); results carry accel=tcg"
 
 
 ENGINE: Final = LabEngine()

@@ -1,4 +1,4 @@
-"""One QEMU process: its command line, its sockets, its beginning and end, what a crash left."""
+"""QEMU process: command line, sockets, start and end, cleanup after a crash."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from pvebench.model.scenario import Machine
 from pvebench.model.units import MIB
 
 KIND: Final = "vm"
-"""Kind of the journal entries made here."""
+"""Kind of the journal entries of VMs."""
 QUIT_SECONDS: Final = 30.0
-"""How long QEMU may take to write back what its images hold in memory."""
+"""Time limit for QEMU to write back its images' data in memory."""
 _TAIL_BYTES: Final = 2000
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class QemuMachine:
-    """A running benchmark VM. Made by `start`, ended by `kill`.
+    """Benchmark VM. `start` starts it, `kill` ends it.
 
-    Everything it leaves on disk is in one directory below `runtime`; its UUID is on its command
-    line, so that a later process can find it without trusting a process number.
+    All of its files are in one directory below `runtime`. Its UUID is on its command line, so that
+    a later process can find it without relying on a process ID.
     """
 
     def __init__(self, runtime: Path, *, journal: Journal, clock: Clock) -> None:
@@ -56,11 +56,11 @@ class QemuMachine:
         self._qmp: Channel | None = None
         self._agent: Channel | None = None
         self.boot_seconds = 0.0
-        """From power-on to the agent's first answer."""
+        """From power-on to the agent's first response."""
 
     @property
     def pid(self) -> int | None:
-        """QEMU's process number while it runs."""
+        """QEMU's process ID while it runs."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -84,21 +84,21 @@ class QemuMachine:
         timeout: float,
         disk: Sequence[str] = (),
     ) -> QemuGuest:
-        """Boot the guest; return it once its agent answers, within `timeout` seconds.
+        """Boot the guest; return it when its agent responds, within `timeout` seconds.
 
-        After any error nothing of the VM is left.
+        After an error, the VM is removed.
 
         Args:
-            disk: options of the command line that plug a disk at power-on.
+            disk: options of the command line that attach a disk at power-on.
 
         Raises:
-            ToolsMissing, HypervisorGone, GuestSilent, Interrupted.
+            ToolsMissing, HypervisorGone, GuestTimeout, Interrupted.
         """
         self._entry = self._journal.open(KIND, {"uuid": self.uuid})
         try:
             begun = self._clock.monotonic()
             self._launch([*arguments(self.uuid, image, machine, accelerator), *disk])
-            guest = self._meet(timeout)
+            guest = self._connect(timeout)
         except BaseException:
             self.kill()
             raise
@@ -107,7 +107,7 @@ class QemuMachine:
 
     def _launch(self, argv: list[str]) -> None:
         self.directory.mkdir(parents=True, mode=0o700)
-        # A UNIX socket's path may have 107 characters; through the descriptor it is short.
+        # The path of a UNIX socket is limited to 107 characters; with the descriptor it is short.
         self._directory_fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with (self.directory / "qemu.log").open("wb") as log:
             try:
@@ -117,28 +117,28 @@ class QemuMachine:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    # Ctrl-C is for us: the VM is ended in order, after its disk is unplugged.
+                    # Ctrl-C must only reach pvebench, which detaches the disk and ends the VM.
                     start_new_session=True,
                 )
             except FileNotFoundError as error:
                 raise ToolsMissing(
                     f"{BINARY} is not installed",
-                    next_step="install it: apt-get install --no-install-recommends qemu-system-x86",
+                    next_step="run `apt-get install --no-install-recommends qemu-system-x86`",
                 ) from error
 
-    def _meet(self, timeout: float) -> QemuGuest:
+    def _connect(self, timeout: float) -> QemuGuest:
         self._qmp = self._channel("QMP", "qmp.sock", negotiate=True)
         self._qmp.connect(timeout=10.0)
         self._agent = self._channel("the guest agent", "agent.sock", negotiate=False)
         self._agent.connect(timeout=10.0)
         guest = QemuGuest(self._agent, self._clock)
         try:
-            # Sent before the guest is up: the socket keeps it until the agent reads it.
+            # Sent before the guest has booted: the socket buffers it until the agent reads it.
             guest.ping(timeout=timeout)
         except GuestTimeout as error:
             raise GuestTimeout(
-                f"the guest's agent did not answer within {timeout:.0f} s of power-on",
-                cause="the guest hangs while booting, or this host is overloaded",
+                f"no response of the guest agent within {timeout:.0f} s of power-on",
+                cause="the guest hangs during its boot, or this host is overloaded",
                 evidence=self.console(),
             ) from error
         return guest
@@ -154,11 +154,11 @@ class QemuMachine:
 
     def _gone(self) -> HypervisorGone:
         code = self._process.poll() if self._process else None
-        said = self._tail("qemu.log")
+        output = self._tail("qemu.log")
         return HypervisorGone(
-            f"QEMU has exited with status {code}" + (f": {said.splitlines()[-1]}" if said else ""),
-            cause="it was killed, ran out of memory, or refused its options",
-            evidence=f"{said}\n{self.console()}",
+            f"QEMU exited with status {code}" + (f": {output.splitlines()[-1]}" if output else ""),
+            cause="it was killed, ran out of memory, or rejected its options",
+            evidence=f"{output}\n{self.console()}",
         )
 
     def console(self) -> str:
@@ -172,7 +172,7 @@ class QemuMachine:
             return ""
 
     def quit(self) -> None:
-        """Let QEMU close its images in order, then end it. Safe to call at any time."""
+        """Let QEMU close its images, then end it. Safe to call at any time."""
         try:
             if self._process is not None and self.pid is not None and self._qmp is not None:
                 self._ask_to_quit(self._qmp, self._process)
@@ -184,14 +184,14 @@ class QemuMachine:
         try:
             qmp.execute("quit", timeout=QUIT_SECONDS)
         except OutcomeUnknown:
-            return  # it hangs: no use in waiting as long again
+            return  # it hangs: do not wait for it a second time
         except (DriverError, Interrupted):
-            pass  # whatever it answers, and also when we are to stop: what counts is that it ends
+            pass  # neither an error reply nor a requested stop matters: QEMU must end
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(QUIT_SECONDS)
 
     def kill(self) -> None:
-        """End QEMU and remove what it left. Safe to call at any time, also twice."""
+        """End QEMU and remove its files. Safe to call at any time, also twice."""
         for channel in (self._agent, self._qmp):
             if channel is not None:
                 channel.close()
@@ -203,7 +203,7 @@ class QemuMachine:
         if self._directory_fd >= 0:
             os.close(self._directory_fd)
             self._directory_fd = -1
-        with contextlib.suppress(MachineError):  # the entry stays open: the next start says it
+        with contextlib.suppress(MachineError):  # the entry stays open; the next start reports it
             remove_tree(self.directory)
             if self._entry >= 0:
                 self._journal.close(self._entry)
@@ -224,7 +224,7 @@ def arguments(
         f"pvebench-{identity[:8]},debug-threads=on",
         "-uuid",
         identity,
-        # i440fx is what Proxmox gives a Linux guest unless told otherwise.
+        # i440fx is Proxmox's default for Linux guests.
         "-machine",
         f"type=pc,accel={accelerator},usb=off",
         "-cpu",
@@ -264,12 +264,12 @@ def arguments(
 
 
 def cpus_option(machine: Machine, accelerator: Accelerator) -> str:
-    """Return how many CPUs the guest has, and how many it might get: under TCG at least two.
+    """Return the number of the guest's CPUs and its maximum, which under TCG is at least two.
 
-    With room for a single CPU QEMU takes the guest for alone (no CF_PARALLEL, see
+    With a maximum of one CPU, QEMU assumes a guest without parallelism (no CF_PARALLEL, see
     `mttcg_start_vcpu_thread`) and translates `lock` instructions, which are Linux's memory
-    barriers, without one; before 8.1 fences too. But the I/O threads run beside that CPU: they
-    and the guest then miss each other's notifications, and the disk hangs with its I/O done.
+    barriers, without one; before 8.1 fences too. But I/O threads run in parallel to that CPU: they
+    and the guest then miss each other's notifications, and the disk hangs with completed I/O.
     """
     if accelerator is Accelerator.KVM:
         return str(machine.cpus)
@@ -279,7 +279,7 @@ def cpus_option(machine: Machine, accelerator: Accelerator) -> str:
 def prove_kvm(
     image: GuestImage, runtime: Path, *, journal: Journal, clock: Clock, timeout: float
 ) -> Callable[[], None]:
-    """Return a function that boots a guest under KVM and ends it; it raises DriverError if not."""
+    """Return a function that boots a guest under KVM and ends it. It raises DriverError."""
 
     def prove() -> None:
         vm = QemuMachine(runtime, journal=journal, clock=clock)
@@ -288,8 +288,7 @@ def prove_kvm(
             vm.start(image, small, Accelerator.KVM, timeout=timeout)
         except OSError as error:
             raise DriverError(
-                f"QEMU could not be started: {error}",
-                next_step="start the same program by hand: it must be executable by this user",
+                f"cannot start QEMU: {error}", next_step="make the program executable by this user"
             ) from error
         finally:
             vm.kill()
@@ -298,7 +297,7 @@ def prove_kvm(
 
 
 END_SECONDS: Final = 10.0
-"""How long a killed QEMU may take to be gone: its last I/O must come back first."""
+"""Time limit for the end of a killed QEMU: its last I/O must complete first."""
 
 
 def _directory(runtime: Path, identity: str) -> Path:
@@ -309,7 +308,7 @@ def undo_vm(runtime: Path, details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND: end the VM that runs in its directory below `runtime`."""
     identity = details["uuid"]
     if not _UUID.fullmatch(identity):
-        return f"left VM {identity!r} alone: the journal entry is damaged, that is no UUID"
+        return f"VM {identity!r} not changed: the journal entry is damaged, that is not a UUID"
     directory = _directory(runtime, identity)
     deadline, ended = time.monotonic() + END_SECONDS, set[int]()
     while left := [
@@ -317,19 +316,19 @@ def undo_vm(runtime: Path, details: Mapping[str, str]) -> str:
     ]:
         ended.update(left)
         if time.monotonic() > deadline:
-            raise DriverError(f"QEMU process {left[0]} does not end", cause="its I/O hangs")
+            raise DriverError(f"QEMU process {left[0]} did not end", cause="its I/O hangs")
         time.sleep(0.05)
     remove_tree(directory)
     others = ", ".join(str(pid) for pid in processes_with(identity))
-    alone = f"; left process {others} alone: it runs elsewhere" if others else ""
-    return f"ended VM {identity} ({len(ended)} process left of it){alone}"
+    kept = f"; process {others} not changed: it runs in another directory" if others else ""
+    return f"ended VM {identity} ({len(ended)} leftover processes){kept}"
 
 
 def _end_process(pid: int, identity: str, directory: Path) -> bool:
     """Kill a process if it is the VM of that directory; return whether it is.
 
-    The descriptor is opened first: what is looked at then is what is signalled, whatever becomes
-    of the number.
+    The descriptor is opened first, so that the checked process is the signaled one even if its ID
+    is reused.
     """
     with contextlib.suppress(OSError):
         process = os.pidfd_open(pid)
@@ -343,11 +342,11 @@ def _end_process(pid: int, identity: str, directory: Path) -> bool:
 
 
 def _runs_in(pid: int, directory: Path) -> bool:
-    """Tell whether a process works in a directory, or did until that was removed."""
-    here = Path(f"/proc/{pid}/cwd")
+    """Return whether a process has this working directory, which may have been removed."""
+    current = Path(f"/proc/{pid}/cwd")
     if directory.exists():
-        return directory.samefile(here)
-    return str(here.readlink()) == f"{directory.resolve()} (deleted)"
+        return directory.samefile(current)
+    return str(current.readlink()) == f"{directory.resolve()} (deleted)"
 
 
 def processes_with(identity: str) -> list[int]:

@@ -1,7 +1,7 @@
-"""qemu.qmp's asynchronous client behind plain method calls, for QMP and the guest agent.
+"""Synchronous calls of qemu.qmp's asynchronous client, for QMP and the guest agent.
 
-One event loop in one daemon thread serves all connections of the process. A reply that does
-not come is never asked for again: the caller gets OutcomeUnknown and must query.
+One event loop in one daemon thread serves all connections of the process. A command without a
+reply is never repeated: the caller gets OutcomeUnknown and must query the state.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pvebench.model.ports import Clock, Completed
 
 T = TypeVar("T")
 REPLY_SECONDS: Final = 30.0
-"""Deadline of an ordinary answer: QEMU's and the agent's come in milliseconds, but on a host that
-swaps or is overcommitted they took more than fifteen seconds."""
+"""Deadline of a reply: QEMU and the agent usually reply in milliseconds, but can take more than
+15 s on a host that swaps or is overcommitted."""
 _SLICE_SECONDS: Final = 0.2
 
-# The library logs what it also raises; the raised error is what we report.
+# The library logs the errors that it raises; pvebench reports the raised ones.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
 class CommandRefused(DriverError):
-    """QEMU or the agent understood the command and declined it. `kind` is its error class."""
+    """A command that QEMU or the agent rejected. `kind` is its error class."""
 
     def __init__(self, command: str, kind: str, text: str) -> None:
         super().__init__(f"{command}: {text}")
@@ -49,7 +49,7 @@ class CommandRefused(DriverError):
 
 
 class _LoopThread:
-    """The event loop, started with the first connection."""
+    """Event loop in a thread, started with the first connection."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ _LOOP = _LoopThread()
 
 
 class Channel:
-    """One connection: to QMP (`negotiate=True`) or to a guest agent.
+    """Connection to QMP (`negotiate=True`) or to a guest agent.
 
     Args:
         name: for messages.
@@ -83,11 +83,11 @@ class Channel:
         self._client = QMPClient(name)
         self._client.negotiate = negotiate
         self._client.await_greeting = negotiate
-        # The library keeps every event for whoever may ask; a VM lives for weeks.
+        # By default the library stores every event; a VM runs for weeks.
         self._client.events.event_filter = lambda _: False
 
     def connect(self, *, timeout: float) -> None:
-        """Connect, trying again while the socket does not exist yet.
+        """Connect; retry while the socket does not exist yet.
 
         Raises:
             HypervisorGone: no connection within `timeout` seconds.
@@ -111,10 +111,10 @@ class Channel:
         *,
         timeout: float = REPLY_SECONDS,
     ) -> Any:
-        """Return what `command` returns.
+        """Return the result of `command`.
 
         Raises:
-            CommandRefused: it was declined.
+            CommandRefused: it was rejected.
             OutcomeUnknown: no reply within `timeout` seconds.
             HypervisorGone: the connection is closed.
         """
@@ -123,35 +123,35 @@ class Channel:
     def ask(
         self, command: str, arguments: dict[str, Any] | None = None, *, shape: Shape = anything
     ) -> Any:
-        """Return what `command` returns ; raises as `execute`.
+        """Return the result of `command`. Raises as `execute`.
 
         Raises:
             HypervisorGone: it is not of the `shape`.
         """
         answer = self.execute(command, arguments)
-        if wrong := shape(answer):
+        if problem := shape(answer):
             raise HypervisorGone(
-                f"what {self._name} answers to {command} is not understood: {wrong}",
-                cause="a QEMU that this pvebench does not know, or something else at its socket",
-                next_step="look at `qemu-system-x86_64 --version`, and report it",
+                f"unexpected response of {self._name} to {command}: {problem}",
+                cause="unsupported QEMU version, or another program at its socket",
+                next_step="report it, with the output of `qemu-system-x86_64 --version`",
             )
         return answer
 
     def execute_until(
         self, command: str, arguments: dict[str, Any], *, event: str, device: str, timeout: float
     ) -> None:
-        """Run `command` and wait for `event` about `device`; raises as `execute`."""
+        """Run `command` and wait for `event` of `device`. Raises as `execute`."""
         work = self._run_and_listen(command, arguments, event, device)
         self._translate(f"{command} {device}", work, timeout)
 
     async def _run_and_listen(
         self, command: str, arguments: dict[str, Any], event: str, device: str
     ) -> None:
-        def wanted(message: Message) -> bool:
+        def is_of_device(message: Message) -> bool:
             data = message["data"]
             return isinstance(data, dict) and data.get("device") == device
 
-        listener = EventListener(event, wanted)
+        listener = EventListener(event, is_of_device)
         with self._client.listen(listener):
             await self._client.execute(command, arguments)
             await listener.get()
@@ -163,7 +163,7 @@ class Channel:
             raise CommandRefused(command, error.error_class, str(error)) from error
         except (QMPError, OSError, EOFError) as error:
             raise HypervisorGone(
-                f"the connection to {self._name} closed during {command}",
+                f"connection to {self._name} closed during {command}",
                 cause="QEMU exited or was killed",
             ) from error
 
@@ -177,7 +177,7 @@ class Channel:
                 if future.done():  # a TimeoutError of the work itself
                     raise
             except CancelledError as error:
-                raise HypervisorGone(f"the connection to {self._name} was closed") from error
+                raise HypervisorGone(f"connection to {self._name} closed") from error
             try:
                 self._check()
             except BaseException:
@@ -185,17 +185,17 @@ class Channel:
                 raise
             if time.monotonic() > deadline:
                 future.cancel()
-                raise OutcomeUnknown(f"{self._name} gave no reply within {timeout:.0f} s")
+                raise OutcomeUnknown(f"no reply of {self._name} within {timeout:.0f} s")
 
     def close(self) -> None:
-        """Disconnect; a connection that is gone already is fine."""
+        """Disconnect, if connected."""
         with contextlib.suppress(Exception):
             _LOOP.submit(self._client.disconnect()).result(timeout=2.0)
 
 
 _SLICE_BYTES: Final = 1024 * 1024
 _MOST_SLICES: Final = 128
-"""Of a file that is read; results of the longest runs are a tenth of it."""
+"""Maximum slices of a file; results of the longest runs are a tenth of it."""
 _ANSWERS: Final[Mapping[str, Shape]] = {
     "guest-exec": fields(pid=whole),
     "guest-exec-status": fields(
@@ -204,7 +204,7 @@ _ANSWERS: Final[Mapping[str, Shape]] = {
     "guest-file-open": whole,
     "guest-file-read": fields(count=whole, buf__b64=text, eof=whole),
 }
-"""Of which shape the agent's answers are; the guest may say anything."""
+"""Shapes of the agent's responses, which are checked because guests are not trusted."""
 
 
 class QemuGuest:
@@ -215,10 +215,10 @@ class QemuGuest:
         self._clock = clock
 
     def ping(self, *, timeout: float) -> None:
-        """Wait for the agent's answer.
+        """Wait for the agent's response.
 
         Raises:
-            GuestSilent: none within `timeout` seconds.
+            GuestTimeout: none within `timeout` seconds.
         """
         self._call("guest-ping", {}, timeout=timeout)
 
@@ -253,7 +253,7 @@ class QemuGuest:
         try:
             handle = self._call("guest-file-open", {"path": path, "mode": "r"})
         except CommandRefused as error:
-            raise OutputUnreadable(f"{path} cannot be read in the guest: {error.text}") from error
+            raise OutputUnreadable(f"cannot read {path} in the guest: {error.text}") from error
         try:
             return self._read_slices(path, handle)
         finally:
@@ -262,13 +262,13 @@ class QemuGuest:
     def _read_slices(self, path: str, handle: int) -> bytes:
         pieces: list[bytes] = []
         while len(pieces) < _MOST_SLICES:
-            got = self._call("guest-file-read", {"handle": handle, "count": _SLICE_BYTES})
-            pieces.append(_decoded(got["buf-b64"]))
-            if got["eof"] or not got["count"]:
+            piece = self._call("guest-file-read", {"handle": handle, "count": _SLICE_BYTES})
+            pieces.append(_decoded(piece["buf-b64"]))
+            if piece["eof"] or not piece["count"]:
                 return b"".join(pieces)
         raise OutputUnreadable(
-            f"{path} in the guest is longer than {_MOST_SLICES} slices of a MiB",
-            cause="it grows faster than it is read, or the guest is not ours any more",
+            f"{path} in the guest is longer than {_MOST_SLICES} slices of 1 MiB",
+            cause="it grows faster than it is read, or the guest was manipulated",
         )
 
     def write_file(self, path: str, content: bytes) -> None:
@@ -287,9 +287,9 @@ class QemuGuest:
             return int(self._call("guest-exec", arguments)["pid"])
         except CommandRefused as error:
             raise ToolFailed(
-                f"{argv[0]} cannot be started in the guest: {error.text}",
+                f"cannot start {argv[0]} in the guest: {error.text}",
                 cause="the program is missing from the guest image",
-                next_step="rebuild it: pvebench guest build --force",
+                next_step="run `pvebench guest build --force`",
             ) from error
 
     def _call(
@@ -299,11 +299,11 @@ class QemuGuest:
             answer = self._channel.execute(command, arguments or None, timeout=timeout)
         except OutcomeUnknown as error:
             raise GuestTimeout(
-                f"the guest agent did not answer {command} within {timeout:.0f} s",
-                cause="the guest hangs or is starved of CPU",
+                f"no response of the guest agent to {command} within {timeout:.0f} s",
+                cause="the guest hangs or lacks CPU time",
             ) from error
-        if wrong := _ANSWERS.get(command, anything)(answer):
-            raise _other(f"{command}: {wrong}")
+        if problem := _ANSWERS.get(command, anything)(answer):
+            raise _unexpected(f"{command}: {problem}")
         return answer
 
 
@@ -311,12 +311,12 @@ def _decoded(coded: str) -> bytes:
     try:
         return base64.b64decode(coded)
     except ValueError as error:
-        raise _other(str(error)) from error
+        raise _unexpected(str(error)) from error
 
 
-def _other(wrong: str) -> GuestTimeout:
+def _unexpected(problem: str) -> GuestTimeout:
     return GuestTimeout(
-        f"what the guest agent says is not understood: {wrong}",
-        cause="something else than QEMU's agent answers in the guest",
-        next_step="boot it anew; if it stays so: pvebench guest build --force",
+        f"unexpected guest agent response: {problem}",
+        cause="another program than QEMU's agent responds in the guest",
+        next_step="if this recurs, run `pvebench guest build --force`",
     )

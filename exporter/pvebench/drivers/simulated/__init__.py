@@ -1,6 +1,6 @@
-"""Driver without VMs: deterministic by seed, in simulated time, with optional faults.
+"""Driver `simulated`: deterministic by seed, in simulated time, with optional faults.
 
-All results carry the mark `simulated`; the store rejects a mix with measured results.
+All of its results are marked `simulated`, and the store rejects mixing them with measured ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pvebench.fields import Strict
 
 
 class SimulationSettings(Strict):
-    """The simulated driver. `seed` decides every number it invents."""
+    """Settings of the simulation. `seed` determines every number."""
 
     seed: StrictInt = 1
 
 
 class SimulatedSettings(LocalSettings):
-    """What the simulation is told."""
+    """Settings of driver `simulated`."""
 
     simulation: SimulationSettings = SimulationSettings()
 

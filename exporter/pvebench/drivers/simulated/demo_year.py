@@ -1,6 +1,6 @@
-"""The story of the demo's year: upgrades, and the shapes of regressions that upgrades have brought.
+"""Simulated year of the demo: upgrades, and regressions like those of real upgrades.
 
-A long history comes from one simulated run of each case: the same numbers, moved by the story.
+The long history is derived from one simulated run of each case, by factors on its numbers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Upgrade:
 
     Attributes:
         days: before the end of the year.
-        facts: what changes in the environment.
-        nodes: where; empty: everywhere.
+        facts: changed facts of the environment.
+        nodes: affected nodes; empty: all.
     """
 
     days: float
@@ -36,13 +36,13 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a version did to some cases while it ran; factors on the undisturbed values.
+    """Effect of a version on some cases, as factors on their values.
 
     Attributes:
-        begin, end: days before the end of the year; `end` 0: it still stands.
-        speed: on rates; latencies get the inverse.
-        cpu: on host CPU.
-        stall: longest latency in seconds, at least.
+        begin, end: days before the end of the year; `end` 0: still active.
+        speed: factor of rates; latencies get the inverse.
+        cpu: factor of host CPU.
+        stall: minimum of the longest latency, in seconds.
     """
 
     begin: float
@@ -55,7 +55,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """A year: the first environment, what came over it, what that did."""
+    """Year with its first environment, upgrades and their effects."""
 
     days: float
     facts: Mapping[str, str]
@@ -63,7 +63,7 @@ class Story:
     effects: tuple[Effect, ...]
 
     def environment(self, node: str, days: float) -> dict[str, str]:
-        """Return the facts of a node so many days before the end."""
+        """Return the facts of a node, `days` before the end."""
         facts = dict(self.facts)
         for upgrade in self.upgrades:
             if days <= upgrade.days and node in (upgrade.nodes or (node,)):
@@ -71,7 +71,7 @@ class Story:
         return facts
 
     def effects_on(self, case: Case) -> tuple[Effect, ...]:
-        """Return what ever concerns a case."""
+        """Return all effects on a case."""
         return tuple(effect for effect in self.effects if effect.matches(case))
 
 
@@ -132,9 +132,9 @@ COSTS: Final = ("host_cpu", "guest_cpu")
 KEPT: Final = frozenset(
     {*RATES, *LATENCIES, *LONGEST, *COSTS, "iops_variation", "iops_slope", "boot_time", "window"}
 )
-"""Samples of the simulated run that the history keeps; the others are shown nowhere."""
+"""Samples of the simulated run in the history; the others are not displayed anywhere."""
 DENSE_DAYS: Final = 90.0
-"""So long before the end every case is measured daily, earlier every third day."""
+"""Days before the end with daily runs; earlier there is a run every third day."""
 NOISE: Final = 0.015
 STORAGE_SPEED: Final = {"local-zfs": 0.85, "ceph": 0.45, "local-nvme": 1.6}
 FAILED_SHARE: Final = 0.004
@@ -149,10 +149,10 @@ class _Factors:
 
 
 def history(templates: Sequence[Run], story: Story, *, end: datetime, seed: int) -> Iterator[Run]:
-    """Yield the runs of the story's days until `end`, oldest first; the same for the same seed.
+    """Yield the runs of the story's days until `end`, oldest first; deterministic by seed.
 
     Args:
-        templates: one good simulated run of each case.
+        templates: one successful simulated run of each case.
     """
     moments = sorted(
         (days, number)
@@ -193,10 +193,10 @@ def _run(
             outcome=Outcome.FAILED,
             samples=(),
             evidence={},
-            reason="the guest agent did not answer in time (simulated)",
+            reason="no response of the guest agent (simulated)",
         )
-    present = [effect for effect in effects if effect.end < days <= effect.begin]
-    factors = _factors(present, STORAGE_SPEED.get(scenario.storage, 1.0), rng)
+    active = [effect for effect in effects if effect.end < days <= effect.begin]
+    factors = _factors(active, STORAGE_SPEED.get(scenario.storage, 1.0), rng)
     samples = tuple(_moved(sample, factors) for sample in template.samples if sample.metric in KEPT)
     samples += (*_histogram(template.samples, factors), *_switches(factors))
     return replace(template, environment=environment, samples=samples, evidence={})
@@ -216,7 +216,7 @@ def _moved(sample: Sample, factors: _Factors) -> Sample:
     if sample.metric in RATES:
         return replace(sample, value=sample.value * factors.speed)
     if sample.metric in LATENCIES:
-        # Far tails swing more than the middle, from run to run.
+        # The far tail varies more from run to run than the median.
         tail = factors.tail if sample.part in ("99.9", "99.99") else 1.0
         return replace(sample, value=sample.value / factors.speed * tail)
     if sample.metric in LONGEST:
@@ -227,13 +227,13 @@ def _moved(sample: Sample, factors: _Factors) -> Sample:
 
 
 def _histogram(samples: Iterable[Sample], factors: _Factors) -> list[Sample]:
-    """Return the counted latencies in the buckets that they are in now."""
+    """Return the histogram after the change of speed."""
     moved: dict[tuple[Direction | None, str], Sample] = {}
     for sample in samples:
         if sample.metric == "clat_histogram":
             part, value = sample.part, float(round(sample.value * factors.speed))
             if part == SUM:
-                value = sample.value  # more operations, each as much shorter
+                value = sample.value  # more operations, which are shorter by the same factor
             elif part != LATENCY_BOUNDS[-1]:
                 part = latency_bound(round(0.75e9 * float(part) / factors.speed))
             known = moved.get((sample.direction, part))

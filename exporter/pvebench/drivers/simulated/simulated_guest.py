@@ -1,4 +1,4 @@
-"""A simulated guest: answers the few programs that the runner uses, in simulated time."""
+"""Simulated guest with the programs that the runner uses, in simulated time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pvebench.drivers.simulated.simulated_hypervisor import SimulatedHypervisor
 
 
-# --- Plausible numbers for a simulated disk. Shapes from published measurements, not from one disk.
+# --- plausible numbers of a simulated disk, with ratios from published measurements
 
 BASE_IOPS: Final = 40_000.0
 BASE_BYTES_PER_SECOND: Final = 900e6
 SYNC_SECONDS: Final = 0.0006
-"""What one sync costs on the simulated disk: an SSD with power loss protection behind a network."""
+"""Duration of one sync: as for an SSD with power loss protection behind a network."""
 NOISE: Final = 0.03
 
 _BUS_FACTOR: Final = {
@@ -53,10 +53,10 @@ _WRITE_FACTOR: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedDisk:
-    """`workloads.PlayDisk`: how fast a disk with these options would be.
+    """`workloads.PlayDisk` with the speed of a disk with these options.
 
     Attributes:
-        shift: factor on everything; what an upgrade cost.
+        shift: factor of all rates; the effect of an upgrade.
     """
 
     name: str
@@ -65,23 +65,23 @@ class SimulatedDisk:
     shift: float = 1.0
 
     def iops(self, direction: str, *, bs: int, depth: float = 1, fsync: bool = False) -> float:
-        """Return the I/O per second that it gives, without noise."""
+        """Return its I/O per second, without noise."""
         disk = self.disk
         factor = _BUS_FACTOR[disk.bus] * _FORMAT_FACTOR[disk.format]
         factor *= (_READ_FACTOR if direction == "read" else _WRITE_FACTOR)[disk.cache]
         factor *= 1.05 if disk.iothread else 1.0
         factor *= self.shift
         if fsync:
-            # Every write waits for its sync, except where the host throws syncs away.
+            # Every write waits for its sync, unless the host ignores syncs.
             return factor / (SYNC_SECONDS if disk.cache is not Cache.UNSAFE else SYNC_SECONDS / 20)
         return min(BASE_IOPS * depth / (depth + 8), BASE_BYTES_PER_SECOND / bs) * factor
 
     def rate(self, direction: str, *, bs: int, depth: float = 1) -> float:
-        """Return the I/O per second that it gives this time."""
+        """Return its I/O per second, with noise."""
         return self.iops(direction, bs=bs, depth=depth) * (1 + self.rng.gauss(0.0, NOISE))
 
 
-# --- What a simulated node has outside of our process, and what can go wrong there.
+# --- state of a simulated node outside of this process, and its faults
 
 VM_KIND: Final = "simulated-vm"
 VOLUME_KIND: Final = "simulated-volume"
@@ -93,7 +93,7 @@ def _nothing() -> None:
 
 
 class Reality:
-    """VMs and volumes that exist.
+    """Existing VMs and volumes.
 
     Args:
         moment: called before and after every change; a test may end the process there.
@@ -105,19 +105,19 @@ class Reality:
         self.moment = moment
 
     def start_vm(self, name: str) -> None:
-        """Make a VM exist."""
+        """Add a VM."""
         self._change(lambda: self.vms.add(name))
 
     def end_vm(self, name: str) -> None:
-        """End a VM; none is fine."""
+        """End a VM, if it exists."""
         self._change(lambda: self.vms.discard(name))
 
     def make_volume(self, name: str) -> None:
-        """Make a volume exist."""
+        """Add a volume."""
         self._change(lambda: self.volumes.add(name))
 
     def remove_volume(self, name: str) -> None:
-        """Remove a volume; none is fine."""
+        """Remove a volume, if it exists."""
         self._change(lambda: self.volumes.discard(name))
 
     def _change(self, change: Callable[[], None]) -> None:
@@ -139,7 +139,7 @@ def undo_simulated(journal: Journal, reality: Reality) -> list[str]:
 
 
 class Fault(StrEnum):
-    """Each is what a real driver has been seen to do."""
+    """Fault that has been observed with a real driver."""
 
     BOOT_HANGS = "boot_hangs"
     ATTACH_FAILS = "attach_fails"
@@ -153,10 +153,10 @@ class Fault(StrEnum):
 
 
 class Faults:
-    """Decides by seed whether a fault strikes.
+    """Random faults, determined by a seed.
 
     Args:
-        rates: fault -> probability each time that it could strike, 0 to 1.
+        rates: fault -> probability at each opportunity, 0 to 1.
     """
 
     def __init__(self, seed: int, rates: Mapping[Fault, float] | None = None) -> None:
@@ -175,67 +175,67 @@ _OPERATIONS_PER_SECOND: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """A running tool: what will come of it, and when it began in simulated seconds."""
+    """Running tool with its result, and its start in simulated seconds."""
 
     played: Played
     begun: float
 
     @property
     def ends(self) -> float:
-        """When it will end."""
+        """Its end in simulated seconds."""
         return self.begun + START_SECONDS * self.played.moves_data + self.played.seconds
 
     def operations(self, now: float, *, per_second: float = _OPERATIONS_PER_SECOND) -> int:
-        """Return the operations so far; none before the tool has started up."""
+        """Return the operations so far; 0 during the tool's start-up."""
         active = min(now, self.ends) - self.begun - START_SECONDS
         return max(0, round(active * per_second)) if self.played.moves_data else 0
 
 
 class SimulatedGuest:
-    """`model.ports.Guest`: plays the tools that it is told to start, in simulated time."""
+    """`model.ports.Guest` that simulates tools in simulated time."""
 
-    def __init__(self, world: SimulatedHypervisor) -> None:
-        self._world = world
+    def __init__(self, node: SimulatedHypervisor) -> None:
+        self._node = node
         self._files: dict[str, bytes] = {}
         self._ends = 0.0
         self.alive = True
         self.job: SimulatedJob | None = None
 
     def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        """Answer the few programs that the runner uses."""
+        """Simulate the programs that the runner uses."""
         self._check()
         if argv[:2] == ["/bin/sh", "-c"] and argv[2].startswith("test -f "):
             path = argv[2].removeprefix("test -f ")
             return Completed(int(path not in self._files), b"", b"")
         if argv[0] == "/bin/kill" and self.job is not None:
-            self._ends = self._world.clock.monotonic()
+            self._ends = self._node.clock.monotonic()
         return Completed(0, b"", b"")
 
     def start(self, argv: list[str]) -> int:
         self._check()
-        now, disk = self._world.clock.monotonic(), self._disk()
-        plays = (room.play(argv, self._files, disk) for room in TOOLS.values())
-        played = next((one for one in plays if one is not None), None)
-        # What is none of the tools takes no time.
+        now, disk = self._node.clock.monotonic(), self._disk()
+        plays = (tool.play(argv, self._files, disk) for tool in TOOLS.values())
+        played = next((play for play in plays if play is not None), None)
+        # Other programs take no time.
         self.job = SimulatedJob(played, now) if played else None
         self._ends = self.job.ends if self.job else now
         return 1
 
     def _disk(self) -> SimulatedDisk:
-        world = self._world
-        if world.plugged is None:
-            raise HypervisorGone("simulated: the disk is gone")
-        name, disk = world.plugged.name, world.plugged.disk
-        return SimulatedDisk(name=name, disk=disk, rng=world.rng, shift=world.shift(disk))
+        node = self._node
+        if node.plugged is None:
+            raise HypervisorGone("simulated: the disk was removed")
+        name, disk = node.plugged.name, node.plugged.disk
+        return SimulatedDisk(name=name, disk=disk, rng=node.rng, shift=node.shift(disk))
 
     def poll(self, pid: int) -> Completed | None:
         self._check()
-        if self._world.clock.monotonic() < self._ends:
+        if self._node.clock.monotonic() < self._ends:
             return None
-        if self._world.faults.strikes(Fault.TOOL_HANGS):
-            self._ends = math.inf  # it asks for nothing more, and never ends
+        if self._node.faults.strikes(Fault.TOOL_HANGS):
+            self._ends = math.inf  # it hangs without I/O
             return None
-        if self._world.faults.strikes(Fault.TOOL_FAILS):
+        if self._node.faults.strikes(Fault.TOOL_FAILS):
             return Completed(1, b"", b"simulated: the tool failed")
         return Completed(0, b"", b"")
 
@@ -243,7 +243,7 @@ class SimulatedGuest:
         self._check()
         played = self.job.played if self.job else None
         if played is not None and path == played.output:
-            truncated = self._world.faults.strikes(Fault.OUTPUT_TRUNCATED)
+            truncated = self._node.faults.strikes(Fault.OUTPUT_TRUNCATED)
             text = played.text
             return (text[: len(text) // 2] if truncated else text).encode("utf-8")
         if played is not None and path in played.logs:
@@ -257,7 +257,7 @@ class SimulatedGuest:
     def _check(self) -> None:
         if not self.alive:
             raise HypervisorGone("simulated: QEMU has exited")
-        if self._world.faults.strikes(Fault.GUEST_HANGS):
+        if self._node.faults.strikes(Fault.GUEST_HANGS):
             self.alive = False
-            self._world.clock.sleep(15.0)
-            raise GuestTimeout("simulated: the guest agent does not answer")
+            self._node.clock.sleep(15.0)
+            raise GuestTimeout("simulated: no response of the guest agent")

@@ -1,4 +1,4 @@
-"""A simulated node: a VM and its volumes, as the port of hypervisors wants them."""
+"""Simulated node with a VM and its volumes, and the engine of driver `simulated`."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SWITCH_SECONDS: Final = 0.5
 
 @dataclass(slots=True)
 class PluggedDisk:
-    """The attached disk."""
+    """Attached disk."""
 
     volume: Volume
     disk: Disk
 
     @property
     def name(self) -> str:
-        """What distinguishes this disk from others."""
+        """Name that distinguishes this disk from others."""
         return f"{self.volume.volid} {self.disk.bus} {self.disk.cache}"
 
 
@@ -48,9 +48,9 @@ class SimulatedHypervisor:
     """`model.ports.Hypervisor` of a simulated node.
 
     Args:
-        instance: whose VMs and volumes these are: a prefix of their names.
+        instance: prefix of the names of its VMs and volumes.
 
-    Changing `facts` is an upgrade, and `shift` (disk -> factor of its IOPS) what it costs.
+    A change of `facts` is an upgrade, and `shift` (disk -> factor of its IOPS) its effect.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SimulatedHypervisor:
         self.clock.sleep(BOOT_SECONDS)
         if self.faults.strikes(Fault.BOOT_HANGS):
             self._end_vm()
-            raise GuestTimeout("simulated: the guest's agent does not answer")
+            raise GuestTimeout("simulated: no response of the guest agent")
         self.guest, self._machine, self._cold = SimulatedGuest(self), machine, cold
         self._running = dict(self.facts)
         self.boot_seconds = self.clock.monotonic() - begun
@@ -152,7 +152,7 @@ class SimulatedHypervisor:
         self.clock.sleep(SWITCH_SECONDS)
         if self.faults.strikes(Fault.DETACH_FAILS):
             self._end_vm()
-            raise SwitchFailed("simulated: the guest keeps the disk")
+            raise SwitchFailed("simulated: the guest does not release the disk")
         self.plugged = None
 
     def drop_caches(self, volume: Volume) -> int | None:
@@ -177,7 +177,7 @@ class SimulatedHypervisor:
         return Environment(node=self.node, facts=self.facts, simulated=True)
 
     def upkeep(self) -> PendingUpdates:
-        """Return which facts were changed since the VM was started."""
+        """Return the facts that changed since the VM was started."""
         changed = {
             name: fact for name, fact in self.facts.items() if fact != self._running.get(name)
         }
@@ -219,7 +219,7 @@ class SimulatedHypervisor:
 
 
 class SimulatedProbe:
-    """`model.ports.HostProbe`: a host that is always half busy."""
+    """`model.ports.HostProbe` of a host with a constant load of 50%."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -233,15 +233,15 @@ class SimulatedProbe:
         )
 
 
-def simulated_site(world: SimulatedHypervisor) -> Site:
-    """Return the site around a simulated world."""
+def simulated_site(hypervisor: SimulatedHypervisor) -> Site:
+    """Return the site of a simulated node."""
     return Site(
-        node=world.node,
-        hypervisor=world,
-        probe=SimulatedProbe(world.clock),
-        clock=world.clock,
+        node=hypervisor.node,
+        hypervisor=hypervisor,
+        probe=SimulatedProbe(hypervisor.clock),
+        clock=hypervisor.clock,
         simulated=True,
-        upkeep=world.upkeep,
+        upkeep=hypervisor.upkeep,
     )
 
 
@@ -249,15 +249,15 @@ class SimulatedEngine(Engine):
     """`drivers.driver.Engine` of a simulated node."""
 
     def make_clock(self, *, endless: bool) -> SimulatedClock:
-        """Return simulated time; without end it goes at real pace."""
+        """Return the simulated clock; for an endless worker it runs at real speed."""
         return SimulatedClock(datetime.now(UTC), pace=1.0 if endless else 0.0)
 
     def sites(self, settings: SimulatedSettings, place: Workplace) -> list[Site]:
         seed = settings.simulation.seed
-        world = SimulatedHypervisor(
+        hypervisor = SimulatedHypervisor(
             node=settings.node, seed=seed, clock=place.clock, journal=place.journal
         )
-        return [simulated_site(world)]
+        return [simulated_site(hypervisor)]
 
     def undo(self, settings: SimulatedSettings, journal: Journal) -> list[str]:
         return undo_simulated(journal, Reality())

@@ -1,4 +1,4 @@
-"""SSH transport, and the section `ssh` of the settings."""
+"""Section `ssh` of the settings, for machines that are reached by ssh."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _HOST: Final = re.compile(r"[^\s/@-][^\s/@]*\Z")
 def _fingerprint(text: str) -> str:
     if text and not _FINGERPRINT.fullmatch(text):
         raise ValueError(
-            f"{text!r} is not the fingerprint of a host key; the machine shows it with: "
-            "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+            f"{text!r} is not the fingerprint of a host key; run on the machine "
+            "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`"
         )
     return text
 
 
 def _user(name: str) -> str:
     if not _USER.match(name):
-        raise ValueError(f"{name!r} is no name of a user")
+        raise ValueError(f"invalid user name {name!r}")
     return name
 
 
 def _host(name: str) -> str:
     if not _HOST.match(name) or name.count(":") == 1:
-        raise ValueError(f"{name!r} is no name or address alone: user and port have their own keys")
+        raise ValueError(f"invalid host {name!r}: write user and port in their own keys")
     return name
 
 
 class SshSettings(Strict):
-    """A machine, and how it is known. There is no password, and no agent is asked or forwarded.
+    """Address and keys of a machine. Passwords and agents are not used.
 
     Attributes:
-        host: name or address; with several nodes `{node}` stands for the one that is measured.
-        key_file: the private key, without a passphrase, which nobody else may read.
-        known_hosts: where its host key stands, as ssh keeps it; None: ~/.ssh/known_hosts.
+        host: name or address; with several nodes `{node}` is replaced by the measured node.
+        key_file: the private key, without a passphrase, not readable by others.
+        known_hosts: ssh's file with its host key; None: ~/.ssh/known_hosts.
         fingerprint: of its host key, instead of known_hosts.
     """
 
@@ -55,14 +55,14 @@ class SshSettings(Strict):
     @model_validator(mode="after")
     def _known_in_one_way(self) -> Self:
         if self.known_hosts is not None and self.fingerprint:
-            raise ValueError("either known_hosts or fingerprint: the host key is proved by one")
+            raise ValueError("set either known_hosts or fingerprint, not both")
         return self
 
     def of_node(self, node: str) -> SshSettings:
-        """Return how `node` is reached."""
+        """Return the settings for `node`."""
         return self.model_copy(update={"host": self.host.replace("{node}", node)})
 
     @property
     def where(self) -> str:
-        """For people: `user@host`, with the port if it is another than usual."""
+        """`user@host` for messages, with the port unless it is 22."""
         return f"{self.user}@{self.host}" + (f":{self.port}" if self.port != 22 else "")

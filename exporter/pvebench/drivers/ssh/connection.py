@@ -1,7 +1,7 @@
-"""Programs on another machine, over ssh: one connection, made when it is needed and after a loss.
+"""Programs on another machine, over one ssh connection that is opened when needed.
 
-The host key is always checked, before anything is sent. What is asked of a machine is bounded in
-time and in bytes: it may be busy, broken, or somebody else's by now.
+The host key is always verified before anything is sent. Time and bytes of each response are
+limited: the machine may be overloaded, broken or manipulated.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ _ALIVE_SECONDS: Final = 10.0
 _CHUNK: Final = 64 * 1024
 _STDERR_BYTES: Final = 64 * 1024
 MOST_BYTES: Final = 64 * MIB
-"""Of an answer: a long job's logs are the largest."""
+"""Maximum of a response; the logs of a long job are the largest."""
 
 
 class Shell(Protocol):
-    """Where programs are run: as one user of a machine, or in a container. As `SshConnection`."""
+    """Interface to run programs as a user of a machine, or in a container. As `SshConnection`."""
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Name for messages."""
 
     def ask(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        """Run something that changes nothing, or nothing more when it is run again."""
+        """Run a program that can be repeated without further changes."""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
         """Run a program to its end."""
 
     def close(self) -> None:
-        """End the way there; the next `run` makes another."""
+        """Close the connection; the next `run` opens another."""
 
 
 class SshConnection:
-    """Runs programs as one user of one machine. Owned by one worker thread."""
+    """Connection as one user of one machine. Owned by one worker thread."""
 
     def __init__(self, settings: SshSettings) -> None:
         self.settings = settings
@@ -68,10 +68,10 @@ class SshConnection:
         return self.settings.where
 
     def ask(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Completed:
-        """Run something that changes nothing, or nothing more when it is run again.
+        """Run a program that can be repeated without further changes.
 
         Raises:
-            As `run`; OutcomeUnknown only when the answer was lost twice.
+            As `run`; OutcomeUnknown only if the reply was lost twice.
         """
         try:
             return self.run(argv, stdin=stdin, timeout=timeout)
@@ -82,19 +82,19 @@ class SshConnection:
         """Run a program to its end.
 
         Raises:
-            ServerGone: the machine cannot be reached; nothing was run.
-            ServerUntrusted: it has not the host key that it should have; nothing was sent.
-            AccessDenied: it refuses the key.
-            ConfigError: the key file cannot be used.
-            OutcomeUnknown: the connection was lost, or time ran out, before the program's end.
-            OutputUnreadable: it says more than MOST_BYTES.
+            ServerGone: the machine is unreachable; nothing was run.
+            ServerUntrusted: host key mismatch; nothing was sent.
+            AccessDenied: it rejects the key.
+            ConfigError: invalid key file.
+            OutcomeUnknown: the connection was lost, or the time expired, before the program's end.
+            OutputUnreadable: the output exceeds MOST_BYTES.
         """
         loop = self._running_loop()
         work = self._run(shlex.join(argv), stdin, timeout)
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     def close(self) -> None:
-        """End the connection; the next `run` makes another."""
+        """Close the connection; the next `run` opens another."""
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(self._drop(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -116,12 +116,12 @@ class SshConnection:
             await self._drop()
             raise
         except (OSError, asyncssh.Error, TimeoutError) as error:
-            # A connection that was slow once may be a dead one: the next call makes another.
+            # A slow connection may be dead: the next call opens another one.
             await self._drop()
             raise OutcomeUnknown(
-                f"{self.settings.where} did not tell how a command ended: {_said(error)}",
-                cause="the connection was lost, or the machine is very busy",
-                next_step="none: what is true there is asked before anything else is changed",
+                f"no result of a command on {self.settings.where}: {_text_of(error)}",
+                cause="the connection was lost, or the machine is overloaded",
+                next_step="no action needed; pvebench checks the state before it changes anything",
             ) from error
 
     async def _connection(self) -> asyncssh.SSHClientConnection:
@@ -140,12 +140,12 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
 async def _finish(process: asyncssh.SSHClientProcess[bytes], stdin: bytes) -> Completed:
-    with suppress(BrokenPipeError):  # it has ended by now; how, is told all the same
+    with suppress(BrokenPipeError):  # it has ended; its exit code still arrives
         process.stdin.write(stdin)
         process.stdin.write_eof()
     stdout, stderr = await asyncio.gather(
@@ -165,15 +165,15 @@ async def _read(stream: asyncssh.SSHReader[bytes], most: int) -> bytes:
         size += len(chunk)
         if size > most:
             raise OutputUnreadable(
-                f"the machine says more than {show_bytes(most)}",
-                cause="the program there went wrong, or it is not what it should be",
+                f"output of a command exceeds {show_bytes(most)}",
+                cause="the program there failed or was replaced",
                 next_step="run it there by hand",
             )
     return b"".join(parts)
 
 
 class _Pinned(asyncssh.SSHClient):
-    """Knows the machine by its key's fingerprint."""
+    """Client that verifies the fingerprint of the host key."""
 
     def __init__(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint
@@ -184,44 +184,45 @@ class _Pinned(asyncssh.SSHClient):
         return key.get_fingerprint() == self._fingerprint
 
 
-async def _connect(given: SshSettings) -> asyncssh.SSHClientConnection:
-    where = f"{given.where} cannot be used by ssh"
+async def _connect(settings: SshSettings) -> asyncssh.SSHClientConnection:
+    where = f"ssh to {settings.where} failed"
+    login = f"ssh -i {settings.key_file} -p {settings.port} {settings.user}@{settings.host}"
     try:
         return await asyncssh.connect(
-            given.host,
-            given.port,
-            username=given.user,
-            client_keys=[_key(given.key_file)],
+            settings.host,
+            settings.port,
+            username=settings.user,
+            client_keys=[_key(settings.key_file)],
             connect_timeout=_CONNECT_SECONDS,
             login_timeout=_CONNECT_SECONDS,
             keepalive_interval=_ALIVE_SECONDS,
             keepalive_count_max=3,
-            **_trust(given),
+            **_trust(settings),
             **_NOTHING_ELSE,
         )
     except asyncssh.HostKeyNotVerifiable as error:
         raise ServerUntrusted(
-            f"{where}: its host key is not the one that the settings ask for ({error.reason})",
-            cause="it was installed anew, its key was never noted, or it is another machine",
-            next_step="compare with what it shows on its own console: "
-            "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+            f"{where}: SSH host key mismatch ({error.reason})",
+            cause="it was reinstalled, its key was never stored, or it is another machine",
+            next_step="compare the key with the output on its console of "
+            "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`",
         ) from error
     except asyncssh.PermissionDenied as error:
         raise AccessDenied(
-            f"{where}: it refuses the key in {given.key_file}",
+            f"{where}: it rejects the key in {settings.key_file}",
             cause="the public key is not in the user's authorized_keys, or the user is locked",
-            next_step=f"try it: ssh -i {given.key_file} -p {given.port} {given.user}@{given.host}",
+            next_step=f"run `{login}`",
         ) from error
     except (OSError, asyncssh.Error, TimeoutError) as error:
         raise ServerGone(
-            f"{where}: {_said(error)}",
-            cause="it is off, or something on the way refuses",
-            next_step=f"try it: ssh -i {given.key_file} -p {given.port} {given.user}@{given.host}",
+            f"{where}: {_text_of(error)}",
+            cause="it is off, or a firewall blocks the connection",
+            next_step=f"run `{login}`",
         ) from error
 
 
 _NOTHING_ELSE: Final[dict[str, Any]] = {
-    "config": None,  # nobody's ~/.ssh/config decides whom we speak to
+    "config": None,  # ~/.ssh/config must not redirect the connection
     "agent_path": None,
     "password_auth": False,
     "kbdint_auth": False,
@@ -230,17 +231,17 @@ _NOTHING_ELSE: Final[dict[str, Any]] = {
     "host_based_auth": False,
     "x509_trusted_certs": None,
 }
-"""How else one could log in."""
+"""Disabled ways to log in."""
 
 
-def _trust(given: SshSettings) -> dict[str, Any]:
-    if given.fingerprint:
-        # Nobody is known beforehand, so that the fingerprint is asked of every key.
-        return {"known_hosts": b"", "client_factory": lambda: _Pinned(given.fingerprint)}
-    path = given.known_hosts or Path("~/.ssh/known_hosts").expanduser()
+def _trust(settings: SshSettings) -> dict[str, Any]:
+    if settings.fingerprint:
+        # No known hosts, so that the fingerprint of every key is verified.
+        return {"known_hosts": b"", "client_factory": lambda: _Pinned(settings.fingerprint)}
+    path = settings.known_hosts or Path("~/.ssh/known_hosts").expanduser()
     if not path.is_file():
-        message = "is no file: without the machine's host key nothing is sent to it"
-        step = f"ssh-keyscan -p {given.port} {given.host} > {path}, then compare what is in it"
+        message = "file not found; without a host key, pvebench does not connect"
+        step = f"run `ssh-keyscan -p {settings.port} {settings.host} > {path}`, then verify the key"
         raise ConfigError([Problem(str(path), 0, 0, message)], next_step=step)
     return {"known_hosts": str(path)}
 
@@ -249,6 +250,6 @@ def _key(path: Path) -> asyncssh.SSHKey:
     try:
         return asyncssh.import_private_key(read_secret(path) + "\n")
     except (OSError, asyncssh.KeyImportError) as error:
-        message = f"cannot be used as a private key: {_said(error)}"
-        step = f"make one without a passphrase: ssh-keygen -t ed25519 -N '' -f {path}"
+        message = f"not a usable private key: {_text_of(error)}"
+        step = f"create one without a passphrase: ssh-keygen -t ed25519 -N '' -f {path}"
         raise ConfigError([Problem(str(path), 0, 0, message)], next_step=step) from error

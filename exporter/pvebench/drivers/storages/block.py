@@ -1,6 +1,6 @@
-"""A whole block device as storage: its content is destroyed, so it must be claimed for that.
+"""Storage on a whole block device, which must be claimed because its content is destroyed.
 
-See `storages.claim`. One volume at a time lies between the claim's marks.
+See `storages.identity`. One volume at a time is between the claim's marks.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from pvebench.model.volume import Identity, Volume
 
 
 class DeviceStorage:
-    """A storage of kind `block`: one volume at a time, on a claimed device.
+    """Storage of kind `block`: one volume at a time, on a claimed device.
 
-    The device is held from the first volume until `close`, so that nobody else takes it.
+    The device is held exclusively from the first volume until `close`.
     """
 
     def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        del journal  # nothing is made that would have to be undone
+        del journal  # there is nothing to undo
         self._name = options.name
         self._device = Path(options.path)
         self._disk: ClaimedDisk | None = None
 
     def create(self, scenario: Scenario) -> Volume:
-        """Return the device's room as a volume. Raises VolumeError if it is not ours to use."""
+        """Return a part of the device as a volume. Raises VolumeError: not claimed, too small."""
         disk = self._checked()
-        if disk.room_bytes < scenario.volume_bytes:
+        if disk.capacity_bytes < scenario.volume_bytes:
             raise VolumeError(
-                f"storage {self._name}: {disk.path} has room for {show_bytes(disk.room_bytes)}, "
-                f"not for {show_bytes(scenario.volume_bytes)}",
-                next_step="make volume.size or the scale of the pack smaller",
+                f"storage {self._name}: {show_bytes(scenario.volume_bytes)} needed, "
+                f"{show_bytes(disk.capacity_bytes)} usable on {disk.path}",
+                next_step="reduce volume.size or the scale of the pack",
             )
         disk.cover(HEAD_BYTES + scenario.volume_bytes)
         return Volume(
@@ -49,7 +49,7 @@ class DeviceStorage:
         )
 
     def _checked(self) -> ClaimedDisk:
-        """Return the disk, looked at just now. Raises VolumeError; it is let go then."""
+        """Verify and return the disk. Raises VolumeError, after releasing the disk."""
         if self._disk is None:
             self._disk = ClaimedDisk(self._device)
             return self._disk
@@ -67,9 +67,9 @@ class DeviceStorage:
         disk = self._checked()
         if str(disk.path) != volume.volid:
             raise VolumeError(
-                f"storage {self._name}: {self._device} is {disk.path} now, and was {volume.volid}",
-                cause="the disk was taken out and put in again",
-                next_step="start pvebench anew",
+                f"storage {self._name}: {self._device} is now {disk.path}, was {volume.volid}",
+                cause="the disk was removed and inserted again",
+                next_step="restart pvebench",
             )
 
     def node(self, volume: Volume, disk: Disk) -> Node:
@@ -84,17 +84,17 @@ class DeviceStorage:
         return volume.volid
 
     def close(self) -> None:
-        """Let the device go."""
+        """Release the device."""
         if self._disk is not None:
             self._disk.close()
             self._disk = None
 
 
 def identify_device(options: StorageOptions) -> Identity:
-    """Return which disk it is. Raises VolumeError: it is missing."""
+    """Return the identity of the disk. Raises VolumeError: it is missing."""
     return identity_of_device(Path(options.path))
 
 
 def part_of(node: Node, offset: int, size: int) -> Node:
-    """Return a node that shows `size` bytes from `offset` of another."""
+    """Return a node with `size` bytes from `offset` of another node."""
     return {"driver": "raw", "offset": offset, "size": size, "file": node}

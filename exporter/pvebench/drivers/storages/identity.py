@@ -200,7 +200,7 @@ class ClaimedDisk:
             raise
 
     @property
-    def room_bytes(self) -> int:
+    def capacity_bytes(self) -> int:
         """Maximum size of a volume, which begins at `HEAD_BYTES`."""
         return self._record.size_bytes // BLOCK_BYTES * BLOCK_BYTES - TAIL_BYTES - HEAD_BYTES
 

@@ -27,15 +27,15 @@ from pvebench.model.units import MIB
 from pvebench.model.volume import Volume
 
 KIND: Final = "loop"
-"""Kind of the journal entries made here."""
+"""Kind of the journal entries of these volumes."""
 END_SECONDS: Final = 10.0
-"""How long a loop device may take to end: its last I/O must come back first."""
-QCOW2_ROOM: Final = 4 * MIB
-"""Tables of a qcow2 beside its data; of a device's size, a 1500th is added."""
+"""Time limit for the end of a loop device: its last I/O must complete first."""
+QCOW2_OVERHEAD: Final = 4 * MIB
+"""Space for a qcow2's tables, in addition to 1/1500 of the device's size."""
 
 
 class LoopStorage:
-    """A storage of kind `loop`: files below `path`, each behind a loop device of its own."""
+    """Storage of kind `loop`: files below `path`, each with its own loop device."""
 
     def __init__(self, options: StorageOptions, journal: Journal) -> None:
         self._name = options.name
@@ -51,17 +51,17 @@ class LoopStorage:
         check_directory(self._options)
         detach_loops(path)
         remove_marked(path)
-        room = size
+        size_on_disk = size
         if disk.format is Format.QCOW2:
-            room = (size + size // 1500 + QCOW2_ROOM) // MIB * MIB
-        check_space(self._name, self._directory, room)
+            size_on_disk = (size + size // 1500 + QCOW2_OVERHEAD) // MIB * MIB
+        check_space(self._name, self._directory, size_on_disk)
         made, entry = make_file(path, self._journal, KIND)
         device = ""
         try:
             with path.open("r+b") as file:
-                # Allocated now: a loop device over holes would answer without the storage.
-                os.posix_fallocate(file.fileno(), 0, room)
-            # Direct I/O: the cache of the file below would be a second one.
+                # Allocated now: a loop device over holes would answer reads without the storage.
+                os.posix_fallocate(file.fileno(), 0, size_on_disk)
+            # Direct I/O avoids a second cache, that of the file below.
             device = _losetup("--find", "--show", "--direct-io=on", str(path))
             self._files[device] = (made, entry)
             if disk.format is Format.QCOW2:
@@ -69,7 +69,7 @@ class LoopStorage:
         except (VolumeError, OSError) as error:
             self._end(device, path, entry)
             raise VolumeError(
-                f"storage {self._name}: no volume on a loop device: {error}"
+                f"storage {self._name}: cannot create a loop device: {error}"
             ) from error
         return Volume(storage=self._name, volid=device, format=str(disk.format), size_bytes=size)
 
@@ -89,10 +89,9 @@ class LoopStorage:
         made.check()
         if volume.volid not in loops_of(made.path):
             raise VolumeError(
-                f"volume {volume.volid} has another file than {made.path} behind it; "
-                "it is left alone",
-                cause="somebody detached the loop device while pvebench had it",
-                next_step="look at `losetup --list`, and start pvebench anew",
+                f"volume {volume.volid} is no longer a loop device of {made.path}; not changed",
+                cause="the loop device was detached outside pvebench during its use",
+                next_step="check `losetup --list`, then restart pvebench",
             )
 
     def node(self, volume: Volume, disk: Disk) -> Node:
@@ -106,44 +105,44 @@ class LoopStorage:
         return volume.volid
 
     def close(self) -> None:
-        """Nothing is kept beside the volumes."""
+        """Do nothing: there are only volumes."""
 
 
 def held_loop(path: str) -> tuple[str, int]:
-    """Return a loop device over a file, and a descriptor that holds it.
+    """Return a loop device of a file, and a descriptor that holds it.
 
-    It ends by itself when nobody has it open any more, a mount included, so that it does not
-    outlive a process that is killed. Raises VolumeError.
+    The kernel removes it when it is no longer open or mounted, so that it does not outlive a
+    killed process. Raises VolumeError.
     """
-    # Direct I/O: the cache of the file below would be a second one.
+    # Direct I/O avoids a second cache, that of the file below.
     device = _losetup("--find", "--show", "--direct-io=on", path)
     try:
         held = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        _losetup("--detach", device)  # of one that is open: at its last close, see losetup(8)
+        _losetup("--detach", device)  # an open one is detached at its last close, see losetup(8)
     return device, held
 
 
 def release_loop(device: str, held: int) -> None:
-    """Close a device of `held_loop`, and wait until it has ended.
+    """Close a device of `held_loop`, and wait until it is removed.
 
-    What was mounted from it may still be on its way out, and must not meet its next use.
+    An unmount may still be in progress, and must not overlap with the next use.
 
     Raises:
-        VolumeError: somebody else has it open.
+        VolumeError: another program has it open.
     """
     os.close(held)
     deadline = time.monotonic() + END_SECONDS
     while Path(f"/sys/block/{Path(device).name}/loop").exists():
         if time.monotonic() > deadline:
             raise VolumeError(
-                f"{device} does not end", cause="another program has it open, or its I/O hangs"
+                f"{device} is still in use", cause="another program has it open, or its I/O hangs"
             )
         time.sleep(0.02)
 
 
 def detach_loops(path: Path) -> None:
-    """Detach every loop device that has our file behind it; none is fine."""
+    """Detach every loop device of a file with the ownership marker."""
     if not path.name.startswith(MARK) or path.is_symlink() or not path.exists():
         return
     for device in loops_of(path):
@@ -151,7 +150,7 @@ def detach_loops(path: Path) -> None:
 
 
 def loops_of(path: Path) -> list[str]:
-    """Return the loop devices that have this very file behind them."""
+    """Return the loop devices of this file."""
     return _losetup("--list", "--noheadings", "--output", "NAME", "-j", str(path)).split()
 
 
@@ -161,7 +160,7 @@ def _losetup(*arguments: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise VolumeError(
-            "losetup is not installed", next_step="install it: apt-get install mount"
+            "losetup is not installed", next_step="run `apt-get install mount`"
         ) from error
     if done.returncode:
         raise VolumeError(
@@ -173,7 +172,7 @@ def _losetup(*arguments: str) -> str:
 
 
 def undo_loop(details: Mapping[str, str]) -> str:
-    """Undo a journal entry of this room; return a line about it."""
+    """Undo a journal entry of KIND; return a line about it."""
     path = Path(details["path"])
     detach_loops(path)
     remove_marked(path)

@@ -1,9 +1,8 @@
-"""Storages that are a server's: an NBD export, a directory on an NFS server, the way there.
+"""Storages on servers: an NBD export, a directory on an NFS server, and the network to them.
 
-To NBD and NFS QEMU itself speaks. What the server caches cannot be seen from here, so
-`drop_caches` knows nothing. What the link carries is declared, never guessed. A round trip is the
-time that a TCP connection takes to be opened: one packet there, one back, answered by the
-server's kernel.
+QEMU itself is the client of NBD and NFS. Caches of the server are not visible from here, so
+`drop_caches` returns None. The link's capacity is declared, never guessed. A round trip is the
+time to open a TCP connection: one packet in each direction, answered by the server's kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pvebench.model.volume import Identity, Volume
 
 
 def identify_server(options: StorageOptions) -> Identity:
-    """Return what the settings say: which disks the server has below, it does not show."""
+    """Return the server of the settings, because the server's disks are not visible."""
     where = options.socket or f"{options.server}:{options.port}".removesuffix(":0")
     return {"type": options.kind, "source": f"{where} {options.export}"}
 
@@ -42,27 +41,27 @@ NFS_KIND: Final = "nfs"
 
 
 class NbdStorage:
-    """A storage of kind `nbd`: one export, whose name must carry our mark."""
+    """Storage of kind `nbd`: one export, whose name must have the ownership marker."""
 
     def __init__(self, options: StorageOptions, journal: Journal) -> None:
-        del journal  # the export is there before us and stays
+        del journal  # pvebench does not create the export
         self._options = options
 
     def create(self, scenario: Scenario) -> Volume:
-        """Return the export as a volume. Raises VolumeError if it is not ours, or too small."""
+        """Return the export as a volume. Raises VolumeError: no marker, or too small."""
         options = self._options
         if not options.export.startswith(MARK):
             raise VolumeError(
-                f"storage {options.name}: export {options.export!r} is left alone",
-                cause=f"its content would be destroyed, and its name does not begin with {MARK}",
+                f"storage {options.name}: export {options.export!r} not changed",
+                cause=f"its content would be destroyed, but its name does not begin with {MARK}",
                 next_step=f"export it under a name like {MARK}{options.name}",
             )
         image = {"driver": "raw", "file": self._server_node()}
         size = int(_image_info(image, f"storage {options.name}")["virtual-size"])
         if size < scenario.volume_bytes:
             raise VolumeError(
-                f"storage {options.name}: the export has {show_bytes(size)}, "
-                f"{show_bytes(scenario.volume_bytes)} are needed"
+                f"storage {options.name}: {show_bytes(scenario.volume_bytes)} needed, "
+                f"the export has {show_bytes(size)}"
             )
         return Volume(
             storage=options.name,
@@ -80,10 +79,10 @@ class NbdStorage:
         return {"driver": "nbd", "server": server, "export": options.export}
 
     def remove(self, volume: Volume) -> None:
-        """Leave the export as it is."""
+        """Do nothing: the export stays."""
 
     def check(self, volume: Volume) -> None:
-        """Ask nothing: an export has no more than its name."""
+        """Do nothing: an export has no identity except its name."""
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         """Return QEMU's node of the export, cut to the volume's size."""
@@ -93,15 +92,15 @@ class NbdStorage:
         return None
 
     def opened(self, volume: Volume) -> str:
-        """Return nothing: QEMU has a socket."""
+        """Return an empty string: QEMU uses a socket."""
         return ""
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is nothing to release."""
 
 
 class NfsStorage:
-    """A storage of kind `nfs`: files in a directory of a server, through QEMU's own client."""
+    """Storage of kind `nfs`: files in a directory of a server, used with QEMU's client."""
 
     def __init__(self, options: StorageOptions, journal: Journal) -> None:
         self._options = options
@@ -137,7 +136,7 @@ class NfsStorage:
             self._journal.close(entry)
 
     def check(self, volume: Volume) -> None:
-        """Ask nothing: what a path of the server leads to is not told here."""
+        """Do nothing: the server's files are not visible here."""
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         return {
@@ -150,11 +149,11 @@ class NfsStorage:
         return None
 
     def opened(self, volume: Volume) -> str:
-        """Return nothing: QEMU has a socket."""
+        """Return an empty string: QEMU uses a socket."""
         return ""
 
     def close(self) -> None:
-        """Nothing is kept beside the volumes."""
+        """Do nothing: there are only volumes."""
 
 
 def undo_nfs(details: Mapping[str, str]) -> str:
@@ -168,31 +167,31 @@ def _image_info(image: Node, what: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise VolumeError(
-            f"{what} cannot be opened: {done.stderr.strip()}",
-            cause="the server does not run, or does not export that name",
+            f"{what}: cannot open the export: {done.stderr.strip()}",
+            cause="the server is not running, or does not export that name",
         )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    info: dict[str, Any] = json.loads(done.stdout)
+    return info
 
 
 def unlink(server: str, export: str, name: str) -> None:
-    """Remove a file of ours from a directory of a server; one that is not there is fine.
+    """Remove a file with the ownership marker from a server's directory, if it exists.
 
     Raises:
-        VolumeError: libnfs is not installed, or the server does not do it.
+        VolumeError: libnfs is not installed, or the server failed.
     """
     if not name.startswith(MARK):
-        raise VolumeError(f"{name} does not carry pvebench's mark; it is left alone")
+        raise VolumeError(f"{name} not changed: not created by pvebench")
     library = _library()
     context = library.nfs_init_context()
     if not context:
-        raise VolumeError("libnfs gives no context")
+        raise VolumeError("libnfs returned no context")
     try:
         if library.nfs_mount(context, server.encode(), export.encode()) < 0:
-            raise _failed(library, context, f"nfs://{server}{export} cannot be mounted")
+            raise _failed(library, context, f"cannot mount nfs://{server}{export}")
         code = library.nfs_unlink(context, f"/{name}".encode())
         if code < 0 and code != -errno.ENOENT:
-            raise _failed(library, context, f"{name} cannot be removed on {server}")
+            raise _failed(library, context, f"cannot remove {name} on {server}")
     finally:
         library.nfs_destroy_context(context)
 
@@ -202,7 +201,7 @@ def _library() -> ctypes.CDLL:
     if name is None:
         raise VolumeError(
             "a storage of kind nfs needs libnfs and QEMU's nfs driver",
-            next_step="install them: apt-get install qemu-block-extra",
+            next_step="run `apt-get install qemu-block-extra`",
         )
     library = ctypes.CDLL(name)
     library.nfs_init_context.restype = ctypes.c_void_p
@@ -215,12 +214,12 @@ def _library() -> ctypes.CDLL:
 
 
 def _failed(library: ctypes.CDLL, context: int, what: str) -> VolumeError:
-    said = library.nfs_get_error(context) or b""
-    return VolumeError(f"{what}: {said.decode('utf-8', 'replace')}")
+    message = library.nfs_get_error(context) or b""
+    return VolumeError(f"{what}: {message.decode('utf-8', 'replace')}")
 
 
 PROBES: Final = 5
-"""The median of several: the first may wait for an address to be resolved on the link."""
+"""Connections per measurement, of which the median counts: the first may wait for ARP."""
 TIMEOUT_SECONDS: Final = 2.0
 
 
@@ -229,8 +228,8 @@ class ServerLink:
     """`model.ports.StorageNetwork` of one storage.
 
     Attributes:
-        server, port: what is asked; without a server there is no round trip to measure.
-        link_bits_per_second: what the slowest link on the way carries; 0: not declared.
+        server, port: of the connection; without a server there is no round trip.
+        link_bits_per_second: capacity of the slowest link on the path; 0: not declared.
     """
 
     server: str = ""
@@ -241,9 +240,9 @@ class ServerLink:
         if not self.server:
             return None
         try:
-            # Looked up once and before: a name server's answer is no part of a round trip.
-            found = socket.getaddrinfo(self.server, self.port, type=socket.SOCK_STREAM)
-            times = [_connect(found[0]) for _ in range(PROBES)]
+            # Resolved once and before: name resolution is not part of a round trip.
+            addresses = socket.getaddrinfo(self.server, self.port, type=socket.SOCK_STREAM)
+            times = [_connect(addresses[0]) for _ in range(PROBES)]
         except OSError:
             return None
         return statistics.median(times)
@@ -259,7 +258,7 @@ _Address = tuple[
 
 
 def _connect(address: _Address) -> float:
-    """Return how long one connection takes to be opened. Raises OSError."""
+    """Return the seconds to open one connection. Raises OSError."""
     family, kind, protocol, _, where = address
     with socket.socket(family, kind, protocol) as opened:
         opened.settimeout(TIMEOUT_SECONDS)

@@ -1,8 +1,8 @@
-"""Images of a Ceph pool, through QEMU's own rbd; made and removed by Ceph's own `rbd`.
+"""Images of a Ceph pool, used with QEMU's rbd driver; created and removed with Ceph's `rbd`.
 
-librbd keeps its cache in QEMU's process, as part of the opened image: on in the modes without
-O_DIRECT, off in the others (qemu_rbd_connect in QEMU's block/rbd.c). So a disk that is plugged in
-anew begins with an empty one. What the OSDs cache cannot be seen from here.
+librbd's cache is in QEMU's process, as part of the opened image: on in the modes without O_DIRECT,
+off in the others (qemu_rbd_connect in QEMU's block/rbd.c). So a newly attached disk begins with an
+empty one. The caches of the OSDs are not visible from here.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pvebench.model.units import MIB, show_bytes
 from pvebench.model.volume import Identity, Volume
 
 KIND: Final = "rbd"
-"""Kind of the journal entries made here."""
+"""Kind of the journal entries of these images."""
 OWNER_KEY: Final = "pvebench.instance"
-"""Of an image's metadata: whose it is, beside its name."""
+"""Key of an image's metadata with its owner, in addition to its name."""
 RESERVE_BYTES: Final = 1024 * MIB
-"""Left free in the pool: a cluster that is full stops for everybody."""
+"""Space that stays free in the pool: a full cluster stops for all clients."""
 COMMAND_SECONDS: Final = 60.0
-"""Without monitors Ceph's programs would wait for five minutes."""
+"""Time limit; without monitors Ceph's programs would wait for five minutes."""
 WATCHED_SECONDS: Final = 60.0
-"""The cluster counts a killed QEMU among an image's users for half a minute."""
+"""Time limit; the cluster lists a killed QEMU as a user of the image for half a minute."""
 _INFO: Final = fields(id=text)
 _SPACE: Final = fields(pools=rows(fields(name=text, stats=fields(max_avail=whole))))
 _EVIDENCE_CHARACTERS: Final = 2000
@@ -41,7 +41,7 @@ _BUSY: Final = 16  # EBUSY
 
 
 class RbdStorage:
-    """A storage of kind `rbd`: images with our mark in one pool."""
+    """Storage of kind `rbd`: images with the ownership marker in one pool."""
 
     def __init__(self, options: StorageOptions, journal: Journal) -> None:
         self._options = options
@@ -53,7 +53,7 @@ class RbdStorage:
     def create(self, scenario: Scenario) -> Volume:
         pool, owner = self._pool, self._options.owner
         name = f"{MARK}{owner}-{scenario.volume}"
-        remove_image(pool, name, owner)  # ours by our id in its name, left by a crash
+        remove_image(pool, name, owner)  # leftover of a crash: the name contains this id
         self._check_space(scenario.volume_bytes)
         entry = self._journal.open(KIND, {**pool.details, "name": name, "owner": owner})
         try:
@@ -76,10 +76,10 @@ class RbdStorage:
         free = self._pool.free_bytes()
         if free < size_bytes + RESERVE_BYTES:
             raise NoSpace(
-                f"storage {self._options.name}: {show_bytes(free)} free in pool "
-                f"{self._pool.pool}, a volume of {show_bytes(size_bytes)} does not fit "
-                f"({show_bytes(RESERVE_BYTES)} stay free)",
-                next_step="free space, or make volume.size or the scale of the pack smaller",
+                f"storage {self._options.name}: {show_bytes(size_bytes + RESERVE_BYTES)} needed "
+                f"(with a reserve of {show_bytes(RESERVE_BYTES)}), {show_bytes(free)} free in pool "
+                f"{self._pool.pool}",
+                next_step="free space, or reduce volume.size or the scale of the pack",
             )
 
     def remove(self, volume: Volume) -> None:
@@ -94,28 +94,27 @@ class RbdStorage:
         owner = self._pool.owner(volume.volid)
         if now != made or owner != self._options.owner:
             raise VolumeError(
-                f"image {self._pool.path(volume.volid)} is another one than was made; "
-                "it is left alone",
-                cause="somebody removed, replaced or renamed it while pvebench had it",
-                next_step="look at it with `rbd info`, and start pvebench anew",
+                f"image {self._pool.path(volume.volid)} was replaced; not changed",
+                cause="removed, replaced or renamed outside pvebench during its use",
+                next_step="inspect it with `rbd info`, then restart pvebench",
             )
 
     def node(self, volume: Volume, disk: Disk) -> Node:
         pool = self._pool
-        given = {"conf": pool.conf, "user": pool.user}
-        named = {key: value for key, value in given.items() if value}
+        options = {"conf": pool.conf, "user": pool.user}
+        named = {key: value for key, value in options.items() if value}
         return {"driver": "rbd", "pool": pool.pool, "image": volume.volid, **named}
 
     def drop_caches(self, volume: Volume) -> int | None:
-        """Tell nothing: librbd's cache goes with the plug, the OSDs' are theirs."""
+        """Return None: librbd's cache ends with the attachment, those of the OSDs stay."""
         return None
 
     def opened(self, volume: Volume) -> str:
-        """Return nothing: QEMU has sockets."""
+        """Return an empty string: QEMU uses sockets."""
         return ""
 
     def close(self) -> None:
-        """Nothing is kept beside the images."""
+        """Do nothing: there are only images."""
 
     def status(self) -> Mapping[str, Any]:
         """Return the cluster's answer to `ceph status`. Raises VolumeError."""
@@ -123,7 +122,7 @@ class RbdStorage:
 
 
 class _Pool:
-    """One pool, as one user of its cluster."""
+    """Pool with a user of its cluster."""
 
     def __init__(self, *, pool: str, conf: str, user: str) -> None:
         self.pool = pool
@@ -132,42 +131,42 @@ class _Pool:
 
     @property
     def details(self) -> dict[str, str]:
-        """What a journal entry needs to find it again."""
+        """Details for a journal entry."""
         return {"pool": self.pool, "conf": self.conf, "user": self.user}
 
     def path(self, image: str) -> str:
-        """Return the image's name in the words of `rbd`."""
+        """Return the image's name as `rbd` expects it."""
         return f"{self.pool}/{image}"
 
     def rbd(self, *arguments: str) -> str:
-        """Return what `rbd` says. Raises VolumeError."""
-        code, said, complaint = self._run("rbd", *arguments)
+        """Run `rbd`; return its output. Raises VolumeError."""
+        code, output, errors = self._run("rbd", *arguments)
         if code:
-            raise _failed("rbd", arguments, complaint)
-        return said
+            raise _failed("rbd", arguments, errors)
+        return output
 
     def identity(self, image: str) -> str:
-        """Return the id that the cluster gave an image. Raises VolumeError."""
-        said = self.rbd("info", "--format", "json", self.path(image))
-        return str(_read("rbd info", said, _INFO)["id"])
+        """Return the cluster's id of an image. Raises VolumeError."""
+        output = self.rbd("info", "--format", "json", self.path(image))
+        return str(_read("rbd info", output, _INFO)["id"])
 
     def owner(self, image: str) -> str:
-        """Return whose an image is; empty: nobody said. Raises VolumeError if it is not there."""
-        said = self.rbd("image-meta", "list", "--format", "json", self.path(image))
-        return str(_read("rbd image-meta", said, table(anything)).get(OWNER_KEY, ""))
+        """Return the owner of an image; empty: not set. Raises VolumeError: it is missing."""
+        output = self.rbd("image-meta", "list", "--format", "json", self.path(image))
+        return str(_read("rbd image-meta", output, table(anything)).get(OWNER_KEY, ""))
 
     def has(self, image: str) -> bool:
-        """Return whether there is such an image."""
-        code, _, complaint = self._run("rbd", "info", self.path(image))
+        """Return whether the image exists."""
+        code, _, errors = self._run("rbd", "info", self.path(image))
         if code not in (0, _ABSENT):
-            raise _failed("rbd", ("info", self.path(image)), complaint)
+            raise _failed("rbd", ("info", self.path(image)), errors)
         return code == 0
 
     def remove(self, image: str) -> int:
         """Remove an image; return Ceph's error number, 0: none. Raises VolumeError for others."""
-        code, _, complaint = self._run("rbd", "remove", "--no-progress", self.path(image))
+        code, _, errors = self._run("rbd", "remove", "--no-progress", self.path(image))
         if code not in (0, _ABSENT, _BUSY):
-            raise _failed("rbd", ("remove", self.path(image)), complaint)
+            raise _failed("rbd", ("remove", self.path(image)), errors)
         return code
 
     def status(self) -> Mapping[str, Any]:
@@ -175,26 +174,26 @@ class _Pool:
         return self._ask("status", STATUS)
 
     def free_bytes(self) -> int:
-        """Return what can still be written to the pool, copies and limits allowed for."""
+        """Return the writable bytes of the pool, after replication and limits."""
         pools = self._ask("df", _SPACE)["pools"]
-        mine = next((one for one in pools if one["name"] == self.pool), None)
-        if mine is None:
+        entry = next((pool for pool in pools if pool["name"] == self.pool), None)
+        if entry is None:
             raise VolumeError(
-                f"there is no pool {self.pool} in this Ceph cluster",
-                next_step="make it, or name another in the settings",
+                f"pool {self.pool} does not exist in this Ceph cluster",
+                next_step="create it, or use another one in the settings",
             )
-        return int(mine["stats"]["max_avail"])
+        return int(entry["stats"]["max_avail"])
 
     def _ask(self, what: str, shape: Shape) -> dict[str, Any]:
-        code, said, complaint = self._run("ceph", what, "--format", "json")
+        code, output, errors = self._run("ceph", what, "--format", "json")
         if code:
-            raise _failed("ceph", (what,), complaint)
-        return _read(f"ceph {what}", said, shape)
+            raise _failed("ceph", (what,), errors)
+        return _read(f"ceph {what}", output, shape)
 
     def _run(self, program: str, *arguments: str) -> tuple[int, str, str]:
-        chosen = ["--conf", self.conf] if self.conf else []
-        chosen += ["--id", self.user] if self.user else []
-        command = [program, *chosen, *arguments]
+        access = ["--conf", self.conf] if self.conf else []
+        access += ["--id", self.user] if self.user else []
+        command = [program, *access, *arguments]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
@@ -203,67 +202,67 @@ class _Pool:
             raise VolumeError(
                 f"{program} is not installed",
                 cause="a storage of kind rbd needs Ceph's own programs",
-                next_step="install them: apt-get install ceph-common qemu-block-extra",
+                next_step="run `apt-get install ceph-common qemu-block-extra`",
             ) from error
         except subprocess.TimeoutExpired as error:
             raise VolumeError(
-                f"the Ceph cluster does not answer {program} within {COMMAND_SECONDS:.0f} s",
-                cause="no monitor can be reached, or too few OSDs are up for this pool",
-                next_step="look at it: ceph status",
+                f"no answer of the Ceph cluster to {program} within {COMMAND_SECONDS:.0f} s",
+                cause="no monitor is reachable, or too few OSDs are up for this pool",
+                next_step="check the cluster with `ceph status`",
             ) from error
         return done.returncode, done.stdout, done.stderr
 
 
-def _read(what: str, said: str, shape: Shape) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _read(what: str, output: str, shape: Shape) -> dict[str, Any]:
+    data: dict[str, Any] = {}
     try:
-        found = json.loads(said)
-        wrong = shape(found)
+        data = json.loads(output)
+        problem = shape(data)
     except ValueError as error:
-        wrong = str(error)
-    if wrong:
+        problem = str(error)
+    if problem:
         raise VolumeError(
-            f"the answer of {what} cannot be read: {wrong}",
-            cause="another release of Ceph than pvebench knows",
-            evidence=said[:_EVIDENCE_CHARACTERS],
+            f"unexpected output of {what}: {problem}",
+            cause="unsupported release of Ceph",
+            evidence=output[:_EVIDENCE_CHARACTERS],
         )
-    return found
+    return data
 
 
-def _failed(program: str, arguments: tuple[str, ...], complaint: str) -> VolumeError:
-    lines = complaint.strip().splitlines()
-    said = lines[-1] if lines else "no reason was given"
+def _failed(program: str, arguments: tuple[str, ...], errors: str) -> VolumeError:
+    lines = errors.strip().splitlines()
+    last = lines[-1] if lines else "no reason given"
     return VolumeError(
-        f"{program} {' '.join(arguments)} failed: {said}",
-        cause="the user's capabilities do not allow it, or the pool or the cluster is not there",
+        f"{program} {' '.join(arguments)} failed: {last}",
+        cause="the user lacks a capability, or the pool or the cluster is missing",
         next_step="check the capabilities of the user: docs/configuration.md, Ceph",
-        evidence=complaint,
+        evidence=errors,
     )
 
 
 def remove_image(pool: _Pool, name: str, owner: str) -> None:
-    """Remove an image of ours; one that is not there is fine.
+    """Remove an image of this instance, if it exists.
 
     Raises:
-        VolumeError: it is not ours, still in use, or the cluster does not do it.
+        VolumeError: it belongs to another instance, is in use, or the cluster failed.
     """
     if not name.startswith(f"{MARK}{owner}-"):
-        raise VolumeError(f"image {pool.path(name)} does not carry our mark; it is left alone")
+        raise VolumeError(f"image {pool.path(name)} not changed: not created by this pvebench")
     if not pool.has(name):
         return
-    # Without an owner it is ours too: its name has our random id, and the crash came in between.
+    # Without an owner it is owned too: the name has the random id, the crash came in between.
     if pool.owner(name) not in ("", owner):
         raise VolumeError(
-            f"image {pool.path(name)} says that it is another instance's; it is left alone",
-            next_step="look at it with `rbd image-meta list`, and remove it if nobody needs it",
+            f"image {pool.path(name)} not changed: another instance owns it",
+            next_step="inspect it with `rbd image-meta list`; remove it if you don't need it",
         )
     deadline = time.monotonic() + WATCHED_SECONDS
     while pool.remove(name) == _BUSY:
         if time.monotonic() > deadline:
             raise VolumeError(
                 f"image {pool.path(name)} is still in use",
-                cause="something else than this pvebench has it open, or it has snapshots",
-                next_step=f"look at it: rbd status {pool.path(name)}",
+                cause="another program has it open, or it has snapshots",
+                next_step=f"check it with `rbd status {pool.path(name)}`",
             )
         time.sleep(1.0)
 
@@ -276,7 +275,7 @@ def undo_image(details: Mapping[str, str]) -> str:
 
 
 def identify(options: StorageOptions) -> Identity:
-    """Return the cluster and the pool. Raises VolumeError."""
+    """Return the identity of cluster and pool. Raises VolumeError."""
     pool = _Pool(pool=options.pool, conf=options.conf, user=options.user)
     cluster = pool.status().get("fsid", "")
     return {"type": "rbd", "pool": pool.pool} | ({"cluster": str(cluster)} if cluster else {})
