@@ -14,8 +14,8 @@ def printable(text: str, most: int | None = None) -> str:
     Args:
         most: maximum characters; longer text ends with " …". None: no limit.
     """
-    shown = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
-    return shown if most is None or len(shown) <= most else f"{shown[: most - 2].rstrip()} …"
+    cleaned = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+    return cleaned if most is None or len(cleaned) <= most else f"{cleaned[: most - 2].rstrip()} …"
 
 
 def one_line(text: str, most: int = MOST_LETTERS) -> str:

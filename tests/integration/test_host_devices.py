@@ -134,7 +134,7 @@ def test_without_the_mark_nothing_is_written(host: Host, device: Path) -> None:
     before = device.read_bytes()
     run = host.run(ROW, rw="randwrite")
     assert run.outcome is Outcome.FAILED
-    assert "does not carry pvebench's mark; it is left alone" in run.reason
+    assert "not changed: not claimed by pvebench" in run.reason
     assert device.read_bytes() == before
 
 
@@ -212,8 +212,8 @@ def test_a_journal_entry_about_another_device_of_that_name_changes_nothing(
     host.disk.attach(volume, tuned(read_ahead=size).disk)
     ((_, _, details),) = host.store.journal.pending()
     other = {**details, "identity": "a disk that was pulled out", "before": "0"}
-    assert "it is another device now" in undo_setting(other)
-    assert "the machine was started anew" in undo_setting({**details, "boot": "an earlier one"})
+    assert "the device was replaced" in undo_setting(other)
+    assert "the machine was restarted" in undo_setting({**details, "boot": "an earlier one"})
     assert in_force(device)["read_ahead"] == str(size)
 
 
@@ -317,7 +317,7 @@ def test_a_cache_that_does_not_go_back_stays_in_the_journal(
     (line,) = undo_pending(
         host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
     )
-    assert f"drive_cache of {device} is 0 and does not go back to 1" in line
+    assert f"drive_cache of {device} is still 0, cannot restore 1" in line
     monkeypatch.delenv("STUBBORN")
     (line,) = undo_pending(
         host.store.journal, {KIND: undo_setting}, instance="test", runtime=device.parent
@@ -330,4 +330,4 @@ def test_a_device_without_such_a_cache_is_told(host: Host, device: Path) -> None
     claim(device, destroy=False)
     run = host.run(tuned(drive_cache=False))  # the real hdparm: a loop device answers nothing
     assert run.outcome is Outcome.FAILED
-    assert "does not tell whether its write cache is on" in run.reason
+    assert "does not report its write cache" in run.reason

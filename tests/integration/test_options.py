@@ -238,7 +238,7 @@ def test_a_device_is_used_only_with_our_mark_which_measuring_never_touches(
         bench = Bench(own_lab)
         refused = bench.run(on("block"))
         assert refused.outcome is Outcome.FAILED
-        assert "does not carry pvebench's mark" in refused.reason
+        assert "not claimed by pvebench" in refused.reason
         claim(device, destroy=False)
         before = marks(device)
         layout = Layout(filesystem=Filesystem.EXT4, file_bytes=24 * MIB)
@@ -374,13 +374,13 @@ def test_a_loop_device_that_got_another_file_or_a_link_is_not_used(tmp_path: Pat
         (image,) = (tmp_path / "loops").iterdir()
         aside = image.rename(tmp_path / "aside")
         image.symlink_to(aside)
-        with pytest.raises(VolumeError, match="is a symbolic link now"):
+        with pytest.raises(VolumeError, match="is now a symbolic link"):
             storage.check(volume)
         aside.replace(image)
         storage.check(volume)
         subprocess.run(["losetup", "--detach", device], check=True)
         subprocess.run(["losetup", device, str(foreign)], check=True)
-        with pytest.raises(VolumeError, match=f"{device} has another file than"):
+        with pytest.raises(VolumeError, match=f"{device} is no longer a loop device of"):
             storage.check(volume)
         storage.remove(volume)
         assert str(foreign) in loops()  # somebody else's now

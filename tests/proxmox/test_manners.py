@@ -121,7 +121,7 @@ def test_recovery_of_ceph_is_seen_where_the_token_may_look_and_for_its_pools_onl
     one = guard(site)
     hold = one.enter(case("pool"))
     assert hold is not None
-    assert hold.reason.startswith("Ceph moves data: 10 of 17 placement groups")
+    assert hold.reason.startswith("Ceph is moving data: 10 of 17 placement groups")
     assert one.leave(case("pool")) == hold.reason
     assert one.enter(case()) is None
     site.cluster.ceph = None

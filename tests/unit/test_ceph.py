@@ -51,15 +51,15 @@ def test_a_healthy_cluster_holds_nothing_and_a_scrub_neither(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "passes"),
     [
-        ("osd-down", "Ceph is not whole: 1 osds down", False),
+        ("osd-down", "Ceph is degraded: 1 osds down", False),
         (
             "degraded",
-            "Ceph is not whole: 11 of 17 placement groups are degraded, undersized",
+            "Ceph is degraded: 11 of 17 placement groups are degraded, undersized",
             False,
         ),
         (
             "recovering",
-            "Ceph moves data: 10 of 17 placement groups are activating, peering, recovering, "
+            "Ceph is moving data: 10 of 17 placement groups are activating, peering, recovering, "
             "recovery_wait",
             True,
         ),
@@ -207,7 +207,7 @@ ENTRY = {"pool": "p", "conf": "", "user": "", "owner": OWNER, "name": f"{MARK}{O
 def test_undo_leaves_an_image_that_says_it_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Answers(list='{"pvebench.instance": "fedcba9876543210"}')
     monkeypatch.setattr("subprocess.run", answers)
-    with pytest.raises(VolumeError, match="another instance's; it is left alone"):
+    with pytest.raises(VolumeError, match="not changed: another instance owns it"):
         KINDS["rbd"].undo["rbd"](ENTRY)
     assert not any("remove" in command for command in answers.asked)
 

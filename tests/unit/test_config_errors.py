@@ -38,12 +38,12 @@ BROKEN = {
     ),
     "size with an ambiguous unit": (
         SMALL.replace("64M", "64MB"),
-        "pack.yaml:9:9: volume.size: '64MB' is not a size: write bytes, or a whole number with "
-        "k, M, G or T (steps of 1024, as fio and Proxmox count)",
+        "pack.yaml:9:9: volume.size: invalid size '64MB': write bytes, or a whole number with "
+        "k, M, G or T (steps of 1024, as in fio and Proxmox)",
     ),
     "duration without unit": (
         SMALL.replace("10m", "10"),
-        "pack.yaml:3:8: every: 10 is not a duration: write a number with its unit, ms, s, m, "
+        "pack.yaml:3:8: every: invalid duration 10: write a number with its unit, ms, s, m, "
         "h or d",
     ),
     "unknown cache mode": (
@@ -114,7 +114,7 @@ BROKEN = {
     ),
     "read-ahead in broken sectors": (
         SMALL.replace("volume:", "fixed: {read_ahead: 1000}\nvolume:"),
-        "pack.yaml:8:21: fixed.read_ahead: 1000 bytes of read-ahead: use whole sectors of 512, up "
+        "pack.yaml:8:21: fixed.read_ahead: invalid read-ahead of 1000 bytes: use whole sectors of 512, up "
         "to 1G",
     ),
     "queues that are none": (
@@ -226,7 +226,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
     [
         (
             "listen: 9620\n",
-            "pvebench.yaml:1:9: listen: 9620 is not an address to listen on: "
+            "pvebench.yaml:1:9: listen: invalid listen address 9620: "
             "write it as 127.0.0.1:9620",
         ),
         (
@@ -244,7 +244,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
         ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: listed twice: a.yaml"),
         (
             "max_age: 3\n",
-            "pvebench.yaml:1:10: max_age: 3 is not a duration: write a number with "
+            "pvebench.yaml:1:10: max_age: invalid duration 3: write a number with "
             "its unit, ms, s, m, h or d",
         ),
     ],

@@ -78,7 +78,7 @@ def test_without_a_vm_containers_are_left_and_by_ssh_they_are_told_not_to_be(
     matrix = expand(pack, node="nas", storages=kinds, rows=Rows.HOST)
     assert [case.scenario.disk.bus for case in matrix.cases] == ["host"]
     reasons = {left.reason for left in matrix.excluded if ".lxc." in left.slug}
-    assert reasons == {"containers on a machine reached by ssh: not yet"}
+    assert reasons == {"containers on a machine reached by ssh are not supported"}
 
 
 def proxmox_kinds(**changes: object) -> dict[str, StorageKind]:
@@ -163,7 +163,7 @@ def test_more_cpus_than_the_machine_has_are_refused_and_nothing_is_made(tmp_path
     store = Store(tmp_path / "pvebench.db", simulated=True)
     made = Container(OWN, journal=store.journal, clock=SystemClock(), place=tmp_path)
     wide = Machine(memory_bytes=256 * MIB, cpus=4096)
-    with pytest.raises(SwitchFailed, match="4096 CPUs cannot be had"):
+    with pytest.raises(SwitchFailed, match="fewer CPUs than the container's 4096"):
         made.start(None, wide, "/dev/null", "/dev/null")  # type: ignore[arg-type] # never looked at
     assert store.journal.pending() == []
     assert not made.directory.exists()
@@ -252,7 +252,7 @@ def test_the_undo_touches_only_what_carries_our_mark_and_our_id(tmp_path: Path) 
     undo = {container.KIND: container.undo_container, container.ROOT_KIND: undo_root}
     lines = undo_pending(store.journal, undo, instance=OWN, runtime=tmp_path)
     assert (ours.exists(), others.exists(), plain.exists()) == (False, True, True)
-    assert sum("another instance made it" in line for line in lines) == 2
+    assert sum("another instance created it" in line for line in lines) == 2
     assert store.journal.pending() == []
     store.close()
 
@@ -261,7 +261,7 @@ def test_a_container_is_started_with_its_volume_and_counts_nothing_without(tmp_p
     store = Store(tmp_path / "pvebench.db", simulated=True)
     made = Container(OWN, journal=store.journal, clock=SystemClock(), place=tmp_path)
     disk = ContainerDisk(made, storages={}, image=None, clock=SystemClock())  # type: ignore[arg-type] # never asked
-    with pytest.raises(SwitchFailed, match="started with its volume"):
+    with pytest.raises(SwitchFailed, match="needs its volume at its start"):
         disk.boot(MACHINE)
     with pytest.raises(SwitchFailed, match="no volume is in use"):
         disk.counters()
@@ -289,4 +289,4 @@ def test_check_says_what_containers_lack(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     run_cli([*arguments, "--driver", "host"])
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)}
-    assert "as root only" in found["lxc"]["found"]
+    assert "containers need root" in found["lxc"]["found"]

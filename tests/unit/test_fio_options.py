@@ -124,7 +124,7 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
         ({"bs": 256}, "bs: 256 bytes is not a power of two"),
         ({"bs": "128M"}, "bs: 134217728 bytes is not a power of two"),
         ({"bs": 0}, "bs: 0 bytes is not a power of two"),
-        ({"bs": -4096}, "bs: -4096 is not a size: write 0 or more"),
+        ({"bs": -4096}, "bs: invalid size -4096: write 0 or more"),
         ({"iodepth": 0}, "iodepth: wants 1 or more, found 0"),
         ({"iodepth": 4097}, "iodepth: wants 4096 or less, found 4097"),
         ({"iodepth": "32"}, "iodepth: wants a whole number, found '32'"),

@@ -46,7 +46,7 @@ def test_a_program_takes_the_libraries_it_needs_directly_or_not_and_no_other(roo
 def test_a_library_that_only_the_host_has_is_not_taken_from_there(root: Path) -> None:
     add_libraries(root)
     (root / LIBRARY_PLACE / "libc.so.6").unlink()
-    with pytest.raises(GuestImageError, match=r"bash needs libc\.so\.6, which no package holds"):
+    with pytest.raises(GuestImageError, match=r"bash needs libc\.so\.6, which no package contains"):
         library_closure(root, [find_program(root, "bash")])
 
 

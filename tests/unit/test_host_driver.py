@@ -182,7 +182,7 @@ def test_without_a_vm_only_the_hosts_rows_are_left(tmp_path: Path) -> None:
     matrix = expand(pack, node="lab", storages={"local": STORAGE_KINDS["dir"]}, rows=Rows.HOST)
     assert [case.scenario.slug for case in matrix.cases] == ["local.host.raw.none"]
     assert {left.reason for left in matrix.excluded} == {
-        "this instance has no VMs, only the host and containers (driver: host)"
+        "this instance measures without VMs (driver: host)"
     }
     assert Settings(driver="host").driver == "host"
 

@@ -89,9 +89,9 @@ def test_ids_are_random_and_kept_in_the_state_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"../../x\n", b"0123", b"\xff" * 16, b"0" * 10_000])
 def test_a_damaged_id_stops_it_before_anything_is_touched(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "instance").write_bytes(content)
-    with pytest.raises(NotWritable, match="does not hold an instance's id") as caught:
+    with pytest.raises(NotWritable, match="does not contain a valid instance id") as caught:
         instance_id(tmp_path)
-    assert caught.value.next_step.startswith("remove it: a new id is made")
+    assert caught.value.next_step.startswith("remove it; pvebench creates a new id")
 
 
 def test_an_id_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
@@ -118,5 +118,5 @@ def test_a_journal_that_came_from_elsewhere_removes_nothing_of_its_first_owner(
     undo = {SCRATCH: undo_scratch}
     lines = undo_pending(store.journal, undo, instance=instance, runtime=tmp_path)
     assert (volume.exists(), scratch.exists()) == (stays, stays)
-    assert all(("alone: another instance made it" in line) == stays for line in lines)
+    assert all(("not changed: another instance created it" in line) == stays for line in lines)
     assert store.journal.pending() == []  # said once

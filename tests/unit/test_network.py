@@ -108,7 +108,7 @@ def test_a_run_keeps_the_round_trip_and_its_share_of_the_link(tmp_path: Path, se
 def test_more_than_the_link_carries_is_implausible(tmp_path: Path, load: str) -> None:
     run = measured(tmp_path, ServerLink(link_bits_per_second=1_000_000), load)
     assert run.outcome is Outcome.IMPLAUSIBLE
-    assert "of what the network's link carries, although no cache is in the way" in run.reason
+    assert "of the network link's capacity, although caches are bypassed" in run.reason
     assert "network_round_trip" not in values(run)
 
 

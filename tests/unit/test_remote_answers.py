@@ -207,10 +207,10 @@ def test_files_are_told_as_grep_tells_them() -> None:
 
 
 FAULTS = {
-    "a user in the host": ({"host": "root@pve1"}, "no name or address alone"),
-    "a port in the host": ({"host": "pve1:22"}, "no name or address alone"),
-    "an option as host": ({"host": "-oProxyCommand=x"}, "no name or address alone"),
-    "an odd user": ({"user": "a b"}, "no name of a user"),
+    "a user in the host": ({"host": "root@pve1"}, "invalid host"),
+    "a port in the host": ({"host": "pve1:22"}, "invalid host"),
+    "an option as host": ({"host": "-oProxyCommand=x"}, "invalid host"),
+    "an odd user": ({"user": "a b"}, "invalid user name"),
     "a fingerprint of another kind": ({"fingerprint": "MD5:aa"}, "ssh-keygen -lf"),
     "two ways to know it": (
         {"fingerprint": f"SHA256:{'A' * 43}", "known_hosts": "known_hosts"},
@@ -227,18 +227,18 @@ def test_what_cannot_be_meant_is_refused(fault: str) -> None:
 
 
 OF_ANOTHER = {
-    "no name of it": ({"node": None}, "give `node` too"),
-    "nothing to measure": ({"storages": {}}, "give `storages` too"),
+    "no name of it": ({"node": None}, "set `node` too"),
+    "nothing to measure": ({"storages": {}}, "set `storages` too"),
     "a kind that needs this machine": (
         {"storages": {"x": {"kind": "loop", "path": "/x"}}},
         "kind loop cannot be had by ssh",
     ),
     "a fault, which is made here": (
         {"storages": {"x": {"path": "/x", "faults": {"outage": ["/bin/true"]}}}},
-        "not by ssh",
+        "faults are not supported by ssh",
     ),
-    "a path from here": ({"storages": {"x": {"path": "x"}}}, "begins with /"),
-    "a name that ends fio's line": ({"storages": {"x": {"path": "/a;b"}}}, "fio takes no path"),
+    "a path from here": ({"storages": {"x": {"path": "x"}}}, "must begin with /"),
+    "a name that ends fio's line": ({"storages": {"x": {"path": "/a;b"}}}, "fio allows no path"),
 }
 
 

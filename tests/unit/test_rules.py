@@ -46,7 +46,7 @@ def with_layout(**options: object) -> Scenario:
     ("scenario", "kind", "reason"),
     [
         (with_disk(aio=Aio.NATIVE, cache=Cache.WRITEBACK), "dir", "needs O_DIRECT"),
-        (with_disk(bus=Bus.VIRTIO, scsihw=ScsiHw.LSI), "dir", "scsihw concerns bus scsi"),
+        (with_disk(bus=Bus.VIRTIO, scsihw=ScsiHw.LSI), "dir", "scsihw applies to bus scsi"),
         (with_disk(iothread=True, scsihw=ScsiHw.SHARED), "dir", "I/O thread works only"),
         (with_disk(iothread=True, bus=Bus.SATA), "dir", "I/O thread works only"),
         (with_disk(queues=4, bus=Bus.VIRTIO), "dir", "queues work only"),
@@ -56,11 +56,11 @@ def with_layout(**options: object) -> Scenario:
         (with_disk(extended_l2=True, cluster_size=8192), "dir", "16k or more"),
         (with_disk(format=Format.VMDK, discard=True), "dir", "vmdk cannot discard"),
         (with_disk(format=Format.RAW, preallocation=Preallocation.OFF), "dir", "no metadata"),
-        (with_disk(preallocation=Preallocation.FULL), "loop", "holds no files"),
+        (with_disk(preallocation=Preallocation.FULL), "loop", "volumes on this storage are not files"),
         (with_disk(backing=True, preallocation=Preallocation.FULL), "dir", "never preallocated"),
-        (with_disk(aio=Aio.THREADS), "nfs", "QEMU itself speaks"),
-        (with_disk(read_ahead=0), "dir", "need a device that is pvebench's alone"),
-        (with_disk(format=Format.RAW, scheduler="none"), "nbd", "pvebench's alone"),
+        (with_disk(aio=Aio.THREADS), "nfs", "QEMU accesses this storage over the network"),
+        (with_disk(read_ahead=0), "dir", "need a device that only pvebench uses"),
+        (with_disk(format=Format.RAW, scheduler="none"), "nbd", "only pvebench uses"),
         (with_disk(drive_cache=False), "loop", "has no drive with a cache"),
         (with_layout(mount_options="noatime"), "dir", "need a filesystem"),
         (with_layout(filesystem=Filesystem.EXT4, file_bytes=500 * MIB), "dir", "three quarters"),
@@ -110,7 +110,7 @@ def test_trim_needs_discard_and_the_bare_device() -> None:
     filed = dataclasses.replace(
         with_disk(discard=True), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB)
     )
-    assert why_not_run(filed, trim, STORAGE_KINDS["dir"]) == "trim works on the bare device only"
+    assert why_not_run(filed, trim, STORAGE_KINDS["dir"]) == "trim needs a device without a filesystem"
 
 
 def tool(name: str, **options: object) -> Workload:
@@ -130,16 +130,16 @@ CONTAINER = dataclasses.replace(HOST, layout=ON_EXT4.layout, disk=in_container(H
     ("scenario", "workload", "kind", "reason"),
     [
         (PLAIN, tool("bonnie++", size="64M"), "dir", "needs a filesystem"),
-        (ON_EXT4, tool("hdparm"), "dir", "hdparm works on a bare device only"),
+        (ON_EXT4, tool("hdparm"), "dir", "hdparm needs a device without a filesystem"),
         (ON_EXT4, tool("bonnie++", size="1G"), "dir", "three quarters"),
-        (HOST, tool("hdparm"), "dir", "volumes are files here"),
-        (HOST, tool("bonnie++", size="64M"), "loop", "this storage holds none"),
+        (HOST, tool("hdparm"), "dir", "volumes on this storage are files"),
+        (HOST, tool("bonnie++", size="64M"), "loop", "this storage has none"),
         (HOST, tool("boot"), "dir", "boot needs a VM"),
-        (HOST, tool("fio", rw="trim", bs="4k"), "dir", "does not trim"),
+        (HOST, tool("fio", rw="trim", bs="4k"), "dir", "a host case cannot trim"),
         (CONTAINER, tool("boot"), "dir", "boot needs a VM"),
         (CONTAINER, tool("idle"), "dir", "idle needs a VM"),
-        (CONTAINER, tool("hdparm"), "loop", "hdparm works on a bare device only"),
-        (CONTAINER, tool("fio", rw="trim", bs="4k"), "dir", "a container does not trim"),
+        (CONTAINER, tool("hdparm"), "loop", "hdparm needs a device without a filesystem"),
+        (CONTAINER, tool("fio", rw="trim", bs="4k"), "dir", "a container case cannot trim"),
         (CONTAINER, tool("bonnie++", size="1G"), "dir", "three quarters"),
     ],
 )
@@ -175,9 +175,9 @@ def test_the_hosts_row_takes_no_disk_options() -> None:
         ({"format": Format.QCOW2}, "dir", "no disk options"),
         ({"cache": Cache.WRITEBACK}, "dir", "no disk options"),
         ({"discard": True}, "dir", "no disk options"),
-        ({}, "nfs", "a container has nothing to mount"),
-        ({}, "rbd", "a container has nothing to mount"),
-        ({}, "block", "behind a claim's record: not yet"),
+        ({}, "nfs", "a container cannot mount it"),
+        ({}, "rbd", "a container cannot mount it"),
+        ({}, "block", "claimed block devices are not supported"),
     ],
 )
 def test_a_containers_row_takes_no_disk_options_and_what_can_be_mounted(

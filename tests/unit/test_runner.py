@@ -520,7 +520,7 @@ def test_where_nothing_counts_io_a_disk_is_used_to_its_limit_and_not_said_to_be_
     here.world.counts = lambda _: None
     run = here.run(here.cases[0])
     assert run.outcome is Outcome.NOT_STEADY
-    assert run.reason.startswith("nobody knows whether it is steady after 300 s")
+    assert run.reason.startswith("unknown whether steady after 300 s")
     assert "iops" in {sample.metric for sample in run.samples}
 
 

@@ -93,7 +93,7 @@ def test_what_is_mounted_by_itself_is_up_to_the_mount(
 
 def test_a_pipe_instead_of_a_token_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token", 0o600)
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         read_token(tmp_path / "token")
 
 

@@ -222,7 +222,7 @@ def test_the_default_storage_is_that_of_the_results_and_need_not_be_there(tmp_pa
 
 def test_a_disk_that_is_missing_is_an_error(tmp_path: Path) -> None:
     given = settings(tmp_path, {"kind": "block", "path": tmp_path / "disk"})
-    with pytest.raises(VolumeError, match="is no block device"):
+    with pytest.raises(VolumeError, match="is not a block device"):
         identities_of(given)["local"]()
 
 

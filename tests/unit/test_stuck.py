@@ -123,7 +123,7 @@ def test_where_nothing_counts_io_the_tools_start_is_all_that_is_waited_for(
     begun = site.clock.monotonic()
     assert wait_for_io(site, guest, 1) is None
     assert site.clock.monotonic() == begun
-    assert "after it\nnothing counts its I/O\n" in look_at_stuck(site, guest, 1)
+    assert "after the guest's report\nno I/O counters\n" in look_at_stuck(site, guest, 1)
 
 
 def test_waiting_for_the_first_io_in_vain_says_the_same(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_fault_that_the_storages_settings_name_is_made_once_a_run(tmp_path: 
     for one in runs:
         assert one.case.workload.slug == "randread-4k-qd1-fault-outage"
         assert values(one)["fault_time"] == 2.5
-        assert "did nothing" not in one.evidence.get("notes", "")
+        assert "no fault was caused" not in one.evidence.get("notes", "")
 
 
 @pytest.mark.parametrize("other", [("local", "flood"), ("elsewhere", "outage")])
@@ -144,7 +144,7 @@ def test_one_fault_at_a_time_and_a_missing_program_is_told(tmp_path: Path) -> No
     fault = FaultCommand("outage", ["/bin/sh", "-c", f"until [ -e {tmp_path}/go ]; do :; done"])
     fault.begin()
     assert fault.lasted() is None
-    with pytest.raises(FaultFailed, match="still going on"):
+    with pytest.raises(FaultFailed, match="still active"):
         fault.begin()
     (tmp_path / "go").touch()
     while (seconds := fault.lasted()) is None:

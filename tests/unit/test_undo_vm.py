@@ -67,7 +67,7 @@ def test_a_vm_of_this_state_directory_is_ended_and_its_directory_removed(
     process = start(tmp_path / "run" / uuid[:8], uuid)
     store.journal.open("vm", {"uuid": uuid})
     (line,) = undo(store, tmp_path / "run")
-    assert line == f"ended VM {uuid} (1 process left of it)"
+    assert line == f"ended VM {uuid} (leftover processes: 1)"
     assert process.wait(5) == -9
     assert not (tmp_path / "run" / uuid[:8]).exists()
 
@@ -80,7 +80,7 @@ def test_a_copy_of_the_state_ends_no_vm_of_the_original(
     process = start(tmp_path / "a" / "run" / uuid[:8], uuid)
     store.journal.open("vm", {"uuid": uuid})
     (line,) = undo(store, tmp_path / "b" / "run")
-    assert f"left process {process.pid} alone: it runs elsewhere" in line
+    assert f"process {process.pid} not changed: it runs in another directory" in line
     assert process.poll() is None
     assert (tmp_path / "a" / "run" / uuid[:8]).exists()
 

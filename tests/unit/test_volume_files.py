@@ -150,7 +150,7 @@ def test_a_file_is_made_only_where_nothing_is(tmp_path: Path, store: Store, prec
         for path in (link, target) if target.exists() else (link,):
             with pytest.raises(VolumeError, match="cannot be made: File exists") as caught:
                 make_file(path, store.journal, "volume")
-            assert "remove it if nobody needs it" in caught.value.next_step
+            assert "remove it if you don't need it" in caught.value.next_step
         link.unlink()
     with pytest.raises(VolumeError, match="cannot be made: No such file or directory"):
         make_file(tmp_path / "no" / "directory", store.journal, "volume")

@@ -115,7 +115,7 @@ def test_intervals_are_durations_of_go(place: Path, interval: str, seconds: floa
         ("tls_server_config: {cert_file: server.crt, key_file: client.key}", "is not the key of"),
         ("tls_server_config: {cert_file: server.crt, key_file: other.key}", "is not the key of"),
         ("tls_server_config: {cert_file: server.crt, key_file: locked.key}", "it is encrypted"),
-        ("tls_server_config: {cert_file: pipe, key_file: server.key}", "no regular file"),
+        ("tls_server_config: {cert_file: pipe, key_file: server.key}", "not a regular file"),
         (
             "tls_server_config: {cert_file: server.crt, key_file: server.key, "
             "client_auth_type: RequireAndVerifyClientCert, client_ca_file: server.key}",
@@ -174,7 +174,7 @@ def test_a_fault_is_one_clear_complaint(place: Path, text: str, complaint: str) 
 def test_keys_and_hashes_are_secrets_too(place: Path, name: str) -> None:
     read(place, f"tls_server_config: {{{PAIR}}}\nbasic_auth_users: {{alice: {HASH}}}\n")
     (place / name).chmod(0o640)
-    with pytest.raises(ConfigError, match="others can read or change it") as refused:
+    with pytest.raises(ConfigError, match="accessible to other users") as refused:
         load_web_config(place / "web.yml")
     (place / name).chmod(0o600)
     assert refused.value.next_step == f"chmod 600 {place / name}"

@@ -117,8 +117,8 @@ def look_at_stuck(site: Site, guest: Guest, pid: int) -> str:
     hypervisor = site.hypervisor
     if isinstance(hypervisor, ReportsStatistics):
         parts.append(f"== QEMU's statistics\n{_text_of(hypervisor.statistics)}")
-    whole = "\n\n".join(parts).encode("utf-8")
-    return whole[:MOST_BYTES].decode("utf-8", "ignore")
+    report = "\n\n".join(parts).encode("utf-8")
+    return report[:MOST_BYTES].decode("utf-8", "ignore")
 
 
 def _counters(site: Site) -> str:

@@ -158,14 +158,14 @@ def _in_the_tools_time(window: float, seconds: float) -> float:
 
 def _flush_share(case: Case, values: _Values) -> tuple[list[Sample], list[Implausibility]]:
     issued = values.get(("sync_operations", None, ""))
-    seen = values.get(("qemu_operations", None, "flush"))
+    received = values.get(("qemu_operations", None, "flush"))
     seconds = values.get(("runtime", Direction.WRITE, ""))
     window = values.get(("window", None, ""))
     disk = case.scenario.disk
     # Without a visible write cache, the guest has nothing to flush.
-    if not issued or seen is None or not (seconds and window) or not disk.cache.write_cache:
+    if not issued or received is None or not (seconds and window) or not disk.cache.write_cache:
         return [], []
-    share = (seen / window) / (issued / seconds)
+    share = (received / window) / (issued / seconds)
     judged = min(window, seconds) >= LEAST_SECONDS
     most = share * _in_the_tools_time(window, seconds)
     failed = _check_flush_share(share, most) if judged else []

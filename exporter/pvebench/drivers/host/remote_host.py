@@ -45,7 +45,7 @@ class RemoteDirectory:
         self._journal = journal
         self._rows = rows
         self._entries: dict[str, int] = {}
-        self._made: dict[str, str] = {}
+        self._created: dict[str, str] = {}
         """Path -> identity of the created file."""
 
     def create(self, scenario: Scenario) -> Volume:
@@ -57,7 +57,7 @@ class RemoteDirectory:
             self._journal.close(entry)
         self._rows.ask("end", path)  # leftover of a crash: the name contains this instance's id
         self._check_space(size)
-        self._made[path] = self._known(self._rows.do("make", path, str(size)), path)
+        self._created[path] = self._known(self._rows.do("make", path, str(size)), path)
         return Volume(
             storage=self._name, volid=path, format=str(scenario.disk.format), size_bytes=size
         )
@@ -81,14 +81,14 @@ class RemoteDirectory:
 
     def remove(self, volume: Volume) -> None:
         self._rows.ask("end", volume.volid)
-        self._made.pop(volume.volid, None)
+        self._created.pop(volume.volid, None)
         entry = self._entries.pop(volume.volid, None)
         if entry is not None:
             self._journal.close(entry)
 
     def check(self, volume: Volume) -> None:
         path = volume.volid
-        if self._known(self._rows.ask("known", path), path) != self._made[path]:
+        if self._known(self._rows.ask("known", path), path) != self._created[path]:
             raise _changed(path, "was replaced by another file")
 
     def node(self, volume: Volume, disk: Disk) -> Node:

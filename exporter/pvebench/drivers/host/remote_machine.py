@@ -122,7 +122,7 @@ class RemoteTools:
         self._base = base
         self._journal = journal
         self._entry: int | None = None
-        self._made = False
+        self._base_exists = False
         self._running: dict[int, _Started] = {}
         self._done: dict[str, str] = {}
         """Directory of a tool that is no longer needed -> command that removes it."""
@@ -166,7 +166,7 @@ class RemoteTools:
                 return whole(output, f"process of {argv[0]}")
             raise ServerGone(f"{argv[0]} not started: {error.reason}") from error
         except Refused as error:
-            self._made = False
+            self._base_exists = False
             raise HypervisorGone(error.reason, cause=error.cause) from error
 
     def poll(self, pid: int) -> Completed | None:
@@ -221,16 +221,16 @@ class RemoteTools:
     def _make_base(self) -> None:
         if self._entry is None and self._journal is not None:
             self._entry = self._journal.open(KIND, left(self._rows, self._base))
-        if not self._made:
+        if not self._base_exists:
             self._rows.ask("directory", self._base)
-            self._made = True
+            self._base_exists = True
 
     def leave(self) -> None:
         """End everything, and remove all files."""
         if self._entry is not None and self._journal is not None:
             self._rows.ask("end", self._base)
             self._journal.close(self._entry)
-        self._entry, self._made = None, False
+        self._entry, self._base_exists = None, False
         self._done.clear()
 
 

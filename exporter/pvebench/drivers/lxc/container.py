@@ -265,7 +265,7 @@ def undo_container(details: Mapping[str, str]) -> str:
     """Undo a journal entry of KIND: end processes, groups, then a loop device of its volume."""
     number = end_groups(details["name"]) if details["name"].startswith(MARK) else 0
     detach_loops(Path(details["volume"]))
-    return f"ended container {details['name']} ({number} leftover processes)"
+    return f"ended container {details['name']} (leftover processes: {number})"
 
 
 def undo_root(details: Mapping[str, str]) -> str:

@@ -321,7 +321,7 @@ def undo_vm(runtime: Path, details: Mapping[str, str]) -> str:
     remove_tree(directory)
     others = ", ".join(str(pid) for pid in processes_with(identity))
     kept = f"; process {others} not changed: it runs in another directory" if others else ""
-    return f"ended VM {identity} ({len(ended)} leftover processes){kept}"
+    return f"ended VM {identity} (leftover processes: {len(ended)}){kept}"
 
 
 def _end_process(pid: int, identity: str, directory: Path) -> bool:

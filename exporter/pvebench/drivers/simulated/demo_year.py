@@ -164,11 +164,11 @@ def history(templates: Sequence[Run], story: Story, *, end: datetime, seed: int)
     for count, (days, number) in enumerate(reversed(moments)):
         run = _run(templates[number], effects[number], days, story, rng)
         finished = end - timedelta(days=days)
-        took = templates[number].duration_seconds
+        duration = templates[number].duration_seconds
         yield replace(
             run,
             uid=f"{seed}-{count}",
-            started=finished - timedelta(seconds=took),
+            started=finished - timedelta(seconds=duration),
             finished=finished,
         )
 

@@ -30,7 +30,7 @@ class Kind:
     Attributes:
         holds: its capabilities, for the planner.
         make: returns a storage of this kind.
-        wants, takes: required and optional keys in the settings.
+        required, optional: required and optional keys in the settings.
         either: keys of which exactly one must be set.
         together: keys of which all or none must be set.
         port: default port of its server; 0: no server.
@@ -43,8 +43,8 @@ class Kind:
     holds: StorageKind
     make: Callable[[StorageOptions, Journal], Storage]
     identify: Callable[[StorageOptions], Identity]
-    wants: frozenset[str]
-    takes: frozenset[str] = frozenset()
+    required: frozenset[str]
+    optional: frozenset[str] = frozenset()
     either: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     port: int = 0
@@ -63,8 +63,8 @@ KINDS: Final[dict[str, Kind]] = {
         holds=StorageKind(name="dir", formats=frozenset(Format), files=True),
         make=DirectoryStorage,
         identify=identify_directory,
-        wants=_PATH,
-        takes=_SERVER,
+        required=_PATH,
+        optional=_SERVER,
         together=("server", "port"),
         undo={directory.KIND: directory.undo_file},
     ),
@@ -72,7 +72,7 @@ KINDS: Final[dict[str, Kind]] = {
         holds=StorageKind(name="loop", formats=_CHAIN, own_device=True),
         make=LoopStorage,
         identify=identify_directory,
-        wants=_PATH,
+        required=_PATH,
         undo={loop.KIND: loop.undo_loop},
     ),
     "block": Kind(
@@ -84,16 +84,16 @@ KINDS: Final[dict[str, Kind]] = {
         ),
         make=DeviceStorage,
         identify=identify_device,
-        wants=_PATH,
-        takes=_SERVER,
+        required=_PATH,
+        optional=_SERVER,
         together=("server", "port"),
     ),
     "nbd": Kind(
         holds=StorageKind(name="nbd", formats=_RAW, network=True),
         make=NbdStorage,
         identify=identify_server,
-        wants=frozenset({"export"}),
-        takes=_SERVER | {"socket"},
+        required=frozenset({"export"}),
+        optional=_SERVER | {"socket"},
         either=("server", "socket"),
         port=10809,
     ),
@@ -101,8 +101,8 @@ KINDS: Final[dict[str, Kind]] = {
         holds=StorageKind(name="nfs", formats=_CHAIN, network=True),
         make=NfsStorage,
         identify=identify_server,
-        wants=frozenset({"server", "export"}),
-        takes=_LINK,
+        required=frozenset({"server", "export"}),
+        optional=_LINK,
         port=2049,
         undo={network.NFS_KIND: network.undo_nfs},
     ),
@@ -110,8 +110,8 @@ KINDS: Final[dict[str, Kind]] = {
         holds=StorageKind(name="rbd", formats=_RAW, network=True, host_cache=HostCache.REOPENED),
         make=RbdStorage,
         identify=rbd.identify,
-        wants=frozenset({"pool"}),
-        takes=_SERVER | {"conf", "user"},
+        required=frozenset({"pool"}),
+        optional=_SERVER | {"conf", "user"},
         together=("server", "port"),
         undo={rbd.KIND: rbd.undo_image},
         look=rbd.look,

@@ -115,7 +115,7 @@ class DirectoryStorage:
         self._journal = journal
         self._entries: dict[str, int] = {}
         self._bases: dict[str, OwnFile] = {}
-        self._made: dict[str, OwnFile] = {}
+        self._created: dict[str, OwnFile] = {}
 
     def create(self, scenario: Scenario) -> Volume:
         """Create an unfilled volume, or an overlay on a full base."""
@@ -126,7 +126,7 @@ class DirectoryStorage:
         check_space(self._name, self._directory, size + self._base_to_make(scenario))
         base = self._base(scenario) if disk.backing else None
         # Created before, and exclusively: qemu-img would write through an existing link.
-        self._made[str(path)] = self._make(path)
+        self._created[str(path)] = self._make(path)
         try:
             create_image(path, disk, size, base=base)
         except VolumeError:
@@ -145,19 +145,19 @@ class DirectoryStorage:
         path = self._base_path(scenario)
         if str(path) not in self._bases:
             self._forget(path)
-            made = self._make(path)
+            file = self._make(path)
             try:
                 write_random(path, scenario.volume_bytes)
             except OSError as error:
                 self._forget(path)  # an incomplete base would be read as zeros behind its end
                 raise VolumeError(f"cannot write {path}: {error.strerror}") from error
-            self._bases[str(path)] = made
+            self._bases[str(path)] = file
         self._bases[str(path)].check()
         return path
 
     def _make(self, path: Path) -> OwnFile:
-        made, self._entries[str(path)] = make_file(path, self._journal, KIND)
-        return made
+        file, self._entries[str(path)] = make_file(path, self._journal, KIND)
+        return file
 
     def _base_path(self, scenario: Scenario) -> Path:
         return self._directory / f"{self._prefix}base-{scenario.volume_bytes}.raw"
@@ -172,13 +172,13 @@ class DirectoryStorage:
 
     def _forget(self, path: Path) -> None:
         remove_marked(path)
-        self._made.pop(str(path), None)
+        self._created.pop(str(path), None)
         entry = self._entries.pop(str(path), None)
         if entry is not None:
             self._journal.close(entry)
 
     def check(self, volume: Volume) -> None:
-        self._made[volume.volid].check()
+        self._created[volume.volid].check()
         for base in self._bases.values() if volume.complete else ():
             base.check()
 

@@ -55,7 +55,7 @@ class LoopStorage:
         if disk.format is Format.QCOW2:
             size_on_disk = (size + size // 1500 + QCOW2_OVERHEAD) // MIB * MIB
         check_space(self._name, self._directory, size_on_disk)
-        made, entry = make_file(path, self._journal, KIND)
+        volume_file, entry = make_file(path, self._journal, KIND)
         device = ""
         try:
             with path.open("r+b") as file:
@@ -63,7 +63,7 @@ class LoopStorage:
                 os.posix_fallocate(file.fileno(), 0, size_on_disk)
             # Direct I/O avoids a second cache, that of the file below.
             device = _losetup("--find", "--show", "--direct-io=on", str(path))
-            self._files[device] = (made, entry)
+            self._files[device] = (volume_file, entry)
             if disk.format is Format.QCOW2:
                 create_image(device, disk, size)
         except (VolumeError, OSError) as error:
@@ -85,11 +85,12 @@ class LoopStorage:
             self._end(volume.volid, known[0].path, known[1])
 
     def check(self, volume: Volume) -> None:
-        made, _ = self._files[volume.volid]
-        made.check()
-        if volume.volid not in loops_of(made.path):
+        volume_file, _ = self._files[volume.volid]
+        volume_file.check()
+        if volume.volid not in loops_of(volume_file.path):
             raise VolumeError(
-                f"volume {volume.volid} is no longer a loop device of {made.path}; not changed",
+                f"volume {volume.volid} is no longer a loop device of {volume_file.path}; "
+                "not changed",
                 cause="the loop device was detached outside pvebench during its use",
                 next_step="check `losetup --list`, then restart pvebench",
             )
@@ -98,8 +99,8 @@ class LoopStorage:
         return {"driver": "host_device", "filename": volume.volid, "aio": str(disk.aio)}
 
     def drop_caches(self, volume: Volume) -> int | None:
-        made, _ = self._files[volume.volid]
-        return drop_page_cache(Path(volume.volid)) + drop_page_cache(made.path)
+        volume_file, _ = self._files[volume.volid]
+        return drop_page_cache(Path(volume.volid)) + drop_page_cache(volume_file.path)
 
     def opened(self, volume: Volume) -> str:
         return volume.volid

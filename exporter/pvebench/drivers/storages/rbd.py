@@ -47,7 +47,7 @@ class RbdStorage:
         self._options = options
         self._pool = _Pool(pool=options.pool, conf=options.conf, user=options.user)
         self._journal = journal
-        self._made: dict[str, tuple[str, int]] = {}
+        self._created: dict[str, tuple[str, int]] = {}
         """Image -> its id in the cluster, and the number of its journal entry."""
 
     def create(self, scenario: Scenario) -> Volume:
@@ -59,7 +59,7 @@ class RbdStorage:
         try:
             pool.rbd("create", "--size", f"{scenario.volume_bytes}B", pool.path(name))
             pool.rbd("image-meta", "set", pool.path(name), OWNER_KEY, owner)
-            self._made[name] = pool.identity(name), entry
+            self._created[name] = pool.identity(name), entry
         except VolumeError:
             remove_image(pool, name, owner)
             self._journal.close(entry)
@@ -84,15 +84,15 @@ class RbdStorage:
 
     def remove(self, volume: Volume) -> None:
         remove_image(self._pool, volume.volid, self._options.owner)
-        made = self._made.pop(volume.volid, None)
-        if made is not None:
-            self._journal.close(made[1])
+        created = self._created.pop(volume.volid, None)
+        if created is not None:
+            self._journal.close(created[1])
 
     def check(self, volume: Volume) -> None:
-        made, _ = self._made[volume.volid]
+        image_id, _ = self._created[volume.volid]
         now = self._pool.identity(volume.volid)
         owner = self._pool.owner(volume.volid)
-        if now != made or owner != self._options.owner:
+        if now != image_id or owner != self._options.owner:
             raise VolumeError(
                 f"image {self._pool.path(volume.volid)} was replaced; not changed",
                 cause="removed, replaced or renamed outside pvebench during its use",

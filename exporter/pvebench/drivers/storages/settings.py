@@ -133,9 +133,9 @@ class StorageSettings(Strict):
     def _keys_of_its_kind(self) -> StorageSettings:
         kind = KINDS[self.kind]
         present = self.model_fields_set - {"kind", "faults"}
-        if missing := kind.wants - present:
+        if missing := kind.required - present:
             raise ValueError(f"a storage of kind {self.kind} needs {', '.join(sorted(missing))}")
-        if extra := present - kind.wants - kind.takes:
+        if extra := present - kind.required - kind.optional:
             raise ValueError(f"a storage of kind {self.kind} has no {', '.join(sorted(extra))}")
         if kind.either and sum(bool(getattr(self, key)) for key in kind.either) != 1:
             raise ValueError(
