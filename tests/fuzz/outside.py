@@ -204,7 +204,7 @@ def _ask_qemu(path: str, disk: Disk, content: bytes) -> None:
             effective = read_back(
                 Names(1), disk, look(machine, Names(1), disk, guest=guest, opened="")
             )
-        except (KeyError, StopIteration) as error:  # as in `QemuLab.attach`
+        except (KeyError, StopIteration) as error:  # as in `QemuHypervisor.attach`
             raise HypervisorGone(f"the node is not there: {error}") from error
         told = channel.ask("query-blockstats", shape=STATISTICS)
         counters = block_counters(Names(1), disk, told)

@@ -9,7 +9,7 @@ import pytest
 
 from pvebench.drivers.clocks import SystemClock
 from pvebench.drivers.qemu.accelerator import Accelerator
-from pvebench.drivers.qemu.lab import QemuLab
+from pvebench.drivers.qemu.lab import QemuHypervisor
 from pvebench.drivers.storages.contract import StorageOptions
 from pvebench.drivers.storages.directory import DirectoryStorage
 from pvebench.guest import GuestImage, build_image, default_directory
@@ -31,7 +31,9 @@ def image() -> GuestImage:
 class Lab:
     """A lab with its store; `scenario` makes scenarios on its storage `local`."""
 
-    def __init__(self, directory: Path, image: GuestImage, kind: type[QemuLab] = QemuLab) -> None:
+    def __init__(
+        self, directory: Path, image: GuestImage, kind: type[QemuHypervisor] = QemuHypervisor
+    ) -> None:
         self.directory = directory
         self.store = Store(directory / "pvebench.db", simulated=False)
         self.storage = directory / "storage"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pvebench.drivers.driver import image_word
-from pvebench.drivers.qemu import LabSettings
+from pvebench.drivers.qemu import QemuSettings
 from pvebench.errors import GuestImageError, NoSpace, NotWritable, ToolsMissing
 from pvebench.guest import build, load_image
 from pvebench.guest.build import build_image
@@ -163,7 +163,7 @@ def test_an_image_that_was_brought_from_elsewhere_needs_no_tools(
 def test_an_image_that_is_not_built_yet_is_no_fault_where_the_first_run_can_build_it(
     tmp_path: Path, builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = LabSettings(guest_image=tmp_path)
+    settings = QemuSettings(guest_image=tmp_path)
     assert image_word(settings) == f"the first run builds it in {tmp_path}"
     made = build_image(tmp_path)
     assert image_word(settings) == f"{made.digest[:12]} in {tmp_path}"

@@ -8,7 +8,7 @@ from pvebench.drivers.driver import Driver
 from pvebench.drivers.storages.settings import LocalSettings, local_storages, require_paths
 
 
-class LabSettings(LocalSettings):
+class QemuSettings(LocalSettings):
     """Settings of driver `qemu`.
 
     Attributes:
@@ -19,7 +19,7 @@ class LabSettings(LocalSettings):
 
 
 DRIVER: Final = Driver(
-    settings=LabSettings,
+    settings=QemuSettings,
     engine="pvebench.drivers.qemu.lab",
     storages=local_storages,
     require=require_paths,

@@ -22,7 +22,7 @@ from pvebench.drivers.driver import (
 from pvebench.drivers.host.this_host import check_host, container_of, host_of
 from pvebench.drivers.linux.host_tools import tool_version
 from pvebench.drivers.linux.procfs import ProcProbe, host_facts
-from pvebench.drivers.qemu import LabSettings
+from pvebench.drivers.qemu import QemuSettings
 from pvebench.drivers.qemu.accelerator import (
     PROOF_SECONDS,
     Accelerator,
@@ -76,7 +76,7 @@ SWITCH_SECONDS: Final = 60.0
 """Deadline of each step of a hot-plug or unplug, long for the same reason."""
 
 
-class QemuLab:
+class QemuHypervisor:
     """Benchmark VM under local QEMU, and its volumes. Owned by one worker thread."""
 
     def __init__(
@@ -336,10 +336,10 @@ INSTALL: Final = "apt-get install --no-install-recommends"
 """Without the recommendations of QEMU's packages, which are libraries of a desktop."""
 
 
-class LabEngine(Engine):
+class QemuEngine(Engine):
     """`drivers.driver.Engine` of driver `qemu`."""
 
-    def sites(self, settings: LabSettings, place: Workplace) -> list[Site]:
+    def sites(self, settings: QemuSettings, place: Workplace) -> list[Site]:
         require_tools()
         image = guest_image(settings, place)
         proof = prove_kvm(
@@ -349,7 +349,7 @@ class LabEngine(Engine):
             settings.accelerator, memory=kvm_memory(), prove=proof, say=place.say
         )
         storages = make_storages(settings, place)
-        lab = QemuLab(
+        vm = QemuHypervisor(
             node=settings.node,
             storages=storages,
             image=image,
@@ -361,11 +361,11 @@ class LabEngine(Engine):
         host = host_of(settings, place, storages)
         container = container_of(settings, place, storages)
         versions = {"host_fio": tool_version("fio"), "lxc": tool_version("lxc-start")}
-        router = BackendRouter(lab, host, container, facts=versions)
+        router = BackendRouter(vm, host, container, facts=versions)
         # During runs of the host or a container, the idle VM's counters are not used.
         probe = ProcProbe(
-            lambda: None if router.aside else lab.pid,
-            lambda: (router.aside or lab).volume_path,
+            lambda: None if router.aside else vm.pid,
+            lambda: (router.aside or vm).volume_path,
             container=lambda: container.pid,
         )
         networks = networks_of(settings)
@@ -382,15 +382,15 @@ class LabEngine(Engine):
             )
         ]
 
-    def undo(self, settings: LabSettings, journal: Journal) -> list[str]:
+    def undo(self, settings: QemuSettings, journal: Journal) -> list[str]:
         instance = instance_id(settings.state)
         return undo_pending(journal, instance=instance, runtime=settings.runtime)
 
-    def identities(self, settings: LabSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
+    def identities(self, settings: QemuSettings) -> dict[tuple[str, str], Callable[[], Identity]]:
         functions = identities_of(settings)
         return {(settings.node, name): look for name, look in functions.items()}
 
-    def check(self, settings: LabSettings, cases: Sequence[Case]) -> Iterator[Finding]:
+    def check(self, settings: QemuSettings, cases: Sequence[Case]) -> Iterator[Finding]:
         yield from check_host(settings, cases)
         for tool, package in TOOLS.items():
             where = shutil.which(tool)
@@ -425,4 +425,4 @@ def _accelerator(setting: str) -> Finding:
     return "accelerator", setting != "kvm", f"tcg ({fault}); results carry accel=tcg"
 
 
-ENGINE: Final = LabEngine()
+ENGINE: Final = QemuEngine()
