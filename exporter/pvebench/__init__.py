@@ -1,3 +1,3 @@
-"""Continuous storage benchmark for Proxmox VE with a Prometheus exporter."""
+"""pvebench: a continuous storage benchmark for Proxmox VE with Prometheus metrics."""
 
 __version__ = "0.1.0"

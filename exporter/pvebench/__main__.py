@@ -1,4 +1,4 @@
-"""`python -m pvebench` is `pvebench`."""
+"""Entry point of `python -m pvebench`."""
 
 from pvebench.cli.main import main
 

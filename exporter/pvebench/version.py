@@ -1,6 +1,6 @@
-"""Which pvebench this is: its version, and the commit that it was made of.
+"""The commit that this pvebench was built from.
 
-The standard library only: `scripts/build_hook.py` asks the same, before anything is installed.
+It uses the standard library only, because `scripts/build_hook.py` imports it before installation.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 COMMIT_FILE: Final = "commit.txt"
-"""Beside this module in what was built; a checkout is asked itself, so that it is never stale."""
+"""File next to this module in a build; in a checkout, Git is queried, so it is never stale."""
 _HERE: Final = Path(__file__).resolve().parent
 _GIT_SECONDS: Final = 10
 
 
 def commit() -> str:
-    """Return the commit, with `-dirty` where files differ from it; empty: it cannot be known."""
+    """Return the commit, with `-dirty` if files differ from it; empty: unknown."""
     try:
         return (_HERE / COMMIT_FILE).read_text("utf-8").strip()
     except OSError:
@@ -25,9 +25,9 @@ def commit() -> str:
 
 
 def commit_of(checkout: Path) -> str:
-    """Return the commit of a checkout as `commit` does; empty: this is none, or git is not here.
+    """Return the commit of a checkout as `commit` does; empty: no checkout, or Git is missing.
 
-    A directory inside of somebody else's repository is no checkout of ours.
+    A directory inside another project's repository is no checkout.
     """
     top = _git(checkout, "rev-parse", "--show-toplevel")
     if not top or Path(top) != checkout.resolve():
@@ -40,10 +40,10 @@ def commit_of(checkout: Path) -> str:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """Return what git says; None: it cannot be asked. Hooks set GIT_…, for another repository."""
+    """Return Git's output; None: it failed. Hooks set GIT_* variables for other repositories."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             env=clean,
             capture_output=True,
@@ -53,4 +53,4 @@ def _git(checkout: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return done.stdout.strip()
+    return process.stdout.strip()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pvebench
 from pvebench.service import lifecycle
-from pvebench.service.lifecycle import answering
+from pvebench.service.lifecycle import handle_signals
 from pvebench.store import StateDirectory
 from support.packs import QUICK
 
@@ -24,10 +24,10 @@ INSIDE_THE_LOCK = """
 import os, signal
 from pvebench.drivers.clocks import SystemClock
 from pvebench.errors import Interrupted
-from pvebench.service.signals import answering
+from pvebench.service.lifecycle import handle_signals
 
 clock = SystemClock()
-with answering({signal.SIGTERM: clock.stop}):
+with handle_signals({signal.SIGTERM: clock.stop}):
     with clock._stopped._cond:  # as in the first steps of every wait
         os.kill(os.getpid(), signal.SIGTERM)
         sum(range(1000))  # here the handler has run
@@ -39,7 +39,7 @@ with answering({signal.SIGTERM: clock.stop}):
 
 HAMMERED = """
 import signal, threading
-from pvebench.service.signals import answering
+from pvebench.service.lifecycle import handle_signals
 
 count, lock, enough = 0, threading.Lock(), threading.Event()
 
@@ -51,7 +51,7 @@ def answer():
         enough.set()
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what comes too late
-with answering({signal.SIGHUP: answer}):
+with handle_signals({signal.SIGHUP: answer}):
     print("ready", flush=True)
     while not enough.is_set():
         with lock:
@@ -110,7 +110,7 @@ def test_an_instance_that_is_still_starting_ends_as_one_that_measures(tmp_path: 
 def test_a_signal_is_answered_in_another_thread_before_the_end() -> None:
     answered: list[str] = []
     before = signal.getsignal(signal.SIGHUP)
-    with answering({signal.SIGHUP: lambda: answered.append(threading.current_thread().name)}):
+    with handle_signals({signal.SIGHUP: lambda: answered.append(threading.current_thread().name)}):
         os.kill(os.getpid(), signal.SIGHUP)
     assert answered == ["signals"]
     assert signal.getsignal(signal.SIGHUP) is before
@@ -121,7 +121,7 @@ def test_only_what_is_named_is_answered() -> None:
     caught: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: caught.append(number))
     try:
-        with answering({signal.SIGHUP: lambda: answered.append("SIGHUP")}):
+        with handle_signals({signal.SIGHUP: lambda: answered.append("SIGHUP")}):
             os.kill(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)

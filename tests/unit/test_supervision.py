@@ -65,7 +65,7 @@ def place(tmp_path: Path) -> str:
 
 def test_a_service_tells_that_it_is_ready_and_that_it_ends(place: str) -> None:
     with listening(place) as ears:
-        with Supervisor({"NOTIFY_SOCKET": place}).told_ready(lambda: 0):
+        with Supervisor({"NOTIFY_SOCKET": place}).report_ready(lambda: 0):
             assert ears.next() == "READY=1"
         assert ears.rest() == ["STOPPING=1"]
 
@@ -73,7 +73,7 @@ def test_a_service_tells_that_it_is_ready_and_that_it_ends(place: str) -> None:
 def test_an_abstract_address_is_understood() -> None:
     name = f"pvebench-test-{os.getpid()}"
     supervisor = Supervisor({"NOTIFY_SOCKET": f"@{name}"})
-    with listening(f"\0{name}") as ears, supervisor.told_ready(lambda: 0):
+    with listening(f"\0{name}") as ears, supervisor.report_ready(lambda: 0):
         assert ears.next() == "READY=1"
 
 
@@ -87,7 +87,7 @@ def test_a_status_is_one_line_whatever_it_says(place: str) -> None:
 def test_it_beats_as_long_as_the_pulse_moves(place: str) -> None:
     counter = itertools.count()
     environment = {"NOTIFY_SOCKET": place, "WATCHDOG_USEC": MOMENT}
-    with listening(place) as ears, Supervisor(environment).told_ready(lambda: next(counter)):
+    with listening(place) as ears, Supervisor(environment).report_ready(lambda: next(counter)):
         assert [ears.next() for _ in range(4)] == ["READY=1", *["WATCHDOG=1"] * 3]
 
 
@@ -102,7 +102,7 @@ def test_it_falls_silent_when_the_pulse_stands_still(place: str) -> None:
 
     environment = {"NOTIFY_SOCKET": place, "WATCHDOG_USEC": MOMENT}
     with listening(place) as ears:
-        with Supervisor(environment).told_ready(pulse):
+        with Supervisor(environment).report_ready(pulse):
             assert enough.wait(20)
         assert ears.rest() == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
 
@@ -110,7 +110,7 @@ def test_it_falls_silent_when_the_pulse_stands_still(place: str) -> None:
 def test_a_watchdog_of_another_process_is_not_ours(place: str) -> None:
     """The variables are inherited: sd_watchdog_enabled(3) has a child look at WATCHDOG_PID."""
     environment = {"NOTIFY_SOCKET": place, "WATCHDOG_USEC": MOMENT, "WATCHDOG_PID": "1"}
-    with listening(place), Supervisor(environment).told_ready(lambda: 0):
+    with listening(place), Supervisor(environment).report_ready(lambda: 0):
         assert "watchdog" not in {one.name for one in threading.enumerate()}
 
 
@@ -118,15 +118,15 @@ def test_a_watchdog_of_another_process_is_not_ours(place: str) -> None:
 def test_a_limit_that_is_no_number_is_none(place: str, limit: str) -> None:
     with (
         listening(place),
-        Supervisor({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": limit}).told_ready(lambda: 0),
+        Supervisor({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": limit}).report_ready(lambda: 0),
     ):
         assert "watchdog" not in {one.name for one in threading.enumerate()}
 
 
 def test_nobody_is_told_where_nobody_listens(place: str) -> None:
-    with Supervisor({}).told_ready(lambda: 0):
+    with Supervisor({}).report_ready(lambda: 0):
         pass
-    with Supervisor({"NOTIFY_SOCKET": place}).told_ready(lambda: 0):
+    with Supervisor({"NOTIFY_SOCKET": place}).report_ready(lambda: 0):
         pass  # whoever was there is gone: measuring goes on
 
 

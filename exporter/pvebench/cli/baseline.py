@@ -1,4 +1,4 @@
-"""`pvebench baseline`: saying that a change is right, or that history begins anew."""
+"""`pvebench baseline`: decisions to accept a level or to ignore earlier runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvebench.store import Decision, DecisionKind
 
 @click.group()
 def baseline() -> None:
-    """What the present level is compared with. An upgrade does not move it; this does."""
+    """Manage baselines. An upgrade does not change a baseline; these commands do."""
 
 
 _only = click.option(
@@ -24,9 +24,9 @@ _only = click.option(
     default="*",
     show_default=True,
     metavar="GLOB",
-    help="Cases whose scenario, workload or scenario/workload matches.",
+    help="Cases with a matching scenario, workload or scenario/workload.",
 )
-_reason = click.option("--reason", required=True, help="Why; kept and shown with the change.")
+_reason = click.option("--reason", required=True, help="Reason, stored and shown with the change.")
 
 
 @baseline.command()
@@ -34,7 +34,7 @@ _reason = click.option("--reason", required=True, help="Why; kept and shown with
 @_only
 @_reason
 def accept(cases: str, reason: str, **options: Any) -> None:
-    """Take the present level for right: known changes stop alarming and stay visible."""
+    """Accept the current level. Known changes stop alerting and stay visible."""
     _decide("accept", cases, reason, options)
 
 
@@ -43,42 +43,44 @@ def accept(cases: str, reason: str, **options: Any) -> None:
 @_only
 @_reason
 def reset(cases: str, reason: str, **options: Any) -> None:
-    """Begin the history anew: what was measured until now does not count any more."""
+    """Ignore earlier runs. The history of the cases starts again with the next run."""
     _decide("reset", cases, reason, options)
 
 
 @baseline.command(name="list")
 @settings_options
 def show(**options: Any) -> None:
-    """List what was decided."""
+    """List decisions."""
     with results_of(read_settings(**options)) as store:
         decisions = store.decisions.all()
-    for one in decisions:
+    for decision in decisions:
         click.echo(
-            f"{one.made:%Y-%m-%d %H:%M} UTC  {one.kind} {one.cases} "
-            f"(runs until {one.until:%Y-%m-%d %H:%M} UTC): {one.reason}"
+            f"{decision.made:%Y-%m-%d %H:%M} UTC  {decision.kind} {decision.cases} "
+            f"(runs until {decision.until:%Y-%m-%d %H:%M} UTC): {decision.reason}"
         )
     if not decisions:
-        click.echo("nothing was decided")
+        click.echo("no decisions")
 
 
 def _decide(kind: DecisionKind, cases: str, reason: str, options: dict[str, Any]) -> None:
-    """Keep a decision about the runs so far.
+    """Store a decision about the runs so far.
 
     Raises:
-        StoreError: no run, or no case, is concerned.
+        StoreError: there is no run, or no case matches.
     """
     with results_of(read_settings(**options)) as store:
         newest = store.runs(limit=1)
         if not newest:
-            raise StoreError("there is no run yet", next_step="measure first: pvebench run")
+            raise StoreError("no runs yet", next_step="run `pvebench run` first")
         decision = Decision(
             made=datetime.now(UTC), kind=kind, cases=cases, until=newest[0].finished, reason=reason
         )
         definitions = [record.definition for record in store.cases().values()]
-        count = sum(decision.concerns(one.scenario, one.workload) for one in definitions)
+        count = sum(decision.concerns(entry.scenario, entry.workload) for entry in definitions)
         if not count:
-            raise StoreError(f"no case matches {cases!r}", next_step="list them: pvebench verdict")
+            raise StoreError(
+                f"no case matches {cases!r}", next_step="list the cases with `pvebench verdict`"
+            )
         store.decisions.add(decision)
-    done = {"accept": "the present level is the baseline", "reset": "the history begins anew"}
-    click.echo(f"{done[kind]} of {count} case{'s' if count > 1 else ''}")
+    effects = {"accept": "accepted the current level", "reset": "ignoring earlier runs"}
+    click.echo(f"{effects[kind]} of {count} case{'s' if count > 1 else ''}")

@@ -1,4 +1,4 @@
-"""Commands that act on a running instance, or on what a killed one left: abort, pause, cleanup."""
+"""Commands for a running instance or the leftovers of a killed one: abort, pause, cleanup."""
 
 from __future__ import annotations
 
@@ -17,58 +17,60 @@ from pvebench.errors import AlreadyRunning, MachineError
 from pvebench.service.selection import opened_store
 from pvebench.store import StateDirectory, StoredJournal
 
-# --- `pvebench abort`: stop at once, and clean up.
+# --- `pvebench abort`: immediate stop and cleanup.
 
 _ABORT_SECONDS: Final = 180.0
-"""A VM is stopped and destroyed in that time, tasks of a slow node included."""
+"""Enough to stop and destroy a VM, including tasks of a slow node."""
 
 
 @click.command()
 @settings_options
 def abort(**options: Any) -> None:
-    """End the instance that uses the state directory now, in mid-run, and leave nothing behind."""
+    """Stop the running instance immediately and clean up."""
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
-    who = state.holder()
-    if who:
-        os.kill(who, signal.SIGTERM)
-        click.echo(f"process {who} was told to end")
-        _wait_for_end(state, who)
+    holder = state.holder()
+    if holder:
+        os.kill(holder, signal.SIGTERM)
+        click.echo(f"stopping process {holder}")
+        _wait_for_end(state, holder)
     with opened_store(settings) as (_, store):
         engine = engine_of(settings.driver)
         lines = [*engine.undo(settings, store.journal), *engine.kept(store.journal)]
-    for line in lines or ["nothing is left"]:
+    for line in lines or ["no leftovers"]:
         click.echo(line)
 
 
-def _wait_for_end(state: StateDirectory, who: int) -> None:
+def _wait_for_end(state: StateDirectory, holder: int) -> None:
     deadline = time.monotonic() + _ABORT_SECONDS
-    while state.holder() == who:
+    while state.holder() == holder:
         if time.monotonic() > deadline:
             raise AlreadyRunning(
-                f"process {who} did not end within {_ABORT_SECONDS:.0f} s",
-                cause="the cluster does not answer while the VM is being removed",
-                next_step=f"kill -9 {who}, then pvebench cleanup; nothing is lost",
+                f"process {holder} did not exit within {_ABORT_SECONDS:.0f} s",
+                cause="the cluster does not respond while pvebench removes the VM",
+                next_step=f"run `kill -9 {holder}`, then `pvebench cleanup`; no results are lost",
             )
         time.sleep(0.2)
 
 
-# --- `pvebench pause`: measure nothing more for a while.
+# --- `pvebench pause`: no further runs until `resume`.
 
 
 @click.command()
-@click.option("--reason", default="paused by hand", show_default=True, help="Shown while it lasts.")
+@click.option(
+    "--reason", default="paused by hand", show_default=True, help="Reason, shown during the pause."
+)
 @settings_options
 def pause(reason: str, **options: Any) -> None:
-    """Measure nothing more until `resume`; the present run is ended first."""
+    """Pause after the current run, until `resume`."""
     settings = read_settings(**options)
     state = StateDirectory(settings.state, exclusive=False)
     state.pause(" ".join(reason.split()) or "paused by hand")
-    who = state.holder()
+    holder = state.holder()
     click.echo(
-        f"process {who} pauses after its present run"
-        if who
-        else "no pvebench runs here now; the next one waits for resume"
+        f"process {holder} pauses after its current run"
+        if holder
+        else "no pvebench is running here; the next one waits for `pvebench resume`"
     )
 
 
@@ -78,12 +80,12 @@ def pause(reason: str, **options: Any) -> None:
 @click.command()
 @settings_options
 def resume(**options: Any) -> None:
-    """End a pause."""
+    """Resume after a pause."""
     state = StateDirectory(read_settings(**options).state, exclusive=False)
-    click.echo("it goes on" if state.resume() else "there was no pause")
+    click.echo("resumed" if state.resume() else "not paused")
 
 
-# --- `pvebench cleanup`: remove leftovers of a killed process; orphans of a lost state directory.
+# --- `pvebench cleanup`: leftovers of a killed process; orphans of a lost state directory.
 
 
 @click.command()
@@ -98,10 +100,10 @@ def resume(**options: Any) -> None:
 @json_option
 @settings_options
 def cleanup(orphans: bool, vmids: tuple[int, ...], as_json: bool, **options: Any) -> None:
-    """Remove leftovers of a crash; with --orphans, list VMs and containers of a lost state.
+    """Remove leftovers of a crash; `--orphans` lists or removes orphaned VMs too.
 
     Every start of pvebench removes the leftovers of its own state directory. Orphans remain only
-    if that directory is lost; --orphans changes nothing unless --remove names one.
+    if that directory is lost. --orphans changes nothing without --remove.
     """
     settings = read_settings(**options)
     with opened_store(settings) as (_, store):
@@ -120,19 +122,19 @@ def _clean_orphans(
     if sweeper is None:
         raise MachineError(
             f"--orphans requires driver proxmox, the settings have {settings.driver}",
-            next_step="name the settings of the cluster with --config",
+            next_step="pass the settings of the cluster with --config",
         )
-    found = sweeper.find(journal)
+    orphans = sweeper.find(journal)
     if as_json:
-        click.echo(json.dumps([entry.as_data() for entry in found], indent=2))
-    for entry in [] if as_json else found:
+        click.echo(json.dumps([entry.as_data() for entry in orphans], indent=2))
+    for entry in [] if as_json else orphans:
         click.echo(entry.text)
-    if not found and not as_json:
+    if not orphans and not as_json:
         click.echo("no orphans")
     for vmid in vmids:
         click.echo(sweeper.remove(journal, vmid), err=as_json)
-    if found and not vmids and not as_json:
+    if orphans and not vmids and not as_json:
         click.echo(
-            "to remove one: pvebench cleanup --orphans --remove NUMBER (make sure that no other "
-            "instance uses it; its VMs look the same)"
+            "to remove one, run `pvebench cleanup --orphans --remove NUMBER`; check first that no "
+            "other instance uses it, because VMs of all instances look the same"
         )

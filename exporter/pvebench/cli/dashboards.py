@@ -1,4 +1,4 @@
-"""`pvebench print`: what a Prometheus and a Grafana need that are there already."""
+"""`pvebench grafana` and `pvebench print`: files for an existing Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -22,41 +22,43 @@ from pvebench.provision.grafana import push as push_dashboards
 from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
 from pvebench.service.instance import access_of
 
-# --- `pvebench grafana push`: our dashboards in a Grafana that is there already.
+# --- `pvebench grafana push`: dashboards in an existing Grafana.
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @click.group()
 def grafana() -> None:
-    """Dashboards for a Grafana that is there already."""
+    """Manage Grafana dashboards."""
 
 
 @grafana.command()
-@click.option("--url", required=True, help="Grafana's root, such as https://grafana.example.org.")
+@click.option(
+    "--url", required=True, help="Root URL of Grafana, such as https://grafana.example.org."
+)
 @click.option(
     "--token-file",
     type=PATH,
     required=True,
-    help="File with the token of a service account of role Admin; mode 0600.",
+    help="File with the token of a service account with role Admin; mode 0600.",
 )
 @click.option(
-    "--folder", default="Storage benchmark", show_default=True, help="Title of a new folder."
+    "--folder", default="Storage benchmark", show_default=True, help="Title for a new folder."
 )
 @click.option(
-    "--datasource", metavar="NAME or UID", help="Prometheus of Grafana; default: the only one."
+    "--datasource", metavar="NAME or UID", help="Prometheus data source; default: the only one."
 )
-@click.option("--ca-file", type=PATH, help="Authority of its certificate, if it is a private one.")
+@click.option("--ca-file", type=PATH, help="CA certificate, if Grafana uses a private one.")
 def push(
     url: str, token_file: Path, folder: str, datasource: str | None, ca_file: Path | None
 ) -> None:
-    """Make a folder with our dashboards, change those that were pushed, remove what is obsolete.
+    """Create or update the dashboards in Grafana, and remove obsolete ones.
 
-    What somebody else made is never touched.
+    It changes only dashboards that it pushed itself.
     """
     api = Grafana(url, _token(token_file), ca_file)
     if urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
-        click.echo("the token goes over the network as it is: https would hide it", err=True)
+        click.echo("the token is sent unencrypted; use an https URL", err=True)
     source = choose_source(api, datasource)
     click.echo(f"data source {source.name!r} ({source.uid})")
     for line in push_dashboards(api, list(shipped_dashboards().values()), source, folder):
@@ -68,69 +70,77 @@ def _token(path: Path) -> str:
         return read_secret(path)
     except OSError as error:
         problem = Problem(str(path), 0, 0, f"cannot be read: {error.strerror}")
-        step = "make a service account and a token in Grafana: Administration, Service accounts"
+        step = "create a service account and a token in Grafana: Administration, Service accounts"
         raise ConfigError([problem], next_step=step) from error
 
 
 _TARGET: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
-_EVERY: Final = frozenset({"0.0.0.0", "[::]", "::", "*"})  # noqa: S104 # read, not bound
+_WILDCARD: Final = frozenset({"0.0.0.0", "[::]", "::", "*"})  # noqa: S104 # read, not bound
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
 @click.group(name="print")
 def print_() -> None:
-    """Print, or write into a directory, what other programs are given."""
+    """Print monitoring files, or write them to a directory."""
 
 
-out_option = click.option("--out", type=PATH, help="Write files into this directory.")
+out_option = click.option("--out", type=PATH, help="Write files to this directory.")
 
 
 @print_.command()
-@click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", help="Settings: where it listens.")
+@click.option(
+    "--config", type=PATH, envvar="PVEBENCH_CONFIG", help="Settings file with the listen address."
+)
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="HOST:PORT",
-    help="Address of pvebench as Prometheus sees it; may be repeated.",
+    help="Address of pvebench as seen from Prometheus; may be repeated.",
 )
-@click.option("--file-sd", default="", metavar="PATH", help="Job reads its targets from this file.")
-@click.option("--http-sd", default="", metavar="URL", help="Job fetches its targets from there.")
+@click.option(
+    "--file-sd", default="", metavar="PATH", help="Let the job read its targets from this file."
+)
+@click.option(
+    "--http-sd", default="", metavar="URL", help="Let the job fetch its targets from this URL."
+)
 @out_option
 def prometheus(
     config: Path | None, targets: tuple[str, ...], file_sd: str, http_sd: str, out: Path | None
 ) -> None:
-    """Print the scrape job; with --out also rules, alerts and a file of targets.
+    """Print the scrape job; with --out, write scrape job, rules, alerts and a target file.
 
-    The job is named pvebench: rules and dashboards ask for that.
+    The job is named pvebench. Rules and dashboards select by this name.
     """
     if file_sd and http_sd:
-        raise click.UsageError("--file-sd or --http-sd, not both")
+        raise click.UsageError("use either --file-sd or --http-sd")
     for target in targets:
         if not _TARGET.fullmatch(target):
-            raise click.UsageError(f"--target {target!r} is not such as bench.example.org:9620")
+            raise click.UsageError(
+                f"invalid --target {target!r}; write HOST:PORT, such as bench.example.org:9620"
+            )
     settings = load_settings(config)
-    asked = Targets(
+    job_targets = Targets(
         addresses=targets or (_address(settings.listen),),
         scheme=access_of(settings).scheme,
         file_sd=file_sd,
         http_sd=http_sd,
     )
     if out is None:
-        click.echo(scrape_job(asked), nl=False)
+        click.echo(scrape_job(job_targets), nl=False)
         return
-    _write(out, prometheus_files(asked))
+    _write(out, prometheus_files(job_targets))
 
 
 def _address(listen: str) -> str:
-    """Return where a Prometheus reaches what listens there; say what it cannot reach."""
+    """Return the address for Prometheus; warn if only this machine can reach it."""
     host, _, port = listen.rpartition(":")
-    if host in _EVERY:
+    if host in _WILDCARD:
         return f"{socket.gethostname()}:{port}"
     if host in _LOOPBACK:
         click.echo(
-            f"pvebench listens on {listen}, which only this machine reaches; for a Prometheus "
-            "elsewhere set `listen` in the settings",
+            f"pvebench listens on {listen}, reachable from this machine only; to scrape it from "
+            "another machine, set `listen` in the settings",
             err=True,
         )
     return listen
@@ -140,25 +150,25 @@ def _address(listen: str) -> str:
 @out_option
 @click.argument("name", required=False)
 def dashboards(name: str | None, out: Path | None) -> None:
-    """Write the dashboards for Grafana's import dialogue, or print the one of that NAME."""
-    every = {file: importable(one) for file, one in shipped_dashboards().items()}
+    """Print the dashboard NAME, or write all with --out, for Grafana's import dialog."""
+    selected = {file: importable(board) for file, board in shipped_dashboards().items()}
     if name is not None:
         file = f"{name.removesuffix('.json')}.json"
-        if file not in every:
-            known = ", ".join(Path(one).stem for one in every)
-            raise click.UsageError(f"there is no dashboard {name!r}; there are {known}")
-        every = {file: every[file]}
-    texts = {file: json.dumps(one, indent=2) + "\n" for file, one in every.items()}
+        if file not in selected:
+            known = ", ".join(Path(other).stem for other in selected)
+            raise click.UsageError(f"unknown dashboard {name!r}; use one of {known}")
+        selected = {file: selected[file]}
+    texts = {file: json.dumps(board, indent=2) + "\n" for file, board in selected.items()}
     if out is not None:
         _write(out, texts)
     elif name is not None:
         click.echo("".join(texts.values()), nl=False)
     else:
-        raise click.UsageError("name a directory with --out, or one dashboard")
+        raise click.UsageError("pass a directory with --out, or the name of a dashboard")
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
-    """Write the files, over those of their names; say which."""
+    """Write the files, replacing existing ones; print their paths."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""`pvebench reparse`: today's parsers over the raw output that is kept with each run."""
+"""Commands for the database: `pvebench prune`, `restore` and `reparse`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pvebench.cli.selection import results_of, selection_settings
 from pvebench.model.units import format_size
 from pvebench.runner.reparse import Correction, Reread, Rereader, Unreadable, can_be_read
 from pvebench.store import Removal, ReplacedRun, StateDirectory, Store, StoredRun, backups_of
-from pvebench.store import restore as put_back
+from pvebench.store import restore as restore_backup
 from pvebench.workloads import TOOLS
 
-# --- `pvebench prune`: what of the history is too old, and removing it.
+# --- `pvebench prune`: expired results.
 
 
 @click.command()
 @settings_options
-@click.option("--apply", "write", is_flag=True, help="Remove it; else only say what would go.")
+@click.option("--apply", "write", is_flag=True, help="Remove them; otherwise only list them.")
 def prune(write: bool, **options: Any) -> None:
-    """Tell what is older than keep_evidence and keep_runs allow; remove it with --apply.
+    """List results older than keep_evidence and keep_runs; delete them with --apply.
 
-    A running instance does so by itself once a day, unless it would be a large part of the
-    history at once.
+    A running instance does so once a day, unless it would delete a large part of the history
+    at once.
     """
     settings = read_settings(**options)
     ages = {"evidence_seconds": settings.keep_evidence, "runs_seconds": settings.keep_runs}
@@ -44,69 +44,74 @@ def prune(write: bool, **options: Any) -> None:
             removal, _ = store.prune(now, certain=True, **ages)
         else:
             removal = store.removable(now, **ages)
-    click.echo(_told(removal, written=write))
+    click.echo(_removal_text(removal, written=write))
 
 
-def _told(removal: Removal, *, written: bool) -> str:
+def _removal_text(removal: Removal, *, written: bool) -> str:
     if removal.before is None:
-        return "there are too few runs to tell what is old; nothing is removed"
+        return "too few runs to determine expired results; nothing removed"
     verb = "removed" if written else "would be removed"
-    counted = datetime.fromtimestamp(removal.before, UTC)
+    reference = datetime.fromtimestamp(removal.before, UTC)
     lines = [
-        f"ages are counted from {counted:%Y-%m-%d %H:%M} UTC",
+        f"ages relative to {reference:%Y-%m-%d %H:%M} UTC",
         f"{removal.runs} of {removal.of_runs} runs {verb}",
-        f"the raw output of {removal.stripped} of {removal.of_evidence} runs {verb}",
+        f"raw output of {removal.stripped} of {removal.of_evidence} runs {verb}",
     ]
     if not written and (removal.runs or removal.stripped):
-        lines.append("nothing was removed: add --apply")
+        lines.append("nothing removed; add --apply to remove them")
     return "\n".join(lines)
 
 
-# --- `pvebench restore`: put a copy of the database in its place.
+# --- `pvebench restore`: backups of the database.
 
 
 @click.command()
-@click.argument("copy", type=PATH, required=False)
+@click.argument("backup", type=PATH, required=False)
 @settings_options
-def restore(copy: Path | None, **options: Any) -> None:
-    """List the copies of the database; put COPY in its place. What was there is kept."""
+def restore(backup: Path | None, **options: Any) -> None:
+    """List the backups of the database, or restore BACKUP. The replaced database is kept."""
     settings = read_settings(**options)
     state = StateDirectory(settings.state.absolute(), exclusive=False)
-    if copy is None:
-        click.echo(_listed(state.database))
+    if backup is None:
+        click.echo(_backups_text(state.database))
         return
     with StateDirectory(state.path, exclusive=True):
-        kept = put_back(state.database, copy, datetime.now(UTC))
+        replaced = restore_backup(state.database, backup, datetime.now(UTC))
         store = Store(state.database)
         runs = store.totals().runs
         store.close()
-    click.echo(f"{state.database} is the copy {copy} now: {runs} runs")
-    if kept is not None:
-        click.echo(f"what was there before: {kept}")
+    click.echo(f"restored {backup} to {state.database}: {runs} runs")
+    if replaced is not None:
+        click.echo(f"replaced database: {replaced}")
 
 
-def _listed(database: Path) -> str:
+def _backups_text(database: Path) -> str:
     backups = backups_of(database)
     lines = [
-        f"{one.path}  {one.made:%Y-%m-%d %H:%M} UTC  {format_size(one.size_bytes)}"
-        for one in backups
+        f"{backup.path}  {backup.made:%Y-%m-%d %H:%M} UTC  {format_size(backup.size_bytes)}"
+        for backup in backups
     ]
-    others = sorted(database.parent.glob(f"{database.name}.before-*"))
-    lines += [f"{path}  from before an upgrade" for path in others]
+    upgrades = sorted(database.parent.glob(f"{database.name}.before-*"))
+    lines += [f"{path}  from before an upgrade" for path in upgrades]
     if not lines:
-        return "there is no copy; `pvebench serve` makes one a day (keep_backups)"
-    return "\n".join([*lines, f"put one in its place: pvebench restore {lines[0].split()[0]}"])
+        return "no backups; `pvebench serve` makes one per day (keep_backups)"
+    return "\n".join([*lines, f"to restore one, run `pvebench restore {lines[0].split()[0]}`"])
+
+
+# --- `pvebench reparse`: current parsers over the raw output stored with each run.
 
 
 @dataclass(slots=True)
 class Tally:
-    """What reading again comes to, run by run.
+    """Result of a reparse, counted run by run.
 
     Attributes:
-        cases: case -> how many of its runs were read.
-        changes: (case, which of its numbers) -> changes.
-        outcomes: (old outcome, new outcome) -> runs.
-        reasons: why an output cannot be read -> runs.
+        cases: case -> number of its parsed runs.
+        changes: (case, name of a sample) -> changes.
+        outcomes: (old outcome, new outcome) -> number of runs.
+        reasons: reason for unreadable output -> number of runs.
+        changed, clear, bare, failed: numbers of runs: with changed samples; implausible without a
+            failed check; without raw output; failed, but readable now.
     """
 
     cases: Counter[str] = field(default_factory=Counter)
@@ -119,7 +124,7 @@ class Tally:
     failed: int = 0
 
     def note(self, reread: Reread) -> None:
-        """Count a run that was read."""
+        """Count a parsed run."""
         run = reread.run
         case = f"{run.node}/{run.scenario}/{run.workload}"
         self.cases[case] += 1
@@ -134,11 +139,12 @@ class Tally:
 @click.command()
 @settings_options
 @click.option("--tool", type=click.Choice(sorted(TOOLS)), help="Only runs of this tool.")
-@click.option("--apply", "write", is_flag=True, help="Write it; else only say what would change.")
+@click.option("--apply", "write", is_flag=True, help="Save corrections; otherwise only list them.")
 def reparse(tool: str | None, write: bool, **options: Any) -> None:
-    """Read the raw output of stored runs again, all or those of one --pack; mend their numbers.
+    """Parse stored output again; `--apply` saves corrections.
 
-    Only what comes from a tool's output changes, and what follows from it.
+    It reads the runs of --pack, or all. Only values from a tool's output change, and values that
+    follow from them.
     """
     settings, chosen = selection_settings(**options)
     pack = chosen.name or None
@@ -149,17 +155,17 @@ def reparse(tool: str | None, write: bool, **options: Any) -> None:
         store = stack.enter_context(results_of(settings))
         rereader = Rereader(store, tool)
         for batch in store.mending.batches(pack):
-            mended = [_mended(one) for one in _reread(store, rereader, batch, tally)]
-            if write and mended:
-                store.mending.apply(mended)
-    for line in _lines(tally, written=write):
+            corrected = [_replacement(reread) for reread in _reread(store, rereader, batch, tally)]
+            if write and corrected:
+                store.mending.apply(corrected)
+    for line in _tally_lines(tally, written=write):
         click.echo(line)
 
 
 def _reread(
     store: Store, rereader: Rereader, batch: list[StoredRun], tally: Tally
 ) -> Iterator[Reread]:
-    """Yield the runs of a batch that change; count all."""
+    """Yield the changed runs of a batch; count all."""
     for run in filter(rereader.wants, batch):
         evidence = store.evidence(run.number)
         if "output" not in evidence:
@@ -177,40 +183,40 @@ def _reread(
                 yield reread
 
 
-def _mended(reread: Reread) -> ReplacedRun:
+def _replacement(reread: Reread) -> ReplacedRun:
     return ReplacedRun(
         number=reread.run.number,
-        gone=tuple(one.old for one in reread.changes if one.old and not one.new),
-        put=tuple(one.new for one in reread.changes if one.new),
+        gone=tuple(change.old for change in reread.changes if change.old and not change.new),
+        put=tuple(change.new for change in reread.changes if change.new),
         outcome=reread.outcome,
         reason=reread.reason,
     )
 
 
-def _lines(tally: Tally, *, written: bool) -> Iterator[str]:
+def _tally_lines(tally: Tally, *, written: bool) -> Iterator[str]:
     last = ""
     for (case, name), changes in tally.changes.items():
         if case != last:
             yield case
         last = case
         yield f"  {name}: {len(changes)} of {tally.cases[case]} runs, {_size(changes)}"
-    will = "changed" if written else "would change"
-    yield f"{tally.changed} of {tally.cases.total()} runs {will}"
+    verb = "changed" if written else "would change"
+    yield f"{tally.changed} of {tally.cases.total()} runs {verb}"
     for (old, new), count in tally.outcomes.items():
         yield f"{count} of them from {old} to {new}"
     if tally.clear:
         yield (
-            f"{tally.clear} stay implausible though nothing doubtful is left: "
-            f"what else they would be is not kept with them"
+            f"{tally.clear} implausible runs pass all checks now but stay implausible: "
+            "their other outcome was not stored"
         )
     if tally.bare:
-        yield f"{tally.bare} without raw output (keep_evidence) stay as they are"
+        yield f"{tally.bare} runs without raw output (keep_evidence) unchanged"
     for reason, count in tally.reasons.items():
-        yield f"{count} cannot be read and stay as they are: {reason}"
+        yield f"{count} unreadable runs unchanged: {reason}"
     if tally.failed:
-        yield f"{tally.failed} failed ones could be read now; they stay failed, measure them again"
+        yield f"{tally.failed} failed runs are readable now but stay failed; measure them again"
     if tally.changed and not written:
-        yield "nothing was written: add --apply"
+        yield "nothing saved; add --apply to save the corrections"
 
 
 def _name(change: Correction) -> str:
@@ -218,19 +224,23 @@ def _name(change: Correction) -> str:
 
 
 def _size(changes: list[Correction]) -> str:
-    """Return how far a number moves: new over old, or how often it comes or goes."""
+    """Return the size of a change: new value over old, and the number of added and removed ones."""
     ratios = [
-        one.new.value / one.old.value for one in changes if one.old and one.new and one.old.value
+        change.new.value / change.old.value
+        for change in changes
+        if change.old and change.new and change.old.value
     ]
-    come, gone = (sum(not getattr(one, side) for one in changes) for side in ("old", "new"))
-    told = []
+    added, removed = (
+        sum(not getattr(change, side) for change in changes) for side in ("old", "new")
+    )
+    texts = []
     if ratios:
-        told.append(
+        texts.append(
             f"to {statistics.median(ratios):.4g} times the old value "
             f"({min(ratios):.4g} to {max(ratios):.4g})"
         )
-    rest = len(changes) - len(ratios) - come - gone
-    told += [f"from 0 in {rest}"] * bool(rest)
-    told += [f"new in {come}"] * bool(come)
-    told += [f"gone in {gone}"] * bool(gone)
-    return ", ".join(told)
+    from_zero = len(changes) - len(ratios) - added - removed
+    texts += [f"from 0 in {from_zero}"] * bool(from_zero)
+    texts += [f"added in {added}"] * bool(added)
+    texts += [f"removed in {removed}"] * bool(removed)
+    return ", ".join(texts)

@@ -1,4 +1,4 @@
-"""`pvebench demo`: a year of simulated history, and an exporter that shows it."""
+"""`pvebench demo`: a simulated year of results, and an exporter that serves it."""
 
 from __future__ import annotations
 
@@ -45,50 +45,53 @@ from pvebench.web import WebServer
 from pvebench.web import listen as open_socket
 from pvebench.web.server import make_app
 
-# --- What the demo's page would have told of verdicts in the last months, for its timelines.
+# --- Past verdicts of the last months, for the demo's timelines.
 
 DAY: Final = 86400.0
-TOLD_DAYS: Final = 92.0
-"""So long before the end verdicts are told; each moment costs seconds of judging."""
+VERDICT_DAYS: Final = 92.0
+"""Days before the end with verdicts; each judged moment costs seconds of CPU."""
 USUAL_DAYS: Final = 16.0
+"""Days between regular moments."""
 RECENT_DAYS: Final = (9.0, 4.0)
-"""Also judged: a doubt of one day should not stand for two weeks where people look first."""
+"""Also judged, in days before the end: a one-day doubt should not fill two weeks of the chart."""
 AFTER_CHANGE_DAYS: Final = 1.5
-"""So long after new software every case has been measured with it, by the demo's pack."""
+"""Days after new software until the demo's pack has measured every case with it."""
 APART_DAYS: Final = 4.0
-"""A usual moment so close to one after new software tells nothing that is looked for."""
+"""Days to a moment after new software; a closer regular moment adds no information."""
 
 
 def judged_moments(changes: Iterable[float], end: float) -> list[float]:
-    """Return when to judge: now and then, and soon after each change of the software.
+    """Return when to judge: at regular intervals, and soon after each software change.
 
     Args:
-        changes: when environments were first seen, UNIX seconds.
-        end: of the simulated year.
+        changes: first use of each environment, UNIX seconds.
+        end: end of the simulated year, UNIX seconds.
     """
-    usual = {end - days * USUAL_DAYS * DAY for days in range(1, int(TOLD_DAYS / USUAL_DAYS) + 1)}
+    usual = {end - days * USUAL_DAYS * DAY for days in range(1, int(VERDICT_DAYS / USUAL_DAYS) + 1)}
     usual |= {end - days * DAY for days in RECENT_DAYS}
     soon = {moment + AFTER_CHANGE_DAYS * DAY for moment in changes}
-    # Nodes that are upgraded on one day are judged once, when the last has been.
-    soon = {one for one in soon if not any(0 < later - one < DAY for later in soon)}
-    usual = {one for one in usual if all(abs(one - new) > APART_DAYS * DAY for new in soon)}
-    return sorted(one for one in usual | soon if end - TOLD_DAYS * DAY < one < end)
+    # Nodes upgraded on the same day are judged once, after the last upgrade.
+    soon = {moment for moment in soon if not any(0 < later - moment < DAY for later in soon)}
+    usual = {
+        moment for moment in usual if all(abs(moment - new) > APART_DAYS * DAY for new in soon)
+    }
+    return sorted(moment for moment in usual | soon if end - VERDICT_DAYS * DAY < moment < end)
 
 
 def judge_past(database: Path, end: float) -> Sequence[PastMetrics]:
-    """Judge the simulated runs as they were then; a minute of CPU for a whole year."""
+    """Judge the simulated runs at past moments; a minute of CPU for a whole year."""
     store = Store(database, simulated=True)
     try:
         results = Results(store)
         changes = {episode.started.timestamp() for episode in results.now.episodes}
-        told = []
+        past = []
         for moment, verdicts in past_verdicts(
             results, load_known_issues(), judged_moments(changes, end)
         ):
             families = Families()
             collect_verdicts(verdicts, families)
-            told.append((moment, families.families()))
-        return told
+            past.append((moment, families.families()))
+        return past
     finally:
         store.close()
 
@@ -97,7 +100,7 @@ NODES: Final[Mapping[str, Mapping[str, str]]] = {
     "pve1": {"local-zfs": "block", "ceph": "block"},
     "pve2": {"local-nvme": "dir"},
 }
-"""Node -> storage -> its kind: two of them hold block volumes, so raw only."""
+"""Node -> storage -> its kind. Two of them hold block volumes, so raw only."""
 PACK: Final = Path("demo")
 SHOWN: Final = Settings(
     wall=tuple(
@@ -112,58 +115,63 @@ SHOWN: Final = Settings(
         )
     )
 )
-"""Settings of the demo: its wall has a case that the last upgrade made slower."""
+"""Settings of the demo. The wall has a case that the last upgrade made slower."""
 BLOCK_SECONDS: Final = 486 * 3600.0
-"""The longest blocks that Prometheus makes by itself are 2 h times a power of three."""
+"""Longest block that Prometheus creates: 2 h times a power of three."""
 
 
 @click.group()
 def demo() -> None:
-    """Look at a year of simulated history: nothing is measured, every number is invented."""
+    """Browse a simulated year. Nothing is measured; all numbers are invented."""
 
 
 @demo.command()
 @click.option("--state", type=PATH, required=True, help="Directory for the simulated results.")
-@click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the invented numbers.")
+@click.option(
+    "--pack", type=PATH, default=PACK, show_default=True, help="Pack of the simulated cases."
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the invented numbers."
+)
 @click.option(
     "--days",
     type=click.FloatRange(min=1, max=YEAR.days),
     default=YEAR.days,
     show_default=True,
-    help="Only the last ones of the year.",
+    help="Number of days, counted from the end of the year.",
 )
 def fill(state: Path, pack: Path, seed: int, days: float) -> None:
-    """Fill an empty state directory with a year of simulated runs that ends now."""
-    given = demo_assignments(load_pack(pack_file(pack)))
+    """Create the simulated year, ending now, in an empty state directory."""
+    assignments = demo_assignments(load_pack(pack_file(pack)))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
         try:
             if store.totals().runs:
                 raise StoreError(
-                    f"{directory.database} has results already",
-                    next_step="name an empty state directory",
+                    f"{directory.database} already has results",
+                    next_step="pass an empty state directory with --state",
                 )
             story = replace(YEAR, days=days)
-            count = fill_store(store, given, end=datetime.now(UTC), seed=seed, story=story)
+            count = fill_store(store, assignments, end=datetime.now(UTC), seed=seed, story=story)
         finally:
             store.close()
-    click.echo(f"{count} simulated runs of {sum(len(one.matrix.cases) for one in given)} cases")
+    cases = sum(len(assignment.matrix.cases) for assignment in assignments)
+    click.echo(f"{count} simulated runs of {cases} cases")
 
 
 @demo.command()
 @click.option("--state", type=PATH, required=True, help="Directory of the simulated results.")
-@click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
-@click.option("--directory", type=PATH, required=True, help="Where the files go.")
 @click.option(
-    "--instance", default="127.0.0.1:9620", show_default=True, help="Label of the target."
+    "--pack", type=PATH, default=PACK, show_default=True, help="Pack of the simulated cases."
 )
+@click.option("--directory", type=PATH, required=True, help="Directory for the files.")
+@click.option("--instance", default="127.0.0.1:9620", show_default=True, help="Label 'instance'.")
 @click.option(
     "--step",
     type=click.FloatRange(min=1),
     default=STEP_SECONDS,
     show_default=True,
-    help="Seconds between samples of a held value.",
+    help="Seconds between samples of a constant value.",
 )
 @click.option("--until", type=float, help="End of the year, in UNIX seconds; default: now.")
 @click.option(
@@ -171,7 +179,7 @@ def fill(state: Path, pack: Path, seed: int, days: float) -> None:
     "begin",
     type=float,
     default=0.0,
-    help="Leave out the files that begin before, in UNIX seconds: they were written already.",
+    help="Skip files that begin earlier, in UNIX seconds, because they already exist.",
 )
 def export(
     state: Path,
@@ -182,9 +190,9 @@ def export(
     until: float | None,
     begin: float,
 ) -> None:
-    """Write the year as OpenMetrics files, each as long as one of Prometheus' blocks.
+    """Export the simulated year as OpenMetrics files, one per Prometheus block.
 
-    The last file has the verdicts of the last months; judging takes as long as all else.
+    The last file has the verdicts of the last months; judging takes about half of the time.
     """
     planned = planned_cases(demo_assignments(load_pack(pack_file(pack))))
     directory.mkdir(parents=True, exist_ok=True)
@@ -192,7 +200,7 @@ def export(
     labels = {"job": "pvebench", "instance": instance}
     store = Store(database, simulated=True)
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        told = pool.submit(judge_past, database, now)
+        verdicts = pool.submit(judge_past, database, now)
         try:
             results = Results(store, planned)
             cases = list(histories(results))
@@ -203,15 +211,15 @@ def export(
                     window = Window(start=start, end=end, step=step, labels=labels)
                     write_past(results, SHOWN, window, file, cases=cases)
             with whole_file(directory, now) as file:
-                window = Window(start=now - TOLD_DAYS * DAY, end=now, step=step, labels=labels)
-                file.writelines(past_metrics_text(told.result(), window))
+                window = Window(start=now - VERDICT_DAYS * DAY, end=now, step=step, labels=labels)
+                file.writelines(past_metrics_text(verdicts.result(), window))
         finally:
             store.close()
 
 
 @contextmanager
 def whole_file(directory: Path, begin: float) -> Iterator[TextIO]:
-    """Give a file its name, that of the moment `begin`, only when all is written."""
+    """Write a file named after the moment `begin`; rename it only when it is complete."""
     part = directory / "part"
     with part.open("w", encoding="utf-8") as file:
         yield file
@@ -219,7 +227,7 @@ def whole_file(directory: Path, begin: float) -> Iterator[TextIO]:
 
 
 def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
-    """Yield (start, end) of the blocks that Prometheus itself would make; UNIX seconds."""
+    """Yield (start, end) of the blocks that Prometheus would create; UNIX seconds."""
     while start < end:
         until = min(end, start - start % BLOCK_SECONDS + BLOCK_SECONDS)
         yield start, until
@@ -228,49 +236,56 @@ def blocks(start: float, end: float) -> Iterator[tuple[float, float]]:
 
 @demo.command()
 @click.option("--state", type=PATH, required=True, help="Directory of the simulated results.")
-@click.option("--pack", type=PATH, default=PACK, show_default=True, help="What is measured in it.")
+@click.option(
+    "--pack", type=PATH, default=PACK, show_default=True, help="Pack of the simulated cases."
+)
 @web_options
 @click.option("--listen", default="127.0.0.1:9620", show_default=True)
 def show(state: Path, pack: Path, **web: Any) -> None:
-    """Serve the simulated results until Ctrl-C: the pages and /metrics, as `serve` would."""
+    """Serve the simulated year until Ctrl-C: web UI and /metrics, as `serve` does."""
     settings = Settings().with_changes(web)
     access = access_of(settings)
-    given = demo_assignments(load_pack(pack_file(pack)))
+    assignments = demo_assignments(load_pack(pack_file(pack)))
     with StateDirectory(state.absolute(), exclusive=True) as directory:
         store = Store(directory.database, simulated=True)
-        results = Results(store, planned_cases(given))
+        results = Results(store, planned_cases(assignments))
         page = demo_page(results)
         issues = load_known_issues()
-        keeper = VerdictService(Feed(results), issues, told=page.judged, failed=page.judged)
+        service = VerdictService(Feed(results), issues, told=page.judged, failed=page.judged)
         app = make_app(
-            page=page, statuses=demo_statuses, results=results, verdicts=lambda: keeper.current
+            page=page, statuses=demo_statuses, results=results, verdicts=lambda: service.current
         )
-        # Judging a year takes half a minute; everything else is there at once.
-        with WebServer(app, open_socket(settings.listen), access), keeper:
+        # Judging a year takes half a minute; everything else is available at once.
+        with WebServer(app, open_socket(settings.listen), access), service:
             click.echo(f"simulated results on {access.scheme}://{settings.listen}/")
             threading.Event().wait()
 
 
 def demo_assignments(pack: Pack) -> list[Assignment]:
     """Return the pack's cases on every storage of the demo's nodes."""
-    found = []
+    assignments = []
     for node, storages in NODES.items():
         kinds = {name: STORAGE_KINDS[kind] for name, kind in storages.items()}
         cases: list[Case] = []
         for storage in storages:
-            # One storage at a time: variants go over the first value of each axis only.
+            # Storages are expanded separately: variants use the first value of each axis only.
             local = replace(pack, axes={**pack.axes, "storage": (storage,)})
             cases += expand(local, node=node, storages=kinds).cases
-        found.append(Assignment(pack, Matrix(cases=tuple(cases), excluded=())))
-    return found
+        assignments.append(Assignment(pack, Matrix(cases=tuple(cases), excluded=())))
+    return assignments
 
 
 def fill_store(
-    store: Store, given: Sequence[Assignment], *, end: datetime, seed: int, story: Story = YEAR
+    store: Store,
+    assignments: Sequence[Assignment],
+    *,
+    end: datetime,
+    seed: int,
+    story: Story = YEAR,
 ) -> int:
-    """Write the story into an empty store; return the number of runs."""
+    """Write the simulated year to an empty store; return the number of runs."""
     templates: list[Run] = []
-    for node, assignment in zip(NODES, given, strict=True):
+    for node, assignment in zip(NODES, assignments, strict=True):
         templates += simulated_runs(node, assignment, seed=seed)
         store.begin_cycle(
             f"demo-{node}",
@@ -287,7 +302,7 @@ def fill_store(
 
 
 class _Collector:
-    """An observer that keeps the good runs."""
+    """Observer that collects the successful runs."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -301,16 +316,16 @@ class _Collector:
 
 
 def simulated_runs(node: str, assignment: Assignment, *, seed: int) -> list[Run]:
-    """Return a good simulated run of each case, from one simulated cycle."""
+    """Return a successful run of each case, from one simulated cycle."""
     observer = _Collector()
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory) / "pvebench.db", simulated=True)
         try:
-            world = SimulatedHypervisor(
+            hypervisor = SimulatedHypervisor(
                 node=node, seed=seed, clock=SimulatedClock(datetime.now(UTC)), journal=store.journal
             )
             Worker(
-                site=simulated_site(world),
+                site=simulated_site(hypervisor),
                 assignments=[assignment],
                 results=Results(store),
                 observer=observer,
@@ -341,7 +356,7 @@ def demo_page(results: Results) -> Page:
 
 
 def demo_statuses() -> list[WorkerStatus]:
-    """Return what the demo's nodes do: nothing, until tomorrow."""
+    """Return the statuses of the demo's nodes, idle until tomorrow."""
     now = datetime.now(UTC)
     tomorrow = now.replace(hour=1, minute=0, second=0, microsecond=0) + timedelta(days=1)
     return [

@@ -1,4 +1,4 @@
-"""`pvebench doctor`: look at everything, say what to do, the most important first."""
+"""Commands that diagnose: `pvebench check`, `selftest` and `doctor`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from typing import Any, Final
 import click
 
 from pvebench.cli.options import PATH, json_option, read_settings, scale_option, settings_options
-from pvebench.diagnostics.check import findings as find
-from pvebench.diagnostics.doctor import Observation, Places, Severity, diagnose
-from pvebench.diagnostics.pipeline import exported, in_grafana, in_prometheus, login_header
+from pvebench.diagnostics.check import findings as check_findings
+from pvebench.diagnostics.doctor import Observation, Servers, Severity, diagnose
+from pvebench.diagnostics.pipeline import (
+    login_header,
+    newest_in_grafana,
+    newest_in_prometheus,
+    read_exposition,
+)
 from pvebench.drivers.driver import Finding
 from pvebench.errors import MachineError, PipelineError
 from pvebench.provision.dashboards import DATASOURCE
 
-# --- `pvebench check`: is everything here that a run needs?
+# --- `pvebench check`: prerequisites of a run.
 
-_WORDS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
+_LABELS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 
 
 @click.command()
@@ -29,32 +34,32 @@ _WORDS: Final = {True: "ok  ", False: "FAIL", None: "?   "}
 @scale_option
 @json_option
 def check(as_json: bool, scale: float, **options: Any) -> None:
-    """Check settings, packs, tools, space and accelerator; change nothing."""
+    """Validate settings, packs, tools and disk space. Nothing is changed."""
     show_findings(list(findings_of(options, scale)), as_json=as_json)
 
 
 def show_findings(findings: list[Finding], *, as_json: bool = False) -> None:
-    """Print them. Raises MachineError if one is bad."""
+    """Print findings. Raises MachineError if a check failed."""
     if as_json:
         rows = [{"check": name, "ok": good, "found": text} for name, good, text in findings]
         click.echo(json.dumps(rows, indent=2))
     else:
         for name, good, text in findings:
-            click.echo(f"{_WORDS[good]}  {name}: {text}")
+            click.echo(f"{_LABELS[good]}  {name}: {text}")
     bad = [name for name, good, _ in findings if good is False]
     if bad:
         raise MachineError(
             f"{len(bad)} of {len(findings)} checks failed: {', '.join(bad)}",
-            next_step="mend the first that failed, then check again: others may rest on it",
+            next_step="fix the first failure and check again; it may cause the others",
         )
 
 
 def findings_of(options: dict[str, Any], scale: float = 1.0) -> Iterator[Finding]:
-    """Yield what is there and what is not, for settings that are read as `read_settings` does."""
-    yield from find(read_settings(**options), scale)
+    """Yield the findings for settings from the command line, as of `read_settings`."""
+    yield from check_findings(read_settings(**options), scale)
 
 
-# --- `pvebench selftest`: follow one point from the exporter to Prometheus to Grafana.
+# --- `pvebench selftest`: one sample from the exporter to Prometheus and Grafana.
 
 PAUSE_SECONDS: Final = 1.0
 
@@ -66,20 +71,20 @@ PAUSE_SECONDS: Final = 1.0
 @click.option(
     "--exporter-login-file",
     type=PATH,
-    help="File with USER:PASSWORD, where its web configuration wants a login.",
+    help="File with USER:PASSWORD, if the exporter requires a login.",
 )
 @click.option(
     "--grafana-password-file",
     type=PATH,
-    help="File with its admin's password, where looking needs a login.",
+    help="File with the admin's password, if Grafana requires a login.",
 )
-@click.option("--without-grafana", is_flag=True, help="End at Prometheus.")
+@click.option("--without-grafana", is_flag=True, help="Check Prometheus only.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=60.0,
     show_default=True,
-    help="Seconds to wait at each place: longer than the scrape interval.",
+    help="Seconds to wait for each server; longer than the scrape interval.",
 )
 def selftest(
     exporter: str,
@@ -90,63 +95,72 @@ def selftest(
     without_grafana: bool,
     timeout: float,
 ) -> None:
-    """Send a point from the exporter through Prometheus to Grafana; say where it stopped.
+    """Check that metrics reach Prometheus and Grafana.
 
-    The exporter puts the time into every page that it makes. A page made after this command
-    began must be found at each place.
+    Each `/metrics` response contains its creation time. Prometheus and Grafana must return a
+    response created after this command started.
     """
-    exporter_login = login_header(exporter_login_file, "", "name the file of the exporter's login")
-    login = login_header(
-        grafana_password_file, "admin:", "name the file of Grafana's admin password"
+    exporter_login = login_header(
+        exporter_login_file, "", "pass the login file with --exporter-login-file"
     )
-    begun = time.time()
-    made, _ = exported(exporter, exporter_login)
-    click.echo(f"exporter    ok: {exporter} made a page at {_clock(made)}")
-    arrived = _wait(lambda: in_prometheus(prometheus, begun), timeout)
-    if arrived is None:
+    login = login_header(
+        grafana_password_file, "admin:", "pass the password file with --grafana-password-file"
+    )
+    started = time.time()
+    exposed, _ = read_exposition(exporter, exporter_login)
+    click.echo(f"exporter    ok: {exporter} returned metrics of {_clock(exposed)}")
+    scraped = _wait(lambda: newest_in_prometheus(prometheus, started), timeout)
+    if scraped is None:
         raise PipelineError(
-            f"the exporter's page does not arrive in Prometheus at {prometheus}",
+            f"Prometheus at {prometheus} has no recent samples",
             cause="it scrapes another address, the scrape fails, or its clock is wrong",
-            next_step=f"look at {prometheus}/targets; the job is pvebench",
+            next_step=f"check the job pvebench at {prometheus}/targets",
         )
-    click.echo(f"Prometheus  ok: it scraped a page of {_clock(arrived)}")
+    click.echo(f"Prometheus  ok: scraped metrics of {_clock(scraped)}")
     if not without_grafana:
-        shown = _wait(lambda: in_grafana(grafana, begun, login), timeout)
-        if shown is None:
+        displayed = _wait(lambda: newest_in_grafana(grafana, started, login), timeout)
+        if displayed is None:
             raise PipelineError(
-                f"Grafana at {grafana} does not get the point from its data source {DATASOURCE}",
-                cause="the data source leads to another Prometheus",
+                f"Grafana at {grafana} has no recent samples in its data source {DATASOURCE}",
+                cause="the data source uses another Prometheus",
                 next_step="provision it from grafana/provisioning/datasources",
             )
-        click.echo(f"Grafana     ok: its data source has the page of {_clock(shown)}")
-    click.echo("what is measured can be seen")
+        click.echo(f"Grafana     ok: data source has metrics of {_clock(displayed)}")
+    click.echo("metrics reach every server")
 
 
 def _clock(moment: float) -> str:
     return time.strftime("%H:%M:%S UTC", time.gmtime(moment))
 
 
-def _wait(ask: Callable[[], float | None], timeout: float) -> float | None:
-    """Ask until there is an answer; None when there is none in time."""
+def _wait(query: Callable[[], float | None], timeout: float) -> float | None:
+    """Repeat a query until it returns a value; return None after `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    while (found := ask()) is None and time.monotonic() < deadline:
+    while (value := query()) is None and time.monotonic() < deadline:
         time.sleep(PAUSE_SECONDS)
-    return found
+    return value
+
+
+# --- `pvebench doctor`: all observations, the most important first.
 
 
 @click.command()
 @settings_options
-@click.option("--exporter", default="", help="Address of a running pvebench, if not the settings'.")
-@click.option("--prometheus", default="", help="Its address, as http://127.0.0.1:9690.")
-@click.option("--grafana", default="", help="Its address, as http://127.0.0.1:9692.")
-@click.option("--exporter-login-file", type=PATH, help="File with USER:PASSWORD of the exporter.")
-@click.option("--grafana-password-file", type=PATH, help="File with the password of its admin.")
+@click.option(
+    "--exporter", default="", help="URL of a running pvebench; default: from the settings."
+)
+@click.option("--prometheus", default="", help="URL of Prometheus, such as http://127.0.0.1:9690.")
+@click.option("--grafana", default="", help="URL of Grafana, such as http://127.0.0.1:9692.")
+@click.option("--exporter-login-file", type=PATH, help="File with USER:PASSWORD for the exporter.")
+@click.option(
+    "--grafana-password-file", type=PATH, help="File with the password of Grafana's admin."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=60.0,
     show_default=True,
-    help="Seconds after which is told what is known by then.",
+    help="Seconds to wait; later answers are reported as unknown.",
 )
 @json_option
 def doctor(
@@ -159,32 +173,37 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Look at everything and say what to do, in order of importance; change nothing.
+    """Diagnose the instance and its monitoring. Nothing is changed.
 
-    Settings and all that `check` looks at, database, leftovers, clocks, the running service, and
-    the way to Prometheus, Grafana, Alertmanager and people.
+    It covers everything that `check` covers, the database, leftovers, clocks, the running service,
+    Prometheus, Grafana, Alertmanager and notifications. The most important comes first.
     """
     settings = read_settings(**options)
-    places = Places(
+    servers = Servers(
         exporter=exporter.rstrip("/"),
         prometheus=prometheus.rstrip("/"),
         grafana=grafana.rstrip("/"),
-        exporter_login=login_header(exporter_login_file, "", "name the file of the login"),
-        grafana_login=login_header(grafana_password_file, "admin:", "name the password's file"),
+        exporter_login=login_header(
+            exporter_login_file, "", "pass the login file with --exporter-login-file"
+        ),
+        grafana_login=login_header(
+            grafana_password_file, "admin:", "pass the password file with --grafana-password-file"
+        ),
     )
-    found = diagnose(settings, places, seconds=timeout)
+    observations = diagnose(settings, servers, seconds=timeout)
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        click.echo(json.dumps([asdict(entry) for entry in observations], indent=2))
     else:
-        for one in found:
-            click.echo(f"{one.sight:11}  {one.about}: {_indented(one)}")
-    wrong = [one.about for one in found if one.sight is Severity.CRITICAL]
-    if wrong:
+        for entry in observations:
+            click.echo(f"{entry.sight:11}  {entry.about}: {_indented(entry)}")
+    critical = [entry.about for entry in observations if entry.sight is Severity.CRITICAL]
+    if critical:
         raise MachineError(
-            f"{len(wrong)} of {len(found)} things are wrong: {', '.join(wrong)}",
-            next_step="mend the first, then look again: others may rest on it",
+            f"{len(critical)} of {len(observations)} observations are critical: "
+            f"{', '.join(critical)}",
+            next_step="fix the first and run doctor again; it may cause the others",
         )
 
 
-def _indented(one: Observation) -> str:
-    return one.found.replace("\n", "\n" + " " * 13)
+def _indented(observation: Observation) -> str:
+    return observation.found.replace("\n", "\n" + " " * 13)

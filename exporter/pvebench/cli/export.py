@@ -1,4 +1,4 @@
-"""`pvebench export`: the stored history for other programs."""
+"""Commands that write results to files: `pvebench card`, `report` and `export`."""
 
 from __future__ import annotations
 
@@ -34,21 +34,31 @@ from pvebench.store.current import Results
 from pvebench.verdicts import Feed, VerdictService
 from pvebench.verdicts.ranking import of_storage
 
-# --- `pvebench card`: the results of a storage as a picture, for a forum.
+# --- `pvebench card`: the results of a storage as a picture.
 
 
 @click.command()
 @settings_options
 @click.option(
-    "--out", type=PATH, default=Path("pvebench-card.png"), show_default=True, help="The PNG."
+    "--out",
+    type=PATH,
+    default=Path("pvebench-card.png"),
+    show_default=True,
+    help="PNG file to write.",
 )
-@click.option("--storage", default="", metavar="NODE/STORAGE", help="Which; default: the first.")
 @click.option(
-    "--theme", type=click.Choice(THEMES), default=THEMES[0], show_default=True, help="Colours."
+    "--storage", default="", metavar="NODE/STORAGE", help="Storage to show; default: the first."
 )
-@click.option("--anonymous", is_flag=True, help="Leave the names of nodes out.")
+@click.option(
+    "--theme", type=click.Choice(THEMES), default=THEMES[0], show_default=True, help="Color theme."
+)
+@click.option("--anonymous", is_flag=True, help="Omit node names.")
 def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -> None:
-    """Draw system, versions, four workloads and the verdict as a PNG of 1200 × 630 pixels."""
+    """Render results as a PNG.
+
+    It shows the system, versions, four workloads and the verdict of a storage, in 1200 × 630
+    pixels.
+    """
     settings = read_settings(**options)
     issues = load_known_issues(*settings.known_issues)
     with results_of(settings) as store:
@@ -60,18 +70,18 @@ def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -
     chosen = storage or next(iter(storages), "")
     if chosen not in storages:
         raise StoreError(
-            f"there is no result of a storage {storage!r}",
-            next_step=f"give one of {', '.join(storages) or 'none yet: measure first'}",
+            f"no results of storage {storage!r}",
+            next_step=f"use one of {', '.join(storages)}" if storages else "measure it first",
         )
-    made = make_card(view, verdicts, datetime.now(UTC), storages[chosen], anonymous=anonymous)
+    content = make_card(view, verdicts, datetime.now(UTC), storages[chosen], anonymous=anonymous)
     try:
-        out.write_bytes(card_png(made, theme))
+        out.write_bytes(card_png(content, theme))
     except OSError as error:
         raise NotWritable(f"{out} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {out}: {made.where or 'no storage'}")
+    click.echo(f"wrote {out}: {content.where or 'no storage'}")
 
 
-# --- `pvebench report`: one HTML file to keep, to send, to open without network.
+# --- `pvebench report`: one HTML file that needs no network.
 
 
 @click.command()
@@ -81,16 +91,16 @@ def card(out: Path, storage: str, theme: str, anonymous: bool, **options: Any) -
     type=PATH,
     default=Path("pvebench-report.html"),
     show_default=True,
-    help="The file to write.",
+    help="HTML file to write.",
 )
 @click.option(
     "--reference",
     metavar="SERIES",
-    help="Show a reference series beside: 'published', or the name of an imported one.",
+    help="Reference series to show too: 'published', or the name of an imported one.",
 )
 @relative_option
 def report(output: Path, reference: str | None, relative_to: str | None, **options: Any) -> None:
-    """Write all results, or those of one --pack, as one self-contained HTML file."""
+    """Write an HTML report of all results, or of one --pack, as a self-contained file."""
     settings, pack = selection_settings(**options)
     series = reference_series_of(settings, pack, reference)
     with results_of(settings) as store:
@@ -111,29 +121,31 @@ def report(output: Path, reference: str | None, relative_to: str | None, **optio
     click.echo(f"wrote {output}: {len(runs)} runs")
 
 
+# --- `pvebench export`: the stored history for other programs.
+
 MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 EVERYTHING: Final = 10_000_000
 
 
 @click.group()
 def export() -> None:
-    """Write the stored history in a form that other programs read."""
+    """Export results."""
 
 
 @export.command()
 @settings_options
 @scale_option
-@click.option("--from", "start", type=MOMENT, help="First moment, UTC; default: the first run.")
-@click.option("--to", "end", type=MOMENT, help="Moment to stop before, UTC; default: now.")
+@click.option("--from", "start", type=MOMENT, help="Start in UTC; default: the first run.")
+@click.option("--to", "end", type=MOMENT, help="End in UTC, exclusive; default: now.")
 @click.option(
     "--step",
     type=click.FloatRange(min=1),
     default=STEP_SECONDS,
     show_default=True,
-    help="Seconds between samples of a held value; keep it below Prometheus' look-back.",
+    help="Seconds between samples of a constant value; less than Prometheus' lookback delta.",
 )
-@click.option("--job", default="pvebench", show_default=True, help="Label of the scrape job.")
-@click.option("--instance", help="Label of the target; default: the address of the settings.")
+@click.option("--job", default="pvebench", show_default=True, help="Label 'job'.")
+@click.option("--instance", help="Label 'instance'; default: the listen address of the settings.")
 @click.option("--output", type=PATH, help="File to write; default: standard output.")
 def openmetrics(
     start: datetime | None,
@@ -145,9 +157,9 @@ def openmetrics(
     scale: float,
     **options: Any,
 ) -> None:
-    """Write what /metrics showed in the past, for promtool tsdb create-blocks-from openmetrics.
+    """Export past `/metrics` samples, for `promtool tsdb create-blocks-from openmetrics`.
 
-    Prometheus has gaps wherever it was not running; the store has none.
+    The export fills gaps of Prometheus, for example from before its installation.
     """
     settings = read_settings(**options)
     labels = {"job": job, "instance": instance or settings.listen}
@@ -171,20 +183,20 @@ def write_past(
     *,
     cases: Iterable[Sequence[StoredRun]] | None = None,
 ) -> None:
-    """Write a window of the past as OpenMetrics text.
+    """Write a past time window as OpenMetrics text.
 
     Args:
-        cases: what `histories` gives, where it has been read already.
+        cases: runs per case, as `histories` returns them; None: read them.
     """
     view = results.now
     present = snapshot_of(
         view, now=datetime.now(UTC), max_age_seconds=settings.max_age, wall=wall_slots(settings)
     )
-    # The past has more nodes than the present packs may name.
+    # The history may have nodes that the current packs no longer name.
     snapshot = replace(present, episodes=view.episodes)
-    known = histories(results) if cases is None else cases
+    runs = histories(results) if cases is None else cases
     current = frozenset(view.current().values())
-    file.writelines(past_text(known, snapshot, window, current=current))
+    file.writelines(past_text(runs, snapshot, window, current=current))
 
 
 def histories(results: Results) -> Iterator[list[StoredRun]]:

@@ -1,4 +1,4 @@
-"""`pvebench guest build | show`."""
+"""`pvebench guest`: build and verify the guest image."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pvebench.model.units import show_bytes
 
 @click.group()
 def guest() -> None:
-    """The benchmark guest's image."""
+    """Manage the guest image."""
 
 
 directory_option = click.option(
-    "--directory", type=PATH, help="Where the image is kept; the cache directory by default."
+    "--directory", type=PATH, help="Directory of the image; default: the cache directory."
 )
 
 
 @guest.command()
 @directory_option
-@click.option("--force", is_flag=True, help="Build anew even if a whole image is there.")
+@click.option("--force", is_flag=True, help="Rebuild a complete image.")
 def build(directory: Path | None, force: bool) -> None:
-    """Assemble the image from distribution packages, without root."""
+    """Build the guest image from distribution packages, without root."""
     image = build_image(directory or default_directory(), say=click.echo, force=force)
     _print(image)
 
@@ -35,7 +35,7 @@ def build(directory: Path | None, force: bool) -> None:
 @directory_option
 @json_option
 def show(directory: Path | None, as_json: bool) -> None:
-    """Verify the image and say what is in it."""
+    """Verify the guest image and list its versions."""
     image = load_image(directory or default_directory())
     if as_json:
         click.echo(json.dumps(dict(image.manifest), indent=2, default=dict))

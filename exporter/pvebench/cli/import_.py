@@ -1,4 +1,4 @@
-"""`pvebench import`: tables of others as reference series, and whether they hold together."""
+"""`pvebench import`: external result tables as reference series, with a consistency check."""
 
 from __future__ import annotations
 
@@ -23,65 +23,68 @@ from pvebench.references.reference_series import ReferenceSeries
 
 @click.command(name="import")
 @settings_options
-@click.argument("what", nargs=-1)
-@click.option("--name", help="Name of the series; default: the file's.")
+@click.argument("sources", nargs=-1)
+@click.option("--name", help="Name of the series; default: the file name.")
 @click.option(
     "--date",
-    help="When it was measured; default: as fio's JSON says, else when the file was changed.",
+    help="Date of the measurement; default: from fio's JSON, else the file's modification date.",
 )
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="FIELD=HEADER",
-    help="What a column of the table means; may be repeated.",
+    help="Meaning of a table column; may be repeated.",
 )
 @click.option(
     "--unit",
     "units",
     multiple=True,
     metavar="FIELD=UNIT",
-    help="Unit of a column whose header does not name it.",
+    help="Unit of a column, if its header does not contain it.",
 )
 @click.option(
     "--decimal",
     type=click.Choice([str(mark) for mark in Decimal]),
-    help="Decimal mark of the table's numbers; default: as they show.",
+    help="Decimal mark of the table's numbers; default: detected.",
 )
 @json_option
 def import_(
-    what: tuple[str, ...], name: str | None, date: str | None, as_json: bool, **options: Any
+    sources: tuple[str, ...], name: str | None, date: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Bring tables of others as reference series, and print the rows that contradict themselves.
+    """Import reference results and check their consistency.
 
-    WHAT is a CSV table, fio's JSON, or the name of a published table that comes with pvebench
-    (default: all of them). A series is never mixed into results or baselines.
+    SOURCES are CSV tables, fio JSON files, or names of published tables that come with pvebench
+    (default: all of them). pvebench never mixes a series into results or baselines. It prints
+    rows that contradict themselves.
 
-    A CSV table of any form is read with --column, such as --column iops=IOPS --column rw=Pattern
+    --column maps the columns of any CSV table, such as --column iops=IOPS --column rw=Pattern
     --column "bandwidth=Throughput (MB/s)".
     """
-    mapped = _mapped(options.pop("columns"), options.pop("units"), options.pop("decimal"))
-    if mapped is not None and not what:
-        raise click.UsageError("--column says what the columns of a file mean; name the file")
+    mapping = _column_mapping(options.pop("columns"), options.pop("units"), options.pop("decimal"))
+    if mapping is not None and not sources:
+        raise click.UsageError("--column requires a file; pass the file")
     library = ReferenceLibrary(read_settings(**options).state / "references")
-    if name is not None and len(what) != 1:
-        raise click.UsageError("--name names one file; give exactly one")
-    wanted = what or sorted(PUBLISHED)
-    found = [_read(library, text, name=name, date=date, mapped=mapped) for text in wanted]
-    contradictions = [row for series in found for row in series.contradictions()]
+    if name is not None and len(sources) != 1:
+        raise click.UsageError("--name requires exactly one file")
+    imported = [
+        _read(library, text, name=name, date=date, mapping=mapping)
+        for text in sources or sorted(PUBLISHED)
+    ]
+    contradictions = [row for series in imported for row in series.contradictions()]
     if as_json:
         click.echo(json.dumps(contradictions, indent=2))
         return
-    for series in found:
+    for series in imported:
         _print(series)
 
 
-def _mapped(
+def _column_mapping(
     columns: tuple[str, ...], units: tuple[str, ...], decimal: str | None
 ) -> ColumnMapping | None:
-    """Return what the options say of the columns; None if they say nothing."""
+    """Return the column mapping of the options; None without any."""
     if not columns and (units or decimal):
-        raise click.UsageError("--unit and --decimal go with --column")
+        raise click.UsageError("--unit and --decimal require --column")
     if not columns:
         return None
     return ColumnMapping(
@@ -92,15 +95,15 @@ def _mapped(
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
-        field, mark, value = (part.strip() for part in text.partition("="))
-        if not (field and mark and value):
-            raise click.UsageError(f"{option} {text!r}: write it as FIELD=…")
-        if field in found:
-            raise click.UsageError(f"{option} names {field} twice")
-        found[field] = value
-    return found
+        field, separator, value = (part.strip() for part in text.partition("="))
+        if not (field and separator and value):
+            raise click.UsageError(f"invalid {option} {text!r}; write FIELD=…")
+        if field in pairs:
+            raise click.UsageError(f"{option} has {field} twice; keep one of them")
+        pairs[field] = value
+    return pairs
 
 
 def _read(
@@ -109,40 +112,43 @@ def _read(
     *,
     name: str | None,
     date: str | None,
-    mapped: ColumnMapping | None,
+    mapping: ColumnMapping | None,
 ) -> ReferenceSeries:
     path = Path(text)
     if text in PUBLISHED and not path.exists():
         return published(text)
     if not path.is_file():
-        message = f"no such file, and no published table; these are: {', '.join(PUBLISHED)}"
+        message = f"no such file or published table; use a file or one of {', '.join(PUBLISHED)}"
         raise ConfigError([Problem(text, 0, 0, message)])
     known = PUBLISHED.get(path.stem)
-    if known is not None and name is None and mapped is None:
+    if known is not None and name is None and mapping is None:
         return read_file(path, name=path.stem, date=date or known[0])
-    series = read_file(path, name=name or path.stem, date=date or "", mapped=mapped)
+    series = read_file(path, name=name or path.stem, date=date or "", mapped=mapping)
     if not series.date:
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
-        said = f"{path} does not say when it was measured; taken: {changed}, when it was changed"
-        click.echo(f"{said} (--date says another)", err=True)
-        series = replace(series, date=changed)
+        modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+        click.echo(
+            f"{path} contains no date; using its modification date {modified} "
+            "(set another with --date)",
+            err=True,
+        )
+        series = replace(series, date=modified)
     library.keep(series)
     return series
 
 
 def _print(series: ReferenceSeries) -> None:
     console = make_console()
-    found = series.contradictions()
+    contradictions = series.contradictions()
     console.print(
         Text(series.name, style="bold"),
-        f"({series.date}): {len(series.rows)} rows, {len(found)} contradict themselves",
+        f"({series.date}): {len(series.rows)} rows, {len(contradictions)} contradict themselves",
     )
-    console.print(f"from {series.source}")
-    if not found:
+    console.print(f"source: {series.source}")
+    if not contradictions:
         return
-    table = Table("line", "row", "why", box=None, padding=(0, 2, 0, 0))
+    table = Table("line", "row", "reason", box=None, padding=(0, 2, 0, 0))
     keys = ("table", "host_disk", "storage", "system", "bus", "format", "cache", "rw")
-    for row in found:
+    for row in contradictions:
         place = " ".join(str(row[key]) for key in keys if row.get(key))
         table.add_row(str(row["line"]), place, "; ".join(row["reasons"]))
     console.print(table)

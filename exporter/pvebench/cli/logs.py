@@ -1,4 +1,4 @@
-"""The log on stderr."""
+"""Logging to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pvebench.sanitize import printable
 
 
 def configure_logging(level: str, form: str) -> None:
-    """Log messages of at least `level` on stderr, in the `form` logfmt or json."""
+    """Log messages of at least `level` to stderr, in the `form` logfmt or json."""
     renderer = (
         structlog.processors.JSONRenderer()
         if form == "json"
@@ -27,24 +27,24 @@ def configure_logging(level: str, form: str) -> None:
     structlog.configure(
         processors=[*common, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        # Looked up for every message: stderr may be another one by then, in tests it is.
+        # Looked up for every message: stderr may have been replaced, as in tests.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
-    # Libraries speak through the standard library; what they say has the same form.
+    # Libraries log through the standard library; their messages get the same form.
     root = logging.getLogger()
     root.handlers = [_Stderr(common, renderer)]
     root.setLevel(max(logging.WARNING, getattr(logging, level.upper())))
 
 
 class _Logfmt(structlog.processors.LogfmtRenderer):
-    """Writes what a guest or a node said without what a terminal would obey, unlike its parent."""
+    """Logfmt renderer that removes terminal control sequences of guest and node output."""
 
     def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
         return printable(super().__call__(logger, name, event_dict))
 
 
 class _Stderr(logging.Handler):
-    """Writes what libraries log in our form."""
+    """Handler for log messages of libraries, in the same form as pvebench's."""
 
     def __init__(self, common: list[Processor], renderer: Processor) -> None:
         super().__init__()
@@ -56,5 +56,5 @@ class _Stderr(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record as one line; stderr is looked up each time."""
+        """Write a record as one line to the current stderr."""
         structlog.PrintLogger(sys.stderr).msg(self.format(record))

@@ -1,4 +1,4 @@
-"""Entry point: the command group, logging, and the one place that turns errors into exit codes."""
+"""Entry point: the command group, logging, and the conversion of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ COMMANDS: Final = {
     "storage": "storage",
     "verdict": "verdict",
 }
-"""Command -> the module below `pvebench.cli` with the function of its name."""
+"""Command -> module below `pvebench.cli` with a function of the same name."""
 
 
 QUIET: Final = frozenset({"packs", "plan", "schema"})
-"""Commands that log nothing: they are waited for, and need not load the logging."""
+"""Commands that log nothing: loading the logging would delay their output."""
 
 
 class _Commands(click.Group):
-    """The commands, imported only when they are used: a quick command must start quickly."""
+    """Command group that imports a command on use, so that quick commands start quickly."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -64,16 +64,16 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        pythons_own = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
-        name = f"{cmd_name}_" if pythons_own else cmd_name
+        reserved = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
+        name = f"{cmd_name}_" if reserved else cmd_name
         module = import_module(f"pvebench.cli.{COMMANDS[cmd_name]}")
-        found: click.Command = getattr(module, name)
-        return found
+        command: click.Command = getattr(module, name)
+        return command
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        click.echo(f"pvebench {__version__} ({commit() or 'commit not known'})")
+def _show_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
+        click.echo(f"pvebench {__version__} ({commit() or 'unknown commit'})")
         context.exit()
 
 
@@ -84,39 +84,39 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Print the version and the commit that it was made of.",
+    help="Print version and commit.",
 )
 @click.option(
     "--log.level",
     "log_level",
     default="warning",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Least severe message to log.",
+    help="Minimum level of logged messages.",
 )
 @click.option(
     "--log.format",
     "log_format",
     default="logfmt",
     type=click.Choice(["logfmt", "json"]),
-    help="Form of the log on stderr.",
+    help="Format of the log on stderr.",
 )
 @click.pass_context
 def cli(context: click.Context, log_level: str, log_format: str) -> None:
-    """Measure what virtual disks deliver on this storage, again and again."""
+    """Benchmark VM storage continuously and export the results to Prometheus."""
     if context.invoked_subcommand not in QUIET:
         import_module("pvebench.cli.logs").configure_logging(log_level, log_format)
 
 
 def main() -> None:
-    """Run the command line; exit with the code of the error tree."""
+    """Run the command line; exit with the exit code of an error."""
     sys.exit(run_cli(sys.argv[1:]))
 
 
 def run_cli(arguments: list[str]) -> int:
     """Return the exit code for `arguments`; print errors on stderr."""
     try:
-        # A command that has an answer beside its output gives it as the exit code.
-        answer = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
+        # A command may return its exit code, such as `verdict` for regressions.
+        code = cli.main(arguments, prog_name="pvebench", standalone_mode=False)
     except PvebenchError as error:
         click.echo(f"pvebench: {error}", err=True)
         return error.exit_code
@@ -126,7 +126,7 @@ def run_cli(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # The reader of a pipe has gone; nobody is left to be told.
+        # The reader closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return answer if isinstance(answer, int) else 0
+    return code if isinstance(code, int) else 0

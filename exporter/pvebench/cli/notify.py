@@ -1,4 +1,4 @@
-"""`pvebench notify`: whether messages arrive, and which ones wait."""
+"""`pvebench notify`: queued notifications, and a test of the receivers."""
 
 from __future__ import annotations
 
@@ -19,40 +19,46 @@ from pvebench.store import TargetCounts
 
 @click.command()
 @settings_options
-@click.option("--test", is_flag=True, help="Send a message to every target now.")
+@click.option("--test", is_flag=True, help="Send a test notification to every receiver.")
 def notify(*, test: bool, **options: Any) -> None:
-    """Show what waits for the targets of `notify` in the settings, or try them."""
+    """Show queued notifications or send a test."""
     settings = read_settings(**options)
     if settings.notify is None:
-        problem = Problem("settings", 0, 0, "there is no notify, so nobody is told anything")
-        raise ConfigError([problem], next_step="see docs/notifications.md")
+        problem = Problem("settings", 0, 0, "notify is not set, so pvebench sends no notifications")
+        raise ConfigError([problem], next_step="add receivers, see docs/notifications.md")
     if test:
-        _try(settings)
+        _send_test(settings)
     else:
         _show(settings)
 
 
-def _try(settings: Settings) -> None:
-    """Send a message to every target, past the queue. Raises NotTold if one did not take it."""
+def _send_test(settings: Settings) -> None:
+    """Send a test notification to every receiver, without the queue.
+
+    Raises:
+        NotificationError: a receiver did not accept it.
+    """
     message, failed = trial(sender_of(settings)), []
-    for target in settings.notify.to if settings.notify else ():
-        sent = send(address_of(target), message.title, message.body)
-        click.echo(f"{target.name}: {sent.reason or 'taken'}")
-        failed += [target.name] if sent.reason else []
+    for receiver in settings.notify.to if settings.notify else ():
+        delivery = send(address_of(receiver), message.title, message.body)
+        click.echo(f"{receiver.name}: {delivery.reason or 'sent'}")
+        failed += [receiver.name] if delivery.reason else []
     if failed:
-        raise NotificationError(f"no message to {', '.join(failed)}")
+        raise NotificationError(f"sending to {', '.join(failed)} failed")
 
 
 def _show(settings: Settings) -> None:
     with results_of(settings) as store:
         counts, queued = store.outbox.counts(), store.outbox.queued()
-    for target in settings.notify.to if settings.notify else ():
-        of_target = counts.get(target.name, TargetCounts())
-        last = "" if of_target.last is None else f", the last one {show_time(of_target.last)}"
+    for receiver in settings.notify.to if settings.notify else ():
+        count = counts.get(receiver.name, TargetCounts())
+        last = "" if count.last is None else f" (last {show_time(count.last)})"
         click.echo(
-            f"{target.name}: {of_target.queued} waiting, {of_target.sent} sent{last}, "
-            f"{of_target.dropped} given up"
+            f"{receiver.name}: {count.queued} queued, {count.sent} sent{last}, "
+            f"{count.dropped} dropped"
         )
-    for one in queued:
-        why = f", {one.attempts} attempts in vain: {one.reason}" if one.reason else ""
-        click.echo(f"  {one.target}  since {show_time(one.made)}  {one.message.title}{why}")
+    for entry in queued:
+        reason = f", {entry.attempts} failed attempts: {entry.reason}" if entry.reason else ""
+        click.echo(
+            f"  {entry.target}  since {show_time(entry.made)}  {entry.message.title}{reason}"
+        )

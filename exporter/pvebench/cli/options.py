@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that come of them."""
+"""Options shared by several commands, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_PACK = Path("quick")
 
 
 def complete_pack(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Return what a shell may complete: names of packs, and files."""
+    """Return shell completions: names of packs, and files."""
     names = [CompletionItem(name) for name in shipped_packs() if name.startswith(typed)]
     return [*names, CompletionItem(typed, type="file")]
 
@@ -40,15 +40,17 @@ _SETTINGS = (
         multiple=True,
         shell_complete=complete_pack,
         metavar="NAME or FILE",
-        help="Pack to use instead of those of the settings; may be repeated.",
+        help="Pack to use instead of the settings' packs; may be repeated.",
     ),
-    click.option("--driver", type=click.Choice(list(DRIVERS)), help="What runs the workloads."),
+    click.option(
+        "--driver", type=click.Choice(list(DRIVERS)), help="Driver that runs the workloads."
+    ),
     click.option("--node", help="Label 'node' of the results."),
     click.option(
         "--state",
         type=PATH,
         envvar="PVEBENCH_STATE",
-        help="Directory of results, lock and sockets.",
+        help="Directory for results, lock and sockets.",
     ),
     click.option("--config", type=PATH, envvar="PVEBENCH_CONFIG", help="Settings file."),
 )
@@ -67,7 +69,7 @@ scale_option = click.option(
     default=1.0,
     help="Multiply the packs' sizes and times.",
 )
-"""For commands that plan, measure, or show what a measured plan meant."""
+"""Option of commands that plan, measure, or show the definition of a measured plan."""
 
 
 _WEB = (
@@ -76,14 +78,14 @@ _WEB = (
         "host_names",
         multiple=True,
         metavar="NAME",
-        help="Name that clients may call it by, beside addresses, localhost and the machine's "
-        "own name; may be repeated.",
+        help="Host name to accept, in addition to addresses, localhost and the machine's own "
+        "name; may be repeated.",
     ),
     click.option(
         "--web.config.file",
         "web_config_file",
         type=PATH,
-        help="TLS, users and headers, in the form of Prometheus' exporter-toolkit.",
+        help="TLS, users and headers, in the format of Prometheus' exporter-toolkit.",
     ),
 )
 
@@ -98,13 +100,13 @@ def web_options(command: F) -> F:
 def selection_options(command: F) -> F:
     """Add --only and --skip."""
     command = click.option(
-        "--skip", multiple=True, metavar="GLOB", help="Leave out cases that match; may be repeated."
+        "--skip", multiple=True, metavar="GLOB", help="Skip matching cases; may be repeated."
     )(command)
     return click.option(
         "--only",
         multiple=True,
         metavar="GLOB",
-        help="Keep only cases whose scenario, workload or scenario/workload matches.",
+        help="Use only cases with a matching scenario, workload or scenario/workload.",
     )(command)
 
 
@@ -120,22 +122,22 @@ def read_settings(
     packs: tuple[Path, ...],
     **web: Any,
 ) -> Settings:
-    """Return the settings file's settings with the options put over them.
+    """Return the settings of the file, overridden by the options.
 
     Args:
-        web: --listen and the `web_options`, where the command has them.
+        web: --listen and the `web_options`, if the command has them.
 
     Raises:
         ConfigError: the file or an option is wrong.
     """
     settings = load_settings(config)
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "state": state.absolute() if state else None,
         "driver": driver,
         "packs": tuple(pack_file(pack, config) for pack in packs) or None,
         **{key: value or None for key, value in web.items()},
     }
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = {key: value for key, value in options.items() if value is not None}
     if node is not None:
         changes |= settings.changes_for(node)
     if not settings.packs and "packs" not in changes:
@@ -143,26 +145,26 @@ def read_settings(
     return settings.with_changes(changes)
 
 
-def pack_file(given: Path, config: Path | None = None) -> Path:
+def pack_file(pack: Path, config: Path | None = None) -> Path:
     """Return the file of a pack on the command line, as `nearest_pack`.
 
     Raises:
         ConfigError: there is no pack of that name.
     """
-    found = nearest_pack(given, config)
-    if found is None:
-        message = f"--pack: {no_such_pack(str(given), _places(config))}"
+    path = nearest_pack(pack, config)
+    if path is None:
+        message = f"--pack: {no_such_pack(str(pack), _directories(config))}"
         raise ConfigError([Problem("command line", 0, 0, message)])
-    return found
+    return path
 
 
-def nearest_pack(given: Path, config: Path | None = None) -> Path | None:
-    """Return a path as it is, and of a name the file; None: there is none.
+def nearest_pack(pack: Path, config: Path | None = None) -> Path | None:
+    """Return a path unchanged, and for a name the pack's file; None: there is none.
 
-    A file beside the settings goes first, then one in the working directory.
+    The directory of the settings is searched before the working directory.
     """
-    return pack_named(str(given), _places(config)) if is_pack_name(given) else given
+    return pack_named(str(pack), _directories(config)) if is_pack_name(pack) else pack
 
 
-def _places(config: Path | None) -> list[Path]:
+def _directories(config: Path | None) -> list[Path]:
     return [*([config.parent] if config else []), Path()]

@@ -1,4 +1,4 @@
-"""`pvebench plan`: looking ahead. Imports no more than that needs: it is waited for."""
+"""`pvebench packs`, `plan` and `schema`, with few imports so that they start quickly."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from pvebench.scheduler.due_cases import jitter_seconds
 from pvebench.scheduler.order import Plan, make_plan
 from pvebench.service.selection import assignments
 
-# --- `pvebench schema`: the JSON schemas of packs and settings, for editors.
+# --- `pvebench schema`: JSON schemas of packs and settings, for editors.
 
 
 @click.command()
 @click.argument("name", type=click.Choice(sorted(MODELS)))
 def schema(name: str) -> None:
-    """Print the JSON schema of packs or settings."""
+    """Print a JSON schema: of packs or of settings."""
     click.echo(schema_text(name), nl=False)
 
 
-# --- `pvebench packs`: what can be measured. Imports no more than that needs: it is waited for.
+# --- `pvebench packs`: available packs.
 
 
 @click.command()
@@ -53,28 +53,28 @@ def schema(name: str) -> None:
     "name",
     metavar="NAME",
     shell_complete=complete_pack,
-    help="Write a pack that comes with pvebench into the working directory, to change it.",
+    help="Copy a pack that comes with pvebench to the working directory, to edit it.",
 )
 @json_option
 def packs(directory: Path | None, name: str | None, as_json: bool) -> None:
-    """List the packs that come with pvebench, or those in a directory."""
+    """List available packs: those that come with pvebench, or those of a directory."""
     if name is not None:
         _copy(name)
         return
-    found = [load_pack(path) for path in _files(directory)]
+    available = [load_pack(path) for path in _files(directory)]
     if as_json:
-        click.echo(json.dumps([_row(pack) for pack in found], indent=2))
+        click.echo(json.dumps([_row(pack) for pack in available], indent=2))
         return
-    _print(found)
+    _print(available)
 
 
 def _files(directory: Path | None) -> list[Path]:
-    """Return the files of a directory; without one, what each name of ours means here."""
+    """Return the files of a directory; without one, the file of each shipped name here."""
     if directory is None:
         return [pack_file(Path(name)) for name in shipped_packs()]
     files = sorted(directory.glob("*.yaml"))
     if not files:
-        message = "there are no packs (*.yaml) here; name another directory"
+        message = "contains no packs (*.yaml); use another directory"
         raise ConfigError([Problem(str(directory), 0, 0, message)])
     return files
 
@@ -93,34 +93,34 @@ def _row(pack: Pack) -> dict[str, object]:
     }
 
 
-def _print(found: list[Pack]) -> None:
-    ours = set(shipped_packs().values())
+def _print(available: list[Pack]) -> None:
+    shipped_files = set(shipped_packs().values())
     table = Table("pack", "tier", "every", "volume", "workloads", "title and source", box=None)
-    for pack in found:
-        words = Text(pack.title)
+    for pack in available:
+        description = Text(pack.title)
         if pack.source:
-            words.append(f"\n{pack.source}", style="dim")
-        if pack.path not in ours:
-            words.append(f"\n{pack.path}", style="dim")
+            description.append(f"\n{pack.source}", style="dim")
+        if pack.path not in shipped_files:
+            description.append(f"\n{pack.path}", style="dim")
         table.add_row(
             pack.name,
             pack.tier,
             show_seconds(pack.every_seconds),
             format_size(pack.volume_bytes),
             str(len(pack.workloads)),
-            words,
+            description,
         )
     make_console().print(table)
 
 
 def _copy(name: str) -> None:
-    """Write a pack of ours beside the others of this directory; nothing is written over."""
+    """Copy a shipped pack to the working directory; never overwrite a file."""
     known = shipped_packs()
     if name not in known:
-        message = f"--copy: no pack called {name!r} comes with pvebench; they are "
-        raise ConfigError([Problem("command line", 0, 0, message + ", ".join(known))])
+        message = f"--copy: unknown pack {name!r}; use one of {', '.join(known)}"
+        raise ConfigError([Problem("command line", 0, 0, message)])
     target = Path(f"{name}.yaml")
-    # Its schema does not come along: its first line would lead editors nowhere.
+    # The schema is not copied, so the editors' reference to it would be dead.
     lines = known[name].read_text("utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("# yaml-language-server:"))
     try:
@@ -128,16 +128,17 @@ def _copy(name: str) -> None:
             file.write(text)
     except FileExistsError as error:
         raise NotWritable(
-            f"{target} is there already, and is not written over",
-            next_step="change that one, or remove it first",
+            f"{target} already exists", next_step="edit it, or remove it first"
         ) from error
     except OSError as error:
         raise NotWritable(f"{target} cannot be written: {error.strerror}") from error
-    click.echo(f"{target} goes before the pack of that name: pvebench plan --pack {name}")
+    click.echo(f"wrote {target}; it overrides the shipped pack: pvebench plan --pack {name}")
 
+
+# --- `pvebench plan`: the cases of a cycle.
 
 SHOWN_OF_A_REASON: Final = 5
-"""Of what is left out for one reason, so many are named."""
+"""Excluded cases named per reason."""
 
 
 @click.command()
@@ -148,79 +149,82 @@ SHOWN_OF_A_REASON: Final = 5
 def plan(
     as_json: bool, scale: float, only: tuple[str, ...], skip: tuple[str, ...], **options: Any
 ) -> None:
-    """Show what a cycle would run, what it leaves out and why, its time and its bytes."""
+    """Show the cases, duration and writes of a cycle, and why cases are excluded."""
     settings = read_settings(**options)
     driver_of(settings.driver).require(settings)
-    given = assignments(settings, scale=scale, only=only, skip=skip)
-    plans = [(entry, _plan(entry)) for entry in given]
+    plans = [
+        (assignment, _plan(assignment))
+        for assignment in assignments(settings, scale=scale, only=only, skip=skip)
+    ]
     if as_json:
-        click.echo(json.dumps([_plan_data(entry, made) for entry, made in plans], indent=2))
+        rows = [_plan_data(assignment, cycle) for assignment, cycle in plans]
+        click.echo(json.dumps(rows, indent=2))
         return
     console = make_console()
-    for entry, made in plans:
-        _print_plan(console, entry, made)
+    for assignment, cycle in plans:
+        _print_plan(console, assignment, cycle)
 
 
-def _plan(entry: Assignment) -> Plan:
-    pack = entry.pack
-    return make_plan(entry.matrix, seed=pack.seed, conduct=pack.conduct)
+def _plan(assignment: Assignment) -> Plan:
+    pack = assignment.pack
+    return make_plan(assignment.matrix, seed=pack.seed, conduct=pack.conduct)
 
 
-def _plan_data(entry: Assignment, made: Plan) -> dict[str, Any]:
+def _plan_data(assignment: Assignment, cycle: Plan) -> dict[str, Any]:
     return {
-        "pack": entry.pack.name,
-        "node": entry.node,
-        "cases": [case.slug for case in made.cases],
-        "excluded": [{"slug": left.slug, "reason": left.reason} for left in made.excluded],
-        "restarts": made.restarts,
-        "switches": made.switches,
-        "fills": made.fills,
-        "every_seconds": entry.pack.every_seconds,
-        "wander_seconds": jitter_seconds(entry.pack.every_seconds)[0],
-        "seconds": round(made.seconds, 1),
-        "bytes_written": made.bytes_written,
+        "pack": assignment.pack.name,
+        "node": assignment.node,
+        "cases": [case.slug for case in cycle.cases],
+        "excluded": [{"slug": case.slug, "reason": case.reason} for case in cycle.excluded],
+        "restarts": cycle.restarts,
+        "switches": cycle.switches,
+        "fills": cycle.fills,
+        "every_seconds": assignment.pack.every_seconds,
+        "wander_seconds": jitter_seconds(assignment.pack.every_seconds)[0],
+        "seconds": round(cycle.seconds, 1),
+        "bytes_written": cycle.bytes_written,
     }
 
 
-def _print_plan(console: Console, entry: Assignment, made: Plan) -> None:
-    pack = entry.pack
-    console.print(Text(pack.name, style="bold"), f"on {entry.node}: {pack.title}")
+def _print_plan(console: Console, assignment: Assignment, cycle: Plan) -> None:
+    pack = assignment.pack
+    console.print(Text(pack.name, style="bold"), f"on {assignment.node}: {pack.title}")
     if pack.source:
-        console.print(f"after: {pack.source}")
+        console.print(f"source: {pack.source}")
     console.print(
-        f"{len(made.cases)} cases, {made.restarts} boots, {made.switches} switches, "
-        f"{made.fills} fills; about {show_seconds(made.seconds)}, "
-        f"at most {show_bytes(made.bytes_written)} written"
+        f"{len(cycle.cases)} cases, {cycle.restarts} boots, {cycle.switches} switches, "
+        f"{cycle.fills} fills; about {show_seconds(cycle.seconds)}, "
+        f"at most {show_bytes(cycle.bytes_written)} written"
     )
     console.print(_interval_text(pack.every_seconds))
     table = Table("#", "scenario", "workload", box=None, padding=(0, 2, 0, 0))
-    for number, case in enumerate(made.cases, start=1):
+    for number, case in enumerate(cycle.cases, start=1):
         table.add_row(str(number), case.scenario.slug, case.workload.slug)
     console.print(table)
-    if made.excluded:
-        console.print("left out:")
+    if cycle.excluded:
+        console.print("excluded:")
         reasons = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for slug, reason in _grouped(made.excluded):
+        for slug, reason in _grouped(cycle.excluded):
             reasons.add_row(slug, reason)
         console.print(reasons)
 
 
 def _interval_text(every_seconds: float) -> str:
-    """Return how often a case comes back, and at which hours."""
+    """Return the interval of a case and its jitter."""
     text = f"each case every {show_seconds(every_seconds)}"
-    later, _ = jitter_seconds(every_seconds)
-    if not later:
+    jitter, _ = jitter_seconds(every_seconds)
+    if not jitter:
         return text
-    return f"{text}, up to {show_seconds(later)} later or earlier: it comes to all hours of the day"
+    return f"{text} ± {show_seconds(jitter)}, so that runs cover all hours of the day"
 
 
 def _grouped(excluded: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]]:
-    """Yield (slug, reason); of many with one reason the first few and how many more there are."""
+    """Yield (slug, reason); per reason the first few, then the number of others."""
     by_reason: dict[str, list[str]] = {}
-    for left in excluded:
-        by_reason.setdefault(left.reason, []).append(left.slug)
+    for case in excluded:
+        by_reason.setdefault(case.reason, []).append(case.slug)
     for reason, slugs in by_reason.items():
         for slug in slugs[:SHOWN_OF_A_REASON]:
             yield slug, reason
         if len(slugs) > SHOWN_OF_A_REASON:
-            yield f"and {len(slugs) - SHOWN_OF_A_REASON} more (all: --json)", reason
+            yield f"and {len(slugs) - SHOWN_OF_A_REASON} more (use --json for all)", reason

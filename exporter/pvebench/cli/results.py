@@ -1,4 +1,4 @@
-"""`pvebench results`: looking back."""
+"""`pvebench results`: stored runs, tables and comparisons with reference series."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from pvebench.web.api import run_data
 @click.command()
 @settings_options
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
-@click.option("--not-ok", is_flag=True, help="Only runs that are not ok.")
+@click.option("--not-ok", is_flag=True, help="Only runs with another outcome than ok.")
 @click.option(
-    "--pass", "pass_number", type=click.IntRange(min=1), help="Only that pass of a cycle."
+    "--pass", "pass_number", type=click.IntRange(min=1), help="Only this pass of a cycle."
 )
-@click.option("--run", "number", type=int, help="One run with its raw evidence.")
-@click.option("--csv", "as_csv", type=PATH, help="Write a table of all cases; - for stdout.")
+@click.option("--run", "number", type=int, help="One run with its evidence.")
+@click.option("--csv", "as_csv", type=PATH, help="Write a CSV table of all cases; - for stdout.")
 @click.option("--xlsx", type=PATH, help="Write a spreadsheet with charts.")
 @click.option(
     "--reference",
     metavar="SERIES",
-    help="Show a reference series beside: 'published', or the name of an imported one.",
+    help="Reference series to show too: 'published', or the name of an imported one.",
 )
 @relative_option
 @json_option
 def results(number: int | None, as_json: bool, **options: Any) -> None:
-    """Show stored results, newest first; or all cases as a table, of one --pack or of all."""
+    """Show stored results, newest first, or all cases as a table, of one --pack or of all."""
     view = _View(*(options.pop(name) for name in _View.__dataclass_fields__))
     settings, pack = selection_settings(**options)
     with results_of(settings) as store:
@@ -62,19 +62,19 @@ def results(number: int | None, as_json: bool, **options: Any) -> None:
             return
         if pack.name or view.pass_number:
             runs = view.chosen(runs_of(store, pack))
-            found = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
-            found = found[: view.limit]
+            runs = [run for run in runs if not (view.not_ok and run.outcome is Outcome.OK)]
+            runs = runs[: view.limit]
         else:
-            found = store.runs(limit=view.limit, not_ok=view.not_ok)
+            runs = store.runs(limit=view.limit, not_ok=view.not_ok)
     if as_json:
-        click.echo(json.dumps([run_data(run) for run in found], indent=2))
+        click.echo(json.dumps([run_data(run) for run in runs], indent=2))
     else:
-        _print_results(found)
+        _print_results(runs)
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What is to be shown; the names are those of the options."""
+    """Options that select what to show, by their names."""
 
     limit: int
     not_ok: bool
@@ -89,7 +89,7 @@ class _View:
         return bool(self.as_csv or self.xlsx or self.reference or self.relative_to)
 
     def chosen(self, runs: list[StoredRun]) -> list[StoredRun]:
-        """Return the runs of the pass that is asked for; of every pass if none is."""
+        """Return the runs of the selected pass; without one, those of every pass."""
         return runs if self.pass_number is None else of_pass(runs, self.pass_number)
 
 
@@ -100,7 +100,7 @@ def _show_table(rows: list[ResultRow], view: _View, *, as_json: bool) -> None:
         if view.xlsx is not None:
             write_xlsx(rows, view.xlsx)
     except OSError as error:
-        raise NotWritable(f"the table cannot be written: {error}") from error
+        raise NotWritable(f"table cannot be written: {error}") from error
     if view.as_csv is not None or view.xlsx is not None:
         return
     if as_json:
@@ -116,12 +116,12 @@ def _write_csv(rows: list[ResultRow], path: Path) -> None:
         path.write_text(csv_text(rows), "utf-8")
 
 
-def _print_results(found: list[StoredRun]) -> None:
+def _print_results(runs: list[StoredRun]) -> None:
     columns = ["run", "finished (UTC)", "scenario", "workload", "outcome", "result"]
-    # Mostly there is one pass only, and a column of ones tells nobody anything.
-    passes = any(run.pass_number > 1 for run in found)
+    # Most cycles have one pass only, and a column of ones is useless.
+    passes = any(run.pass_number > 1 for run in runs)
     table = Table(*columns[:4], *(["pass"] if passes else []), *columns[4:], box=None)
-    for run in found:
+    for run in runs:
         table.add_row(
             str(run.number),
             f"{run.finished:%Y-%m-%d %H:%M:%S}",
@@ -135,17 +135,17 @@ def _print_results(found: list[StoredRun]) -> None:
 
 
 def _print_reference(rows: list[ResultRow], series: str) -> None:
-    """Print own values, and those that they are to be seen beside or over; a dash: there is none.
+    """Print own values with their references and ratios; a dash means no value.
 
-    A column of which no row has anything is left out.
+    Columns without values are omitted.
     """
-    further = [
+    optional = [
         (title.format(series=series), [show(row) for row in rows])
-        for title, column, show in _FURTHER
+        for title, column, show in _OPTIONAL_COLUMNS
         if any(row[column] is not None for row in rows)
     ]
     table = Table(
-        "workload", "", "scenario", "outcome", "own", *(title for title, _ in further), box=None
+        "workload", "", "scenario", "outcome", "own", *(title for title, _ in optional), box=None
     )
     for place, row in enumerate(rows):
         metric = str(row["published_metric"] or row["best_metric"])
@@ -153,18 +153,18 @@ def _print_reference(rows: list[ResultRow], series: str) -> None:
         table.add_row(
             *(str(row[key]) for key in ("workload", "direction", "scenario", "outcome")),
             _show(row[column], metric),
-            *(texts[place] for _, texts in further),
+            *(texts[place] for _, texts in optional),
         )
     console = make_console()
     console.print(table)
-    over = {str(row["relative_to"]) for row in rows if row["ratio_to_relative"] is not None}
-    for scenario in sorted(over):
-        console.print(f"relative: over {scenario} with the same workload")
+    divisors = {str(row["relative_to"]) for row in rows if row["ratio_to_relative"] is not None}
+    for scenario in sorted(divisors):
+        console.print(f"relative: divided by {scenario} with the same workload")
 
 
 def _published(row: ResultRow) -> str:
-    doubt = " (contradicts itself)" if row["published_doubt"] else ""
-    return _show(row["published"], str(row["published_metric"])) + doubt
+    note = " (contradicts itself)" if row["published_doubt"] else ""
+    return _show(row["published"], str(row["published_metric"])) + note
 
 
 def _ratio(column: str) -> Callable[[ResultRow], str]:
@@ -175,19 +175,19 @@ def _ratio(column: str) -> Callable[[ResultRow], str]:
     return show
 
 
-def _trip(row: ResultRow) -> str:
+def _round_trip(row: ResultRow) -> str:
     value = row["network_round_trip_seconds"]
     return f"{value * 1e3:.3f} ms" if isinstance(value, float) else "-"
 
 
-_FURTHER: Final = (
+_OPTIONAL_COLUMNS: Final = (
     ("{series}", "published", _published),
     ("own ÷ {series}", "ratio_to_published", _ratio("ratio_to_published")),
     ("relative", "ratio_to_relative", _ratio("ratio_to_relative")),
     ("÷ link", "network_share_ratio", _ratio("network_share_ratio")),
-    ("round trip", "network_round_trip_seconds", _trip),
+    ("round trip", "network_round_trip_seconds", _round_trip),
 )
-"""Title with the name after --reference, required column, what is printed of a row."""
+"""Title with the name after --reference, required column, text of a row."""
 
 
 def _show(value: str | float | None, metric: str) -> str:
@@ -199,5 +199,7 @@ def _show(value: str | float | None, metric: str) -> str:
 def _show_run(store: Store, number: int) -> None:
     run = store.run(number)
     if run is None:
-        raise StoreError(f"there is no run {number}", next_step="list them: pvebench results")
+        raise StoreError(
+            f"run {number} does not exist", next_step="list the runs with `pvebench results`"
+        )
     click.echo(json.dumps({**run_data(run), "evidence": store.evidence(number)}, indent=2))

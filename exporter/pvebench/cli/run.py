@@ -1,4 +1,4 @@
-"""`pvebench serve`: measure for ever, with pages and metrics."""
+"""`pvebench run` and `pvebench serve`, with progress on the console."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from pvebench.service.housekeeping import Configuration
 from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
 
-# --- What a person sees while it runs: a live bar on a terminal, plain lines elsewhere.
+# --- Progress: a live bar on a terminal, plain lines elsewhere.
 
 
 class ProgressLines:
-    """`runner.Observer` that prints one line for each finished run."""
+    """`runner.Observer` that prints one line per finished run."""
 
     def __init__(self, console: Console, statuses: Statuses) -> None:
         self._console = console
         self._statuses = statuses
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Nothing: lines tell results, not steps."""
+        """Ignore phases: lines report results only."""
 
     def finished(self, run: Run) -> None:
-        """Print what came out."""
+        """Print the result of a run."""
         statuses = self._statuses()
-        mine = next(one for one in statuses if one.node == run.case.scenario.node)
-        line = run_line(run, mine, name_node=len(statuses) > 1)
+        own = next(status for status in statuses if status.node == run.case.scenario.node)
+        line = run_line(run, own, name_node=len(statuses) > 1)
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
@@ -61,11 +61,11 @@ class ProgressLines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
 
 class ProgressLive(ProgressLines):
-    """The same lines, with a bar below them that shows the present case and the ETA."""
+    """The same lines, above a bar with the current case and the ETA."""
 
     def __init__(self, console: Console, statuses: Statuses) -> None:
         super().__init__(console, statuses)
@@ -75,7 +75,7 @@ class ProgressLive(ProgressLines):
 
     def _view(self) -> Group:
         now = datetime.now(UTC)
-        return Group(*(line for one in self._statuses() for line in live_view(one, now)))
+        return Group(*(line for status in self._statuses() for line in live_view(status, now)))
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -87,12 +87,12 @@ class ProgressLive(ProgressLines):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the bar away; the lines stay."""
+        """Remove the bar; the lines stay."""
         self._live.stop()
 
 
 def make_progress(console: Console, statuses: Statuses) -> ProgressLines:
-    """Return the progress that fits the console."""
+    """Return live progress on a terminal, and lines elsewhere."""
     kind = ProgressLive if console.is_terminal else ProgressLines
     return kind(console, statuses)
 
@@ -101,8 +101,8 @@ def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text
     """Return `[3/12] local.scsi.raw.none/randread-4k-qd32  ok  9120 IOPS …`."""
     cycle = status.cycle
     count = f"[{cycle.done}/{cycle.planned}] " if cycle else ""
-    where = f"{status.node}: " if name_node else ""
-    line = Text(f"{count}{where}{run.case.slug}  ")
+    node = f"{status.node}: " if name_node else ""
+    line = Text(f"{count}{node}{run.case.slug}  ")
     line.append(
         str(run.outcome), style="bold blue" if run.outcome is Outcome.OK else "bold dark_orange"
     )
@@ -114,26 +114,26 @@ def run_line(run: Run, status: WorkerStatus, *, name_node: bool = False) -> Text
 
 
 def numbers(samples: tuple[Sample, ...]) -> str:
-    """Return the few numbers that people look at first, for each direction."""
+    """Return the main metrics of a run, per direction."""
     texts = []
-    counted = {one.direction for one in samples if one.metric == "iops"}
+    with_iops = {sample.direction for sample in samples if sample.metric == "iops"}
     for sample in samples:
         if sample.direction is None:
             continue
-        if sample.metric == "bandwidth" and sample.direction not in counted:
+        if sample.metric == "bandwidth" and sample.direction not in with_iops:
             texts.append(f"{sample.direction} {show_bytes(sample.value)}/s")
         if sample.metric != "iops":
             continue
-        same = {
+        values = {
             (other.metric, other.part): other.value
             for other in samples
             if other.direction == sample.direction
         }
         text = f"{sample.direction} {sample.value:,.0f} IOPS"
-        if ("bandwidth", "") in same:
-            text += f", {show_bytes(same['bandwidth', ''])}/s"
-        if ("clat_percentile", "99") in same:
-            text += f", p99 {same['clat_percentile', '99'] * 1000:.3g} ms"
+        if ("bandwidth", "") in values:
+            text += f", {show_bytes(values['bandwidth', ''])}/s"
+        if ("clat_percentile", "99") in values:
+            text += f", p99 {values['clat_percentile', '99'] * 1000:.3g} ms"
         texts.append(text)
     return "; ".join(texts)
 
@@ -176,11 +176,11 @@ def _left(elapsed: float, total: float) -> Text:
     return Text(show_seconds(max(0.0, total - elapsed)) if total else "")
 
 
-# --- What `pvebench serve` and `pvebench run` share: an instance, with its progress on the console.
+# --- Instances with progress on the console, for `pvebench run` and `pvebench serve`.
 
 
 class Terminal:
-    """`service.instance.Screen` on the console."""
+    """`service.instance.Screen` of a console."""
 
     def __init__(self) -> None:
         self._console = make_console()
@@ -190,54 +190,56 @@ class Terminal:
         self._console.print(line)
 
     def progress(self, statuses: Statuses) -> ProgressLines:
-        """Return the progress that fits the console."""
+        """Return live progress on a terminal, and lines elsewhere."""
         return make_progress(self._console, statuses)
 
 
 def measure_shown(options: dict[str, Any], *, cycles: int | None, web: bool) -> None:
-    """Run an instance as the command line asks for it, and say how its cycles went.
+    """Run an instance with the options of the command line; print the outcomes of its cycles.
 
     Raises:
-        CycleIncomplete: not every case gave a result that is published.
+        CycleIncomplete: a case has no publishable result.
     """
     request = Request(load=_loader(options), config=options["config"], cycles=cycles, web=web)
     conclude(measure(request, Terminal()))
 
 
 def _loader(options: dict[str, Any]) -> Callable[[], Configuration]:
-    """Return what reads settings and packs as the command line asked for them."""
-    chosen = {key: options[key] for key in ("scale", "only", "skip")}
-    rest = {key: value for key, value in options.items() if key not in chosen}
+    """Return a function that reads settings and packs with the options of the command line."""
+    selection = {key: options[key] for key in ("scale", "only", "skip")}
+    rest = {key: value for key, value in options.items() if key not in selection}
 
     def load() -> Configuration:
         settings = read_settings(**rest)
-        return Configuration(settings, assignments(settings, **chosen))
+        return Configuration(settings, assignments(settings, **selection))
 
     return load
 
 
 def conclude(outcomes: Sequence[Outcome]) -> None:
-    """Say how the cycles went: the last run of each case counts.
+    """Print the outcomes of the cycles, by the last run of each case.
 
     Raises:
-        CycleIncomplete: not every case gave a result that is published.
+        CycleIncomplete: a case has no publishable result.
     """
-    bad = [str(outcome) for outcome in outcomes if not outcome.good]
+    unpublished = [str(outcome) for outcome in outcomes if not outcome.good]
     counts = Counter(outcomes)
-    # A noisy result is one, and not for that as good as others.
+    # A noisy result is published, but is not as good as others.
     others = "".join(
-        f", {counts[one]} {one}" for one in Outcome if one is not Outcome.OK and counts[one]
+        f", {counts[outcome]} {outcome}"
+        for outcome in Outcome
+        if outcome is not Outcome.OK and counts[outcome]
     )
     click.echo(f"{counts[Outcome.OK]} of {len(outcomes)} cases ok{others}")
-    if bad:
+    if unpublished:
         raise CycleIncomplete(
-            f"{len(bad)} of {len(outcomes)} cases gave nothing to publish "
-            f"({', '.join(sorted(set(bad)))})",
-            next_step="see the reasons: pvebench results --not-ok, with the same --state",
+            f"{len(unpublished)} of {len(outcomes)} cases have no publishable result "
+            f"({', '.join(sorted(set(unpublished)))})",
+            next_step="list the reasons: `pvebench results --not-ok` with the same --state",
         )
 
 
-# --- `pvebench run`: measure once, now.
+# --- The commands.
 
 
 @click.command()
@@ -245,10 +247,10 @@ def conclude(outcomes: Sequence[Outcome]) -> None:
 @scale_option
 @selection_options
 @click.option(
-    "--cycles", type=click.IntRange(min=1), default=1, show_default=True, help="How many cycles."
+    "--cycles", type=click.IntRange(min=1), default=1, show_default=True, help="Number of cycles."
 )
 def run(cycles: int, **options: Any) -> None:
-    """Measure some cycles now, without a server."""
+    """Run cycles now, without a server."""
     measure_shown(options, cycles=cycles, web=False)
 
 
@@ -257,11 +259,11 @@ def run(cycles: int, **options: Any) -> None:
 @scale_option
 @selection_options
 @web_options
-@click.option("--listen", help="Address of /metrics, as 127.0.0.1:9620.")
-@click.option("--cycles", type=click.IntRange(min=1), help="End after so many cycles.")
+@click.option("--listen", help="Listen address, such as 127.0.0.1:9620.")
+@click.option("--cycles", type=click.IntRange(min=1), help="Exit after this number of cycles.")
 def serve(cycles: int | None, **options: Any) -> None:
-    """Measure for ever and serve the results: pages at /, Prometheus metrics at /metrics.
+    """Run continuously and serve results: web UI at /, Prometheus metrics at /metrics.
 
-    Changed settings and packs are taken over between two runs, by themselves or on SIGHUP.
+    pvebench applies changed settings and packs between two runs, automatically or on SIGHUP.
     """
     measure_shown(options, cycles=cycles, web=True)

@@ -1,4 +1,4 @@
-"""What `pvebench results` and `pvebench report` share: which runs, beside which series."""
+"""Selection of runs, packs and reference series, for `pvebench results` and `report`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pvebench.references.library import PUBLISHED, ReferenceLibrary
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import Store, StoredRun
 
-# --- The console: as wide as the terminal, and as wide as the text where there is none.
+# --- The console: as wide as the terminal; without a terminal, as wide as the text.
 
 _PIPE_WIDTH = 1000
 
 
 def make_console() -> Console:
-    """Return the console of stdout. A pipe gets whole lines: grep and logs want them so.
+    """Return the console of stdout. A pipe gets unwrapped lines, for grep and logs.
 
-    Titles and names are printed as they are: what stands in brackets is no markup of ours.
+    Titles and names are printed verbatim: brackets in them are no markup.
     """
     console = Console(highlight=False, markup=False)
     if console.is_terminal:
@@ -36,16 +36,16 @@ def make_console() -> Console:
 
 PUBLISHED_WORD: Final = "published"
 ALL_RUNS: Final = 100_000
-"""More than anybody puts into one table."""
+"""More runs than a table can reasonably have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A pack chosen by its name or its file; empty: all packs.
+    """A pack selected by its name or its file; empty: all packs.
 
     Attributes:
-        published: name of the table that its file says it reproduces.
-        relative_to: slug of the scenario that its results are shown relative to.
+        published: name of the published table that the pack reproduces.
+        relative_to: slug of the scenario that the results are relative to.
     """
 
     name: str = ""
@@ -56,45 +56,44 @@ class Selection:
 
 
 def selection_settings(*, packs: tuple[Path, ...], **options: Any) -> tuple[Settings, Selection]:
-    """Return the settings, and the pack that is chosen; options as of `read_settings`.
+    """Return the settings and the selected pack; options as of `read_settings`.
 
     Raises:
-        ConfigError: an option is wrong, or more than one pack is given.
+        ConfigError: an option is wrong, or several packs are selected.
     """
     return read_settings(packs=(), **options), _chosen_pack(packs, options["config"])
 
 
 def _chosen_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
-    """Return the pack of `--pack`: a file, a name, or only the name of one that was measured."""
+    """Return the pack of `--pack`: a file, a name, or the name of a measured pack."""
     if not packs:
         return Selection()
     if len(packs) > 1:
-        message = "results are shown of one pack, or of all; give --pack once"
+        message = "several packs selected; use --pack once, or omit it for all packs"
         raise ConfigError([Problem("command line", 0, 0, message)])
-    given = packs[0]
-    path = nearest_pack(given, config) or given
+    path = nearest_pack(packs[0], config) or packs[0]
     if path.is_file():
         pack = load_pack(path)
         return Selection(pack.name, pack.title, pack.source, pack.published, pack.relative_to)
-    name = given.name
+    name = packs[0].name
     return Selection(name, published=name if name in PUBLISHED else "")
 
 
 def reference_series_of(
     settings: Settings, pack: Selection, name: str | None
 ) -> ReferenceSeries | None:
-    """Return the series named by `--reference`; `published`: the one that the pack reproduces.
+    """Return the series named by `--reference`; `published` is the one that the pack reproduces.
 
     Raises:
         ConfigError: the pack reproduces none.
-        StoreError: there is no such series.
+        StoreError: the series does not exist.
     """
     if name is None:
         return None
     if name == PUBLISHED_WORD:
         name = pack.published
         if not name:
-            message = "--reference published needs --pack with a pack that reproduces a table"
+            message = "--reference published requires --pack with a pack that reproduces a table"
             raise ConfigError([Problem("command line", 0, 0, message)])
     return ReferenceLibrary(settings.state / "references").get(name)
 
@@ -102,7 +101,7 @@ def reference_series_of(
 relative_option = click.option(
     "--relative-to",
     metavar="SCENARIO",
-    help="Divide by the results of this scenario; default: the one that the pack names.",
+    help="Divide by the results of this scenario; default: relative_to of the pack.",
 )
 
 
@@ -112,8 +111,8 @@ def results_of(settings: Settings) -> Iterator[Store]:
     database = settings.state / "pvebench.db"
     if not database.exists():
         raise StoreError(
-            f"there are no results yet: {database} does not exist",
-            next_step="measure first: pvebench run, or name the state directory with --state",
+            f"no results yet: {database} does not exist",
+            next_step="run `pvebench run` first, or pass the state directory with --state",
         )
     store = Store(database)
     try:
@@ -123,15 +122,14 @@ def results_of(settings: Settings) -> Iterator[Store]:
 
 
 def runs_of(store: Store, pack: Selection) -> list[StoredRun]:
-    """Return the runs of the pack that is chosen, newest first; of all if none is.
+    """Return the runs of the selected pack, newest first; without one, those of all packs.
 
     Raises:
-        StoreError: it has none.
+        StoreError: the pack has no runs.
     """
     runs = store.runs(limit=ALL_RUNS, pack=pack.name or None)
     if pack.name and not runs:
         raise StoreError(
-            f"there is no run of a pack {pack.name!r}",
-            next_step="`pvebench packs` lists those that can be measured",
+            f"no runs of pack {pack.name!r}", next_step="list available packs with `pvebench packs`"
         )
     return runs

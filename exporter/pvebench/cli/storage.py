@@ -1,4 +1,4 @@
-"""`pvebench storage`: the storages that are measured."""
+"""`pvebench storage`: claims and identities of measured storages."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from pvebench.store import Store
 
 @click.group()
 def storage() -> None:
-    """Storages that are measured."""
+    """Manage local storage."""
 
 
 @storage.command()
 @click.argument("device", type=PATH)
-@click.option("--destroy-data", is_flag=True, help="Do so even if something is on the device.")
+@click.option("--destroy-data", is_flag=True, help="Claim the device even if it contains data.")
 def claim(device: Path, destroy_data: bool) -> None:
-    """Mark a block device as pvebench's own: everything on it may be destroyed from now on.
+    """Claim a block device. Its data will be lost.
 
-    One that is claimed already, and is as it was, stays as it is.
+    An existing valid claim stays unchanged.
     """
     claim_device(device, destroy=destroy_data)
-    click.echo(f"{device} is claimed; use it as a storage with kind: block, path: {device}")
+    click.echo(f"claimed {device}; use it as a storage with kind: block, path: {device}")
 
 
 @storage.command()
 @click.argument("name")
 @settings_options
 def accept(name: str, **options: Any) -> None:
-    """Accept that a storage is another device now: its results start a new history.
+    """Accept the new device of a storage, and start a new history.
 
-    The results so far are kept and are not compared with the new ones.
+    pvebench keeps the earlier results, but does not compare them with new ones.
     """
     settings = read_settings(**options)
-    looks = engine_of(settings.driver).identities(settings)
-    found = {node: look() for (node, storage), look in looks.items() if storage == name}
-    if not found:
-        known = ", ".join(sorted({storage for _, storage in looks})) or "none"
-        problem = f"no storage {name} can be identified; those that can: {known}"
+    readers = engine_of(settings.driver).identities(settings)
+    identities = {node: read() for (node, storage), read in readers.items() if storage == name}
+    if not identities:
+        known = ", ".join(sorted({storage for _, storage in readers})) or "none"
+        problem = f"storage {name} cannot be identified; use one of: {known}"
         raise ConfigError([Problem("command line", 0, 0, problem)])
     with opened_store(settings) as (_, store):
-        for node, now in found.items():
-            click.echo(f"{node}: {_accept(store, node, name, now)}")
+        for node, identity in identities.items():
+            click.echo(f"{node}: {_accept(store, node, name, identity)}")
 
 
-def _accept(store: Store, node: str, name: str, now: Identity) -> str:
-    """Return what was done. Raises VolumeError: the storage cannot be identified."""
-    was = store.identities.recorded(node, name)
-    if not now:
+def _accept(store: Store, node: str, name: str, identity: Identity) -> str:
+    """Accept the identity; return a report. Raises VolumeError: it is unknown."""
+    recorded = store.identities.recorded(node, name)
+    if not identity:
         raise VolumeError(
             f"storage {name} cannot be identified",
-            cause="neither the kernel nor the API shows what is below it",
+            cause="neither the kernel nor the API reports the device below it",
         )
-    if was is None:
+    if recorded is None:
         return f"nothing to accept: the first run records {name}"
-    if is_same(was, now):
-        return f"nothing to accept: {name} is as recorded ({show(was)})"
-    store.identities.record(node, name, now)
-    return f"{name} is now {show(now)}; its results start a new history"
+    if is_same(recorded, identity):
+        return f"nothing to accept: {name} is unchanged ({show(recorded)})"
+    store.identities.record(node, name, identity)
+    return f"{name} is now {show(identity)}; its results start a new history"

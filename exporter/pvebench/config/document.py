@@ -1,7 +1,7 @@
-"""A YAML 1.2 file with the position of everything in it, and its validation.
+"""YAML 1.2 files with the position of each value, and their validation.
 
-ruamel.yaml keeps line and column; pydantic finds all faults at once and says at which
-path. This module joins the two into `file:line:column: message`.
+ruamel.yaml provides line and column; pydantic reports all problems at once with their path in the
+file. This module joins the two into `file:line:column: message`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pvebench.files import read_text
 MOST_VALUES: Final = 50_000
 MOST_DEPTH: Final = 50
 SHOWN: Final = 300
-"""Characters of a foreign value in a message."""
+"""Maximum characters of an external value in a message."""
 
 _OPENING: Final = (
     BlockMappingStartToken,
@@ -52,8 +52,8 @@ Location = tuple[int | str, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _SECRET: Final = ("notify",)
-"""Key of the settings below which addresses with secrets stand."""
-_WANTED = {
+"""Path in the settings below which addresses contain secrets."""
+_EXPECTED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -70,22 +70,22 @@ _WANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed file: its name as the user wrote it, and ruamel's tree."""
+    """A parsed file: its name as written by the user, and ruamel's tree."""
 
     file: str
     root: CommentedMap
 
     def place(self, location: Location) -> Location:
-        """Return `location` without numbers that the file has no list for: a sweep's."""
+        """Return `location` without indexes that have no list in the file, as of a sweep."""
         node: Any = self.root
-        kept: list[int | str] = []
+        parts: list[int | str] = []
         for part in location:
             if isinstance(part, int) and not isinstance(node, CommentedSeq):
                 continue
-            kept.append(part)
+            parts.append(part)
             known = part in node if isinstance(node, CommentedMap) else isinstance(part, int)
             node = node[part] if known else None
-        return tuple(kept)
+        return tuple(parts)
 
     def has(self, location: Location) -> bool:
         """Return whether the file has a key at `location`."""
@@ -96,12 +96,12 @@ class Document:
                 node = node.get(part)
             elif isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
                 node = node[part]
-            else:  # of what a file says in another place, such as a key that is no text
+            else:  # the location does not exist in the file, such as for a key that is no text
                 return False
         return isinstance(node, CommentedMap) and key in node
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
-        """Return a complaint at `location`, or at the nearest enclosing thing that has a place."""
+        """Return a problem at `location`, or at the nearest enclosing value with a position."""
         line, column = self._position(location, at_key=at_key)
         return Problem(self.file, line + 1, column + 1, message)
 
@@ -124,7 +124,7 @@ def read_document(path: Path) -> Document:
     """Return the parsed file.
 
     Raises:
-        ConfigError: it cannot be read, is not YAML 1.2, repeats a key, or is not a mapping.
+        ConfigError: the file is unreadable, not YAML 1.2, not a mapping, or repeats a key.
     """
     file, text = str(path), read_text(path)
     try:
@@ -133,37 +133,37 @@ def read_document(path: Path) -> Document:
     except MarkedYAMLError as error:
         raise ConfigError([_yaml_problem(file, error)]) from error
     except YAMLError as error:
-        raise ConfigError([Problem(file, 0, 0, f"is not YAML: {error}")]) from error
+        raise ConfigError([Problem(file, 0, 0, f"invalid YAML: {error}")]) from error
     except ConfigError:
         raise
     except RecursionError as error:
-        raise ConfigError([Problem(file, 0, 0, "is nested too deeply")]) from error
+        raise ConfigError([Problem(file, 0, 0, "nested too deeply")]) from error
     except Exception as error:
-        # ruamel.yaml lets errors of its constructors through: `!!bool maybe` is a KeyError.
-        what = f"is not YAML: a value cannot be read ({type(error).__name__}: {shown(error)})"
-        raise ConfigError([Problem(file, 0, 0, what)]) from error
+        # ruamel.yaml does not convert errors of its constructors: `!!bool maybe` is a KeyError.
+        message = f"invalid YAML: unreadable value ({type(error).__name__}: {shown(error)})"
+        raise ConfigError([Problem(file, 0, 0, message)]) from error
     if not isinstance(root, CommentedMap):
-        message = "is empty" if root is None else "wants keys and values at the top level"
+        message = "empty file" if root is None else "expected a mapping at the top level"
         raise ConfigError([Problem(file, 1, 1, message)])
     return Document(file, root)
 
 
 def _check_depth(file: str, text: str) -> None:
-    """Refuse what is nested deeper than anybody writes: ruamel.yaml takes minutes over it."""
+    """Reject excessive nesting, which would take ruamel.yaml minutes to parse."""
     depth = 0
     for token in YAML(typ="rt", pure=True).scan(text):
         depth += isinstance(token, _OPENING)
         depth -= isinstance(token, _CLOSING)
         if depth > MOST_DEPTH:
             place = token.start_mark.line + 1, token.start_mark.column + 1
-            raise ConfigError([Problem(file, *place, "is nested too deeply")])
+            raise ConfigError([Problem(file, *place, "nested too deeply")])
 
 
 def _yaml_problem(file: str, error: MarkedYAMLError) -> Problem:
     mark = error.problem_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-    # Of a key that is there twice ruamel.yaml shows both values, which may be secrets.
-    text = _VALUES.sub("", (error.problem or "is not YAML").splitlines()[0])
+    # For a repeated key ruamel.yaml shows both values, which may be secrets.
+    text = _VALUES.sub("", (error.problem or "invalid YAML").splitlines()[0])
     return Problem(file, line, column, shown(text))
 
 
@@ -171,35 +171,39 @@ def validate(document: Document, model: type[ModelT]) -> ModelT:
     """Return `document` as `model`.
 
     Raises:
-        ConfigError: with every fault of the file, in the order of its lines; of many that are
-            alike with the first ones and how many more there are.
+        ConfigError: with all problems of the file by line; of many similar ones, with the first
+            ones and the number of others.
     """
     try:
         return model.model_validate(_Plain(document).of(document.root))
     except ValidationError as error:
-        # Each combination of a sweep has the faults that its entry has.
-        kinds = {_problem(document, model, dict(one)): str(one["type"]) for one in error.errors()}
-        raise ConfigError(_bounded(kinds)) from error
+        # Each combination of a sweep repeats the problems of its entry.
+        kinds = {
+            _problem(document, model, dict(detail)): str(detail["type"])
+            for detail in error.errors()
+        }
+        raise ConfigError(_limit(kinds)) from error
 
 
-def _bounded(kinds: Mapping[Problem, str]) -> list[Problem]:
-    """Return complaints in the order of their places, of each kind no more than people read."""
-    told: list[Problem] = []
-    left: list[Problem] = []
+def _limit(kinds: Mapping[Problem, str]) -> list[Problem]:
+    """Return problems by position, with at most MOST_NAMED of each kind."""
+    listed: list[Problem] = []
+    omitted: list[Problem] = []
     counts: Counter[str] = Counter()
     for problem in sorted(kinds, key=lambda problem: (problem.line, problem.column)):
         counts[kinds[problem]] += 1
-        (told if counts[kinds[problem]] <= MOST_NAMED else left).append(problem)
-    if left:
-        told.append(replace(left[0], message=f"and {len(left)} more like those above, from here"))
-    return told
+        (listed if counts[kinds[problem]] <= MOST_NAMED else omitted).append(problem)
+    if omitted:
+        message = f"{len(omitted)} more similar problems from here on"
+        listed.append(replace(omitted[0], message=message))
+    return listed
 
 
 class _Plain:
-    """Makes plain dicts and lists of ruamel's tree, which pydantic's strict types want.
+    """Conversion of ruamel's tree to plain dicts and lists, as pydantic's strict types require.
 
-    What an anchor names is counted each time that it is used: a few lines of aliases of aliases
-    mean billions of values.
+    An anchor's value counts at each use: a few lines with aliases of aliases expand to billions of
+    values.
     """
 
     def __init__(self, document: Document) -> None:
@@ -210,7 +214,7 @@ class _Plain:
         """Return a node of the tree as plain values."""
         self._left -= 1
         if self._left < 0:
-            message = f"means more than {MOST_VALUES} values; are there aliases of aliases?"
+            message = f"more than {MOST_VALUES} values; remove aliases of aliases"
             raise ConfigError([Problem(self._document.file, 0, 0, message)])
         if isinstance(node, CommentedMap):
             return {str(key): self.of(value) for key, value in node.items()}
@@ -225,7 +229,7 @@ class _Plain:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, cut where it is long."""
+    """Return a value for a message, truncated if long."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
@@ -237,8 +241,8 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
         return document.problem(location, message, at_key=True)
     if kind == "missing":
         return document.problem(location[:-1], f"missing key '{location[-1]}'")
-    text = _complaint(fault, secret=location[:1] == _SECRET)
-    # A rule about several keys names the one that it complains about.
+    text = _message(fault, secret=location[:1] == _SECRET)
+    # A rule about several keys starts with the key of the problem.
     key, colon, rest = text.partition(": ")
     if kind == "value_error" and colon and document.has((*location, key)):
         location, text = (*location, key), rest
@@ -246,36 +250,36 @@ def _problem(document: Document, model: type[BaseModel], fault: dict[str, Any]) 
     return document.problem(location, f"{path}: {text}" if path else text)
 
 
-def _complaint(fault: dict[str, Any], *, secret: bool) -> str:
-    """Return what pydantic found, in our words where we have some.
+def _message(fault: dict[str, Any], *, secret: bool) -> str:
+    """Return the message for a fault of pydantic, in pvebench's wording where it has one.
 
     Args:
-        secret: what was found may be one, and is not told.
+        secret: whether the value may be a secret, which the message must not contain.
     """
-    kind, found, context = fault["type"], fault["input"], fault.get("ctx", {})
+    kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
     if secret and kind != "value_error":
-        return f"wants {_WANTED[kind]}" if kind in _WANTED else str(fault["msg"])
+        return f"expected {_EXPECTED[kind]}" if kind in _EXPECTED else str(fault["msg"])
     if kind in {"enum", "literal_error"}:
-        return f"{shown(repr(found))} is not one of {context['expected']}"
+        return f"{shown(repr(value))} is not one of {context['expected']}"
     if kind == "value_error":
         return shown(str(context["error"]))
     if kind == "greater_than_equal":
-        return f"wants {context['ge']} or more, found {shown(repr(found))}"
+        return f"expected {context['ge']} or more, found {shown(repr(value))}"
     if kind == "less_than_equal":
-        return f"wants {context['le']} or less, found {shown(repr(found))}"
-    wanted = f"wants {_WANTED[kind]}" if kind in _WANTED else fault["msg"]
-    return f"{wanted}, found {shown(repr(found))}"
+        return f"expected {context['le']} or less, found {shown(repr(value))}"
+    expected = f"expected {_EXPECTED[kind]}" if kind in _EXPECTED else fault["msg"]
+    return f"{expected}, found {shown(repr(value))}"
 
 
 def unknown_key(key: str, known: list[str]) -> str:
-    """Return the complaint about a key that does not exist, with the nearest that does."""
+    """Return the message for an unknown key, with the nearest known one."""
     near = difflib.get_close_matches(key[:SHOWN], known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(known)}"
     return f"unknown key '{shown(key)}'; {hint}"
 
 
 def _known_keys(model: type[BaseModel], location: Location) -> list[str]:
-    """Return the keys that the model at `location` knows."""
+    """Return the keys of the model at `location`."""
     current: Any = model
     for part in location:
         if not isinstance(part, int):
@@ -285,7 +289,7 @@ def _known_keys(model: type[BaseModel], location: Location) -> list[str]:
 
 
 def _fields(model: Any) -> dict[str, FieldInfo]:
-    """Return a model's fields by their names in files."""
+    """Return a model's fields by their keys in files."""
     fields: dict[str, FieldInfo] = getattr(model, "model_fields", {})
     return {field.alias or name: field for name, field in fields.items()}
 
@@ -294,7 +298,7 @@ def _inner_model(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        found = _inner_model(inner)
-        if found is not None:
-            return found
+        model = _inner_model(inner)
+        if model is not None:
+            return model
     return None

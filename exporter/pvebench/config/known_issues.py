@@ -1,4 +1,4 @@
-"""Known issues from YAML; complaints with file:line:column, like those of settings and packs."""
+"""Known issues from YAML; problems have file:line:column, as those of settings and packs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Figure = Literal[
 def _version(value: Any) -> str:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
         raise ValueError(
-            f"{value!r} is not a version: write it as Debian does, in quotes where YAML would "
-            "take it for a number"
+            f"invalid version {value!r}; write it as Debian does, and quote it if YAML would read "
+            "a number"
         )
     return value
 
@@ -73,28 +73,28 @@ class _File(Strict):
 
 
 def load_known_issues(*more: Path) -> tuple[KnownIssue, ...]:
-    """Return the issues that pvebench knows, then those of further files.
+    """Return the shipped issues, then those of further files.
 
-    An id of a later file takes the place of the same id before it. Each file is read once.
+    An id of a later file replaces the same id of an earlier one. Each file is read once.
 
     Raises:
-        ConfigError: a file is wrong; carries every fault of the first such file.
+        ConfigError: a file is wrong; carries all problems of the first such file.
     """
-    found = {issue.id: issue for path in (SHIPPED, *more) for issue in _read(path)}
-    return tuple(found.values())
+    issues = {issue.id: issue for path in (SHIPPED, *more) for issue in _read(path)}
+    return tuple(issues.values())
 
 
 @cache
 def _read(path: Path) -> Iterable[KnownIssue]:
     document = read_document(path)
     entries = validate(document, _File).issues
-    _refuse_doubles(document, [entry.id for entry in entries])
+    _refuse_duplicates(document, [entry.id for entry in entries])
     return [
         KnownIssue(
             id=entry.id,
             title=entry.title,
             kind=entry.kind,
-            affected=tuple(Affected(**one.model_dump()) for one in entry.affected),
+            affected=tuple(Affected(**span.model_dump()) for span in entry.affected),
             moves=tuple(entry.moves),
             options={key: tuple(values) for key, values in entry.options.items()},
             ratio=entry.ratio,
@@ -105,9 +105,9 @@ def _read(path: Path) -> Iterable[KnownIssue]:
     ]
 
 
-def _refuse_doubles(document: Document, ids: list[str]) -> None:
+def _refuse_duplicates(document: Document, ids: list[str]) -> None:
     problems = [
-        document.problem(("issues", place, "id"), f"the id {name!r} is used twice")
+        document.problem(("issues", place, "id"), f"duplicate id {name!r}")
         for place, name in enumerate(ids)
         if name in ids[:place]
     ]

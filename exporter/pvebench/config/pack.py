@@ -1,4 +1,4 @@
-"""Packs: what is measured. One YAML file under `scenarios/` each."""
+"""Packs: lists of cases to measure, one YAML file each."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pvebench.model.workload import Conduct, Workload
 from pvebench.shipped import shipped
 from pvebench.workloads import TOOLS
 
-# --- Packs by name: `quick` is the nearest `quick.yaml`, or the one that comes with pvebench.
+# --- Packs by name: `quick` is the nearest `quick.yaml`, or the shipped one.
 
 _MOST_NAME: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
-"""What is joined to a directory: anything with a dot or a slash is a path, and used as it is."""
+"""Name of a pack; anything with a dot or a slash is a path, used unchanged."""
 
 
-def is_pack_name(given: Path) -> bool:
+def is_pack_name(pack: Path) -> bool:
     """Return whether this is a name, not a path."""
-    return _NAME.fullmatch(str(given)) is not None
+    return _NAME.fullmatch(str(pack)) is not None
 
 
 def shipped_packs() -> dict[str, Path]:
@@ -36,57 +36,62 @@ def shipped_packs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped("scenarios").glob("*.yaml"))}
 
 
-def pack_named(name: str, places: Sequence[Path]) -> Path | None:
-    """Return the file of the pack `name`: of the first of `places` that has one, else our own.
+def pack_named(name: str, directories: Sequence[Path]) -> Path | None:
+    """Return the file of the pack `name` in the first matching directory, else the shipped file.
 
-    A file that is called so without `.yaml` comes last. What is there but no file, such as a pipe
-    or a link that leads nowhere, is returned too: reading it tells what it is.
+    A file of this name without `.yaml` comes last. Other file types, such as a pipe or a dangling
+    link, are returned too: the error of reading them is more precise.
     """
-    nearest = [place / f"{name}.yaml" for place in places]
-    ours = shipped_packs().get(name)
-    literal = [place / name for place in places]
-    candidates = [*nearest, *([ours] if ours else []), *literal]
-    return next((path for path in candidates if _is_there(path)), None)
+    nearest = [directory / f"{name}.yaml" for directory in directories]
+    own = shipped_packs().get(name)
+    literal = [directory / name for directory in directories]
+    candidates = [*nearest, *([own] if own else []), *literal]
+    return next((path for path in candidates if _exists(path)), None)
 
 
-def _is_there(path: Path) -> bool:
-    # Not pathlib's: of a directory that may not be looked into it raises.
+def _exists(path: Path) -> bool:
+    # Not pathlib's, which raises for an unreadable directory.
     return os.path.lexists(path) and not os.path.isdir(path)  # noqa: PTH112 # see above
 
 
-def no_such_pack(name: str, places: Sequence[Path]) -> str:
-    """Return the complaint about a name that no pack has, with where it was looked for."""
-    looked = ", ".join(str(place.absolute()) for place in places)
-    return f"there is no {name}.yaml in {looked}, and {_none_of_ours(name)}"
+def no_such_pack(name: str, directories: Sequence[Path]) -> str:
+    """Return the message for an unknown pack name, with the searched directories."""
+    searched = ", ".join(str(directory.absolute()) for directory in directories)
+    return f"no {name}.yaml in {searched}; {_unknown_shipped(name)}"
 
 
-def check_there(path: Path) -> None:
-    """Lead who names a pack's file that is not there to the packs that are.
+def check_exists(path: Path) -> None:
+    """Check that a pack's file exists; otherwise suggest available packs.
 
     Raises:
-        ConfigError: it is not there; where that cannot be told, reading it tells why.
+        ConfigError: the file does not exist. Other problems appear when it is read.
     """
     try:
         path.stat()
     except FileNotFoundError as error:
         if path.is_symlink():
-            to = f"is a link to {path.readlink()}, which is not there"
-            raise ConfigError([Problem(str(path), 0, 0, to)]) from error
-        ours = path.stem in shipped_packs()
+            message = f"link to the missing file {path.readlink()}"
+            raise ConfigError([Problem(str(path), 0, 0, message)]) from error
+        known = path.stem in shipped_packs()
         hint = (
-            f"that of pvebench has the name {path.stem} alone" if ours else _none_of_ours(path.stem)
+            f"for the shipped pack, write {path.stem} without .yaml"
+            if known
+            else _unknown_shipped(path.stem)
         )
-        raise ConfigError([Problem(str(path), 0, 0, f"is not there; {hint}")]) from error
+        raise ConfigError([Problem(str(path), 0, 0, f"file not found; {hint}")]) from error
     except (OSError, ValueError):
         # A NUL in a path is a ValueError.
         return
 
 
-def _none_of_ours(name: str) -> str:
+def _unknown_shipped(name: str) -> str:
     known = list(shipped_packs())
     near = difflib.get_close_matches(name[:_MOST_NAME], known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"those that do are {', '.join(known)}"
-    return f"no pack called {name[:_MOST_NAME]} comes with pvebench; {hint}"
+    hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+    return f"no shipped pack {name[:_MOST_NAME]}; {hint}"
+
+
+# --- The pack itself.
 
 
 DEFAULT_STORAGE: Final = "local"
@@ -94,20 +99,20 @@ DEFAULT_STORAGE: Final = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """A pack, resolved: what is measured, how, and how often.
+    """A resolved pack: cases, workloads and intervals.
 
     Attributes:
-        source, published: of a pack that reproduces a published test; else empty.
-        relative_to: slug of the scenario that results are shown relative to; empty: none.
+        source, published: origin of a published test that the pack reproduces; else empty.
+        relative_to: slug of the scenario that results are relative to; empty: none.
         axes: option -> values; fixed options are axes with one value. Includes `storage`.
-        excludes: combinations that the pack leaves out on purpose.
-        variants: options put over the first value of each axis; one more scenario each.
-        host: whether each storage has a row of the host itself.
-        lxc: whether each storage has a row of a container.
-        every_seconds: how often each case is due.
-        file_name, file_bytes: the test file of scenarios with a filesystem.
-        fill_passes, fill_compress: how the volume or the file is filled.
-        scale: what the command line multiplied its sizes and times by.
+        excludes: combinations that the pack excludes.
+        variants: options that override the first value of each axis; one more scenario each.
+        host: whether each storage has a host case.
+        lxc: whether each storage has a container case.
+        every_seconds: interval of each case.
+        file_name, file_bytes: test file of scenarios with a filesystem.
+        fill_passes, fill_compress: number of fills, and compressible share of the data in percent.
+        scale: factor of the command line for sizes and times.
     """
 
     name: str
@@ -139,9 +144,9 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     """Return the pack in `path`; `scale` multiplies the pack's own scale.
 
     Raises:
-        ConfigError: with every fault of the file.
+        ConfigError: with all problems of the file.
     """
-    check_there(path)
+    check_exists(path)
     document = read_document(path)
     file = validate(document, PackFile)
     factor = file.measure.scale * scale
@@ -180,30 +185,30 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
 
 
 def _whole_mib(size: float, *, least: int) -> int:
-    """Return whole MiB in bytes, so that every format and sector size fits."""
+    """Return a multiple of 1 MiB in bytes, which suits every format and sector size."""
     return max(least, round(size / MIB)) * MIB
 
 
 def _workloads(document: Document, file: PackFile, factor: float) -> tuple[Workload, ...]:
-    """Return what is run; `factor` multiplies times.
+    """Return the workloads; `factor` multiplies times.
 
     Raises:
-        ConfigError: entries mean the same workload.
+        ConfigError: several entries define the same workload.
     """
-    found: dict[str, tuple[int, Workload]] = {}
+    by_slug: dict[str, tuple[int, Workload]] = {}
     problems: list[Problem] = []
     for index, workload in _entries(file, factor):
-        if workload.slug in found:
-            message = f"same workload as entry {found[workload.slug][0] + 1}: {workload.slug}"
+        if workload.slug in by_slug:
+            message = f"same workload as entry {by_slug[workload.slug][0] + 1}: {workload.slug}"
             problems.append(document.problem(("workloads", index), message))
-        found.setdefault(workload.slug, (index, workload))
+        by_slug.setdefault(workload.slug, (index, workload))
     if problems:
         raise ConfigError(problems)
-    return tuple(workload for _, workload in found.values())
+    return tuple(workload for _, workload in by_slug.values())
 
 
 def _entries(file: PackFile, factor: float) -> Iterator[tuple[int, Workload]]:
-    """Yield an entry's place and each workload that it means."""
+    """Yield the index of an entry and each of its workloads."""
     measure = file.measure
     ramp, runtime = measure.ramp * factor, max(1.0, measure.runtime * factor)
     for index, entry in enumerate(file.workloads):

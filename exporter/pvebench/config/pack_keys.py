@@ -1,4 +1,4 @@
-"""A pack's file as it is written: every key, its type and its rules."""
+"""Schema of pack files: every key, its type and its rules."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from pvebench.model.units import MIB
 from pvebench.model.workload import SteadyRule
 from pvebench.workloads import TOOLS, Tool, ToolOptions
 
-# --- The options that a pack may fix, exclude or sweep: the model's fields make both models.
+# --- Options that a pack may fix, exclude or sweep, generated from the model's fields.
 
 OptionValue = bool | int | str
 _STRICT: Final = {bool: StrictBool, int: StrictInt, str: StrictStr}
 
 
 def _kind(of: type, field: DataField[Any]) -> Any:
-    """Return what a pack may write for an option of the model."""
+    """Return the type of an option in a pack."""
     rules, hint = field.metadata, get_type_hints(of)[field.name]
-    plain = next((one for one in get_args(hint) if one is not type(None)), hint)
+    plain = next((member for member in get_args(hint) if member is not type(None)), hint)
     kind = Size if rules.get("size") else _STRICT.get(plain, plain)
     if rules.get("low") is not None:
         kind = Annotated[kind, Field(ge=rules["low"], le=rules["high"])]
@@ -47,7 +47,9 @@ def _kind(of: type, field: DataField[Any]) -> Any:
 _OPTIONS: Final[dict[str, Any]] = {
     "storage": Slug,
     **{field.name: _kind(Disk, field) for field in fields(Disk)},
-    **{one.name: _kind(Layout, one) for one in fields(Layout) if one.name in LAYOUT_OPTIONS},
+    **{
+        field.name: _kind(Layout, field) for field in fields(Layout) if field.name in LAYOUT_OPTIONS
+    },
 }
 
 
@@ -60,7 +62,7 @@ class OptionsBase(Strict):
 
 
 class AxesBase(Strict):
-    """Swept options: each is a list of the values to go through."""
+    """Swept options, each with a list of values."""
 
     @field_validator("*")
     @classmethod
@@ -68,8 +70,8 @@ class AxesBase(Strict):
         if values is None:
             return None
         if not values:
-            raise ValueError("an axis without values makes an empty matrix; name at least one")
-        require_once(values, "value given twice")
+            raise ValueError("axis without values; add at least one")
+        require_once(values, "duplicate value")
         return values
 
     def given(self) -> dict[str, tuple[OptionValue, ...]]:
@@ -80,7 +82,7 @@ class AxesBase(Strict):
 if TYPE_CHECKING:
 
     class Options(OptionsBase):
-        """Disk options, each at most once: `fixed`, and the entries of `exclude`."""
+        """Disk options, each at most once, for `fixed`, `exclude` and `variants`."""
 
     class Axes(AxesBase):
         """Swept options."""
@@ -100,54 +102,54 @@ else:  # the type checker cannot see through create_model
     )
 
 
-# --- The entries under `workloads:`: each tool with its own options, or with lists of them.
+# --- Entries of `workloads:`, each with the options of one tool, or lists of options.
 
 MOST_COMBINATIONS: Final = 10_000
 
 
-def _combinations(given: Any) -> list[Any]:
-    """Return options for each combination of those that are lists: a sweep in one line."""
-    if not isinstance(given, dict):
-        return [given]
-    lists = {key: value for key, value in given.items() if isinstance(value, list)}
+def _combinations(entry: Any) -> list[Any]:
+    """Return the options of each combination of an entry's lists."""
+    if not isinstance(entry, dict):
+        return [entry]
+    lists = {key: value for key, value in entry.items() if isinstance(value, list)}
     if empty := [key for key, value in lists.items() if not value]:
-        raise ValueError(f"{empty[0]}: a sweep over no values measures nothing")
+        raise ValueError(f"{empty[0]}: empty list; add at least one value")
     if (count := math.prod(len(values) for values in lists.values())) > MOST_COMBINATIONS:
-        raise ValueError(f"{count} combinations in one entry; at most {MOST_COMBINATIONS}")
+        raise ValueError(f"{count} combinations in one entry; use at most {MOST_COMBINATIONS}")
     return [
-        {**given, **dict(zip(lists, values, strict=True))}
+        {**entry, **dict(zip(lists, values, strict=True))}
         for values in itertools.product(*lists.values())
     ]
 
 
 def _swept_schema(options: type[ToolOptions]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's options, where each may be a list."""
+    """Return the JSON schema of a tool's options; each may be a list."""
     schema = options.model_json_schema()
     schema["properties"] = {
-        key: {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-        for key, one in schema["properties"].items()
+        key: {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
+        for key, value in schema["properties"].items()
     }
     return schema
 
 
-def _field(room: Tool) -> tuple[Any, Any]:
+def _field(tool: Tool) -> tuple[Any, Any]:
     kind = Annotated[
-        tuple[room.options, ...],  # type: ignore[name-defined] # known when it runs
+        tuple[tool.options, ...],  # type: ignore[name-defined] # known at run time
         BeforeValidator(_combinations),
-        WithJsonSchema(_swept_schema(room.options)),
+        WithJsonSchema(_swept_schema(tool.options)),
     ]
     return kind, ()
 
 
 class EntryBase(Strict):
-    """One entry: a tool's name, with its options below it."""
+    """One entry: the name of a tool, with its options below it."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
     def _one_tool(self) -> EntryBase:
         if len(self.model_fields_set) != 1:
-            raise ValueError("wants exactly one key, the tool's name, with its options below it")
+            raise ValueError("expected exactly one key: a tool's name, with its options below it")
         return self
 
     @property
@@ -157,7 +159,7 @@ class EntryBase(Strict):
 
     @property
     def options(self) -> tuple[ToolOptions, ...]:
-        """The tool's options, once for each combination."""
+        """The tool's options, once per combination."""
         return tuple(getattr(self, self.tool))
 
 
@@ -171,22 +173,25 @@ else:  # the type checker cannot see through create_model
         "Entry",
         __base__=EntryBase,
         __doc__=EntryBase.__doc__,
-        **{tool: _field(room) for tool, room in TOOLS.items()},
+        **{name: _field(tool) for name, tool in TOOLS.items()},
     )
 
+
+# --- The other keys.
 
 MOST_CASES: Final = 20_000
 """At ten seconds each, more than two days without a pause."""
 
 
 class VolumeOptions(Strict):
-    """The test volume; its sizes are multiplied by the pack's scale.
+    """The test volume. The pack's scale multiplies its sizes.
 
     Attributes:
-        file: with a filesystem, size of the test file; None: half the volume.
-        file_name: its name in the root of the filesystem.
-        fill: how often everything is written before it is measured.
-        compress: how many per cent of that data can be compressed away.
+        size: size of the volume.
+        fill: number of complete fills before the first run.
+        compress: compressible share of the filled data, in percent.
+        file: size of the test file on a filesystem; default: half of the volume.
+        file_name: name of the test file in the root of the filesystem.
     """
 
     size: Size
@@ -199,19 +204,32 @@ class VolumeOptions(Strict):
     @classmethod
     def _not_tiny(cls, size: int) -> int:
         if size < 16 * MIB:
-            raise ValueError(f"{size} bytes is too small to measure a disk; use at least 16M")
+            raise ValueError(f"{size} bytes are too small for a benchmark; use at least 16M")
         return size
 
 
 class GuestOptions(Strict):
-    """The VM around the disk."""
+    """The benchmark VM.
+
+    Attributes:
+        memory: memory size.
+        cpus: number of virtual CPUs.
+    """
 
     memory: Size = 768 * MIB
     cpus: StrictInt = Field(default=1, ge=1, le=64)
 
 
 class SteadyOptions(Strict):
-    """Run the workload until it is steady before measuring; see `model.conduct.SteadyRule`."""
+    """Run the workload until it is steady, before each measurement; times in seconds.
+
+    Attributes:
+        interval: length of one interval.
+        window: number of intervals that must be steady.
+        range: maximum difference of the window's intervals, as a share of their mean.
+        slope: maximum trend over the window, as a share of the mean.
+        limit: maximum time; without a steady window, the run is `not_steady`.
+    """
 
     interval: Duration = 5.0
     window: StrictInt = Field(default=5, ge=3, le=100)
@@ -222,13 +240,13 @@ class SteadyOptions(Strict):
     @model_validator(mode="after")
     def _long_enough(self) -> SteadyOptions:
         if self.interval < 0.5:
-            raise ValueError("interval: less than half a second is mostly noise; use at least 1s")
+            raise ValueError("interval: below 0.5 s it is mostly noise; use at least 1s")
         if self.limit < self.interval * self.window:
-            raise ValueError("limit: shorter than one window of intervals")
+            raise ValueError("limit: shorter than one window; use at least interval × window")
         return self
 
     def rule(self) -> SteadyRule:
-        """Return it as a value of the model."""
+        """Return the rule as a model value."""
         return SteadyRule(
             interval_seconds=self.interval,
             window=self.window,
@@ -239,16 +257,17 @@ class SteadyOptions(Strict):
 
 
 class MeasureOptions(Strict):
-    """How each run is measured; times in seconds.
+    """Measurement parameters of each run; times in seconds.
 
     Attributes:
-        ramp: I/O before the window, not counted.
-        runtime: the measured window.
+        ramp: I/O before the measured window, not counted.
+        runtime: length of the measured window.
         settle: pause between the switch and the job.
-        scale: multiplies volume size, ramp and runtime, so one pack serves quick and thorough use.
-        steady: wait for steady state before each fio run; None: measure right after the ramp.
-        noisy: intervals that vary more (standard deviation / mean) make a run `noisy`.
-        repeats: runs of each case in a cycle.
+        scale: factor for volume size, ramp and runtime, for quick and thorough use of one pack.
+        steady: steady-state rule before each fio run; default: measure right after the ramp.
+        noisy: maximum variation of the intervals (standard deviation / mean); above it, the run is
+            `noisy`.
+        repeats: number of runs of each case per cycle.
     """
 
     ramp: Duration = 2.0
@@ -263,22 +282,32 @@ class MeasureOptions(Strict):
     @classmethod
     def _some_time(cls, runtime: float) -> float:
         if runtime < 1:
-            raise ValueError("less than one second measures nothing; use at least 1s")
+            raise ValueError("too short for a measurement; use at least 1s")
         return runtime
 
 
 class PackFile(Strict):
-    """The file as written; `Pack` is what it means.
+    """A pack: the cases to measure, and how.
 
     Attributes:
-        axes: swept in full: every value with every other.
-        exclude: combinations to leave out.
-        variants: options to try one entry at a time, over the first value of each axis.
-        source: where the set-up comes from, for packs that reproduce somebody's.
-        published: name of the published table that the results can be shown beside.
-        relative_to: slug of the scenario whose results the others are shown relative to.
-        host: whether the host itself runs the workloads too, without a VM, on each storage.
-        lxc: whether a container runs them too, on each storage.
+        pack: name of the pack.
+        title: one-line description.
+        source: origin of the test, for packs that reproduce a published one.
+        published: name of the published table to compare the results with.
+        relative_to: slug of the scenario to which the results are relative.
+        tier: importance; `core` packs run first after an environment change.
+        every: interval of each case.
+        seed: seed of the order of the cases.
+        axes: swept options; every value is combined with every other.
+        fixed: options with a fixed value.
+        exclude: combinations to exclude.
+        variants: options to try separately, each with the first value of every axis.
+        host: whether the host also runs the workloads on each storage, without a VM.
+        lxc: whether a container also runs the workloads on each storage.
+        volume: the test volume.
+        guest: the benchmark VM.
+        measure: measurement parameters of each run.
+        workloads: the workloads, each with one tool.
     """
 
     pack: Slug
@@ -304,35 +333,37 @@ class PackFile(Strict):
     @classmethod
     def _some(cls, workloads: tuple[Entry, ...]) -> tuple[Entry, ...]:
         if not workloads:
-            raise ValueError("no workloads: nothing would be run")
+            raise ValueError("no workloads; add at least one")
         return workloads
 
     @field_validator("every")
     @classmethod
     def _not_at_once(cls, every: float) -> float:
         if every < 1:
-            raise ValueError("less than one second leaves no time for a run; use at least 1s")
+            raise ValueError("too short for a run; use at least 1s")
         return every
 
     @model_validator(mode="after")
     def _not_too_many(self) -> PackFile:
         scenarios = math.prod(len(values) for values in self.axes.given().values())
-        cases = (scenarios + len(self.variants)) * sum(len(one.options) for one in self.workloads)
+        cases = (scenarios + len(self.variants)) * sum(
+            len(entry.options) for entry in self.workloads
+        )
         if cases > MOST_CASES:
-            raise ValueError(f"axes: {cases} cases; at most {MOST_CASES} can be looked after")
+            raise ValueError(f"axes: {cases} cases; use at most {MOST_CASES}")
         return self
 
     @model_validator(mode="after")
     def _each_option_once(self) -> PackFile:
         both = sorted(set(self.axes.given()) & set(self.fixed.given()))
         if both:
-            raise ValueError(f"both an axis and fixed: {', '.join(both)}; keep one of the two")
+            raise ValueError(f"in axes and in fixed: {', '.join(both)}; keep one of the two")
         present = {*self.axes.given(), *self.fixed.given()}
         absent = [key for key in ("bus", "format", "cache") if key not in present]
         if absent:
-            raise ValueError(f"{', '.join(absent)}: give each as an axis or under fixed")
+            raise ValueError(f"missing {', '.join(absent)}; add each to axes or fixed")
         if any(not exclude.given() for exclude in self.exclude):
-            raise ValueError("an empty entry of exclude would exclude everything")
+            raise ValueError("empty entry in exclude, which excludes all cases; remove it")
         if any(not variant.given() for variant in self.variants):
-            raise ValueError("an empty entry of variants would vary nothing")
+            raise ValueError("empty entry in variants; remove it or add an option")
         return self

@@ -1,4 +1,4 @@
-"""JSON schemas of packs and settings, for editors."""
+"""Settings of an instance, and the JSON schemas of settings and packs."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from pvebench.files import check_secret
 from pvebench.model.units import GIB
 from pvebench.model.week import QuietHours, parse_window
 
-# --- Who is told of changes: `notify` in the settings.
+# --- Notifications: `notify` in the settings.
 
 
 class NotifyTarget(Strict):
-    """One way to people, by an address in the form of apprise. It holds a secret as a rule.
+    """One receiver of notifications, with an apprise URL, which usually contains a secret.
 
     Attributes:
-        name: for logs, metrics and the list of what is queued, where the address never stands.
-        url: the address itself; the settings must then be nobody else's to read.
-        url_file: a file with the address and nothing else, nobody else's to read.
-        url_env: the environment variable that holds it.
+        name: name for logs, metrics and the queue, which never show the URL.
+        url: the URL; the settings file must then not be readable by others.
+        url_file: file with only the URL, not readable by others.
+        url_env: environment variable with the URL.
     """
 
     name: Slug
@@ -67,20 +67,20 @@ class NotifyTarget(Strict):
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
-        given = [self.url, self.url_file, self.url_env]
-        if sum(one is not None for one in given) != 1:
-            raise ValueError("needs one of url, url_file and url_env")
+        addresses = [self.url, self.url_file, self.url_env]
+        if sum(address is not None for address in addresses) != 1:
+            raise ValueError("expected exactly one of url, url_file and url_env")
         if self.url_env is not None and not self.url_env.isidentifier():
-            raise ValueError("url_env: it is no name of an environment variable")
+            raise ValueError("url_env: not a valid name of an environment variable")
         return self
 
 
 class NotifySettings(Strict):
-    """Who is told of changes, and when the week is summed up.
+    """Receivers of notifications, and the time of the weekly summary.
 
     Attributes:
-        to: each gets every message.
-        weekly: day and hour of the summary, in `time_zone`; `off`: there is none.
+        to: receivers; each gets every notification.
+        weekly: day and time of the weekly summary in `time_zone`; `off`: no summary.
     """
 
     to: Annotated[tuple[NotifyTarget, ...], Field(min_length=1, max_length=10)]
@@ -88,15 +88,15 @@ class NotifySettings(Strict):
 
     @model_validator(mode="after")
     def _no_name_twice(self) -> Self:
-        require_once((one.name for one in self.to), "a name stands twice")
+        require_once((receiver.name for receiver in self.to), "duplicate name")
         return self
 
 
-# --- Settings: how this instance runs. What it measures is in packs.
+# --- Settings of this instance; packs list the cases.
 
 
 def _models() -> tuple[type[DriverSettings], ...]:
-    """Return the drivers' models, without those that another one extends."""
+    """Return the drivers' models, except base classes of others."""
     models = dict.fromkeys(driver_of(name).settings for name in DRIVERS)
     return tuple(
         model
@@ -106,7 +106,7 @@ def _models() -> tuple[type[DriverSettings], ...]:
 
 
 if TYPE_CHECKING:
-    # Nobody but a driver reads its own keys, and it knows their model.
+    # Only a driver reads its own keys, and it knows their model.
     class _KeysOfDrivers(DriverSettings):
         pass
 
@@ -138,14 +138,21 @@ _RELOADABLE: Final = (
     "notify",
     "external_url",
 )
-"""Settings that a running instance takes over when their file changes."""
+"""Settings that a running instance applies when their file changes."""
 
 
 MOST_PACKS: Final = 100
 
 
 class WallSettings(Strict):
-    """One of the four places of the wall dashboard; see `model.wall.WallSlot`."""
+    """One of the four cases on the wall dashboard.
+
+    Attributes:
+        scenario: slug of the scenario.
+        workload: slug of the workload.
+        direction: direction to show.
+        title: title to show; default: scenario and workload.
+    """
 
     scenario: Text
     workload: Text
@@ -154,27 +161,28 @@ class WallSettings(Strict):
 
 
 class Settings(_KeysOfDrivers):
-    """How this instance runs. The drivers' models add the keys that concern them.
+    """Settings of an instance. Each driver adds its own keys.
 
     Attributes:
-        driver: what runs the workloads: real QEMU here, a Proxmox VE cluster, `host`: no guest,
-            only the host's own rows; or a simulation.
-        packs: pack files to run; in the file also names of packs.
-        listen: address of /metrics and the status page.
-        host_names: names that clients may call it by, beside addresses, `localhost` and the
-            machine's own.
-        web_config_file: TLS, users and headers, in the form of Prometheus' exporter-toolkit.
-        known_issues: files of known issues beside those that pvebench knows.
-        max_age: results older than this (seconds) leave /metrics.
-        keep_evidence, keep_runs: raw evidence, and runs with their numbers, older than this
-            (seconds) are removed; each case keeps its newest.
-        keep_backups, backup_max_size: how many daily copies of the database stay, and what they may
-            take together (bytes); 0 copies: none is made.
-        quiet_hours: windows in which nothing is measured, such as `Mon-Fri 08:00-18:00`.
-        time_zone: zone of the quiet hours, such as `Europe/Vienna`.
-        wall: up to four cases for the wall dashboard. Empty: chosen from the results.
-        notify: who is told of changes.
-        external_url: address under which people reach the page, for links in messages.
+        driver: driver that runs the workloads: `qemu` on this machine, `proxmox` on a Proxmox VE
+            cluster, `host` on the host itself without a VM, `simulated` for invented results.
+        packs: packs to run, as names or files.
+        listen: listen address of the web UI and `/metrics`.
+        host_names: host names to accept, in addition to addresses, `localhost` and the machine's
+            own name.
+        web_config_file: file with TLS, users and headers, in the format of Prometheus'
+            exporter-toolkit.
+        known_issues: files with known issues, in addition to the shipped ones.
+        max_age: maximum age of results in `/metrics`, in seconds.
+        keep_evidence, keep_runs: maximum age of raw output, and of runs with their results, in
+            seconds. The newest of each case is always kept.
+        keep_backups, backup_max_size: number of daily database backups to keep, and their maximum
+            total size in bytes; 0 backups: none is created.
+        quiet_hours: time windows without runs, such as `Mon-Fri 08:00-18:00`.
+        time_zone: time zone of the quiet hours, such as `Europe/Vienna`.
+        wall: up to four cases for the wall dashboard; default: selected from the results.
+        notify: receivers of notifications.
+        external_url: URL of the web UI, for links in notifications.
     """
 
     driver: DriverName = "qemu"
@@ -197,75 +205,75 @@ class Settings(_KeysOfDrivers):
     @field_validator("packs")
     @classmethod
     def _no_pack_twice(cls, packs: tuple[Path, ...]) -> tuple[Path, ...]:
-        require_once(packs, "listed twice")
+        require_once(packs, "duplicate pack")
         return packs
 
     def with_changes(self, changes: dict[str, Any]) -> Settings:
-        """Return these settings with options of the command line put over them.
+        """Return these settings, overridden by options of the command line.
 
         Raises:
-            ConfigError: an option's value is not valid.
+            ConfigError: the value of an option is invalid.
         """
         try:
-            given = Settings.model_validate(changes)
+            options = Settings.model_validate(changes)
         except ValidationError as error:
             problems = [
                 Problem("command line", 0, 0, f"--{fault['loc'][0]}: {fault['ctx']['error']}")
                 for fault in error.errors()
             ]
             raise ConfigError(problems) from error
-        return self.model_copy(update={key: getattr(given, key) for key in changes})
+        return self.model_copy(update={key: getattr(options, key) for key in changes})
 
     def fixed_differences(self, other: Settings) -> list[str]:
-        """Return the keys that differ and cannot be changed while running."""
-        mine, others = dict(self), dict(other)
-        return [key for key in mine if key not in _RELOADABLE and mine[key] != others[key]]
+        """Return the changed keys that require a restart."""
+        own, others = dict(self), dict(other)
+        return [key for key in own if key not in _RELOADABLE and own[key] != others[key]]
 
     def quiet(self) -> QuietHours | None:
-        """Return the quiet hours; None: there are none."""
+        """Return the quiet hours; None: none are set."""
         if not self.quiet_hours:
             return None
         windows = tuple(parse_window(text) for text in self.quiet_hours)
         return QuietHours(windows, ZoneInfo(self.time_zone))
 
     def nodes_in_force(self) -> tuple[str, ...]:
-        """Return the nodes that are measured, each by a worker of its own."""
+        """Return the measured nodes; each has its own worker."""
         return driver_of(self.driver).nodes(self)
 
 
 def load_settings(path: Path | None) -> Settings:
-    """Return the settings of `path`, or the defaults when it is None.
+    """Return the settings of `path`, or the defaults for None.
 
-    Relative paths in the file are taken from the file's own directory, so that it means the
-    same wherever pvebench is started; names of packs are looked for there first.
+    Relative paths in the file are relative to its own directory, so that their meaning does not
+    depend on the working directory. Pack names are searched there first.
 
     Raises:
-        ConfigError: with every fault of the file.
+        ConfigError: with all problems of the file.
     """
     if path is None:
         return Settings()
-    read = validate(read_document(path), Settings)
-    if read.notify is not None and any(one.url is not None for one in read.notify.to):
+    parsed = validate(read_document(path), Settings)
+    if parsed.notify is not None and any(entry.url is not None for entry in parsed.notify.to):
         check_secret(path)
-    found: Settings = _below(read, path.parent)
-    packs = tuple(_pack_below(pack, path.parent) for pack in read.packs)
-    return found.model_copy(update={"packs": packs} if packs else {})
+    settings: Settings = _below(parsed, path.parent)
+    packs = tuple(_pack_below(pack, path.parent) for pack in parsed.packs)
+    return settings.model_copy(update={"packs": packs} if packs else {})
 
 
-def _pack_below(given: Path, base: Path) -> Path:
-    """Return a pack's file. One that is not there is missed when it is read: not all need it."""
-    if not is_pack_name(given):
-        return base / given
-    return pack_named(str(given), [base]) or base / f"{given}.yaml"
+def _pack_below(pack: Path, base: Path) -> Path:
+    """Return a pack's file, which may be missing: only commands that read it report that."""
+    if not is_pack_name(pack):
+        return base / pack
+    return pack_named(str(pack), [base]) or base / f"{pack}.yaml"
 
 
 def _below(value: Any, base: Path) -> Any:
-    """Return `value` with every relative path in it taken from `base`."""
+    """Return `value` with every relative path joined to `base`."""
     if isinstance(value, Path):
         return base / value
     if isinstance(value, BaseModel):
-        given = {key: _below(getattr(value, key), base) for key in value.model_fields_set}
-        return value.model_copy(update=given)
+        fields = {key: _below(getattr(value, key), base) for key in value.model_fields_set}
+        return value.model_copy(update=fields)
     if isinstance(value, dict):
         return {key: _below(entry, base) for key, entry in value.items()}
     if isinstance(value, tuple):
@@ -273,12 +281,14 @@ def _below(value: Any, base: Path) -> Any:
     return value
 
 
+# --- JSON schemas, for editors.
+
 MODELS: Final[dict[str, type[BaseModel]]] = {"pack": PackFile, "settings": Settings}
 _KEYS: Final = "\nAttributes:\n"
 
 
 def schema_text(name: str) -> str:
-    """Return the JSON schema `pack` or `settings` as the text of its file."""
+    """Return the JSON schema `pack` or `settings` as text."""
     schema: dict[str, Any] = MODELS[name].model_json_schema()
     schema["description"] = _description(MODELS[name])
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -286,7 +296,7 @@ def schema_text(name: str) -> str:
 
 
 def _description(model: type[BaseModel]) -> str:
-    """Return what the model says of itself, with the keys that it has of others."""
+    """Return the model's description, including the keys of its base classes."""
     texts = [cleandoc(base.__doc__ or "") for base in model.__mro__ if issubclass(base, Strict)]
     keys = [text.partition(_KEYS)[2] for text in texts if _KEYS in text]
     return texts[0].partition(_KEYS)[0] + _KEYS + "\n".join(keys) if keys else texts[0]

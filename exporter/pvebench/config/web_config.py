@@ -1,7 +1,7 @@
 """The web configuration file: TLS, users and headers, as Prometheus' exporter-toolkit defines it.
 
-What of it pvebench cannot do is refused by name, never ignored. Otherwise than there an empty
-file is refused too: one that is being written must not let everybody in.
+Unsupported keys are rejected by name, never ignored. Unlike the toolkit, pvebench also rejects an
+empty file: a file that is being written must not disable the login.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pvebench.errors import ConfigError, Problem
 from pvebench.fields import FilePath, OneOf, Strict
 from pvebench.files import check_secret, read_text
 
-# --- OpenSSL's context of a server, as a web configuration file asks for it.
+# --- TLS context of the server.
 
 _KEY_EXCHANGES: Final = ("ECDHE_ECDSA", "ECDHE_RSA")
 _SUITES: Final = {
@@ -35,13 +35,13 @@ CIPHERS: Final = {
     for exchange in _KEY_EXCHANGES
     for name, openssl in _SUITES.items()
 }
-"""Go's and IANA's name -> OpenSSL's, of the suites up to TLS 1.2."""
+"""Name of Go and IANA -> name of OpenSSL, for the suites up to TLS 1.2."""
 TLS_13_CIPHERS: Final = (
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 )
-"""Named in such files too, but always all there: with TLS 1.3 there is nothing to choose."""
+"""Allowed in the file, but always enabled: TLS 1.3 suites are not selectable."""
 
 
 def server_context(
@@ -49,35 +49,36 @@ def server_context(
     *,
     versions: tuple[ssl.TLSVersion, ssl.TLSVersion],
     suites: Sequence[str],
-    ours_first: bool,
-    must_prove: bool,
-    may_prove: bool,
+    prefer_server: bool,
+    require_certificate: bool,
+    verify_certificate: bool,
 ) -> ssl.SSLContext:
-    """Return a context.
+    """Return the TLS context of the server.
 
     Args:
-        files: `cert_file`, `key_file`, and perhaps `client_ca_file`.
-        versions: lowest and highest.
-        suites: names among CIPHERS and TLS_13_CIPHERS; none: OpenSSL's choice.
-        ours_first: their order counts, not the client's.
-        must_prove, may_prove: whether clients need a certificate; whether one is looked at.
+        files: `cert_file`, `key_file`, and optionally `client_ca_file`.
+        versions: lowest and highest TLS version.
+        suites: names of CIPHERS and TLS_13_CIPHERS; none: OpenSSL's choice.
+        prefer_server: whether the server's order of suites counts, not the client's.
+        require_certificate: whether clients need a certificate.
+        verify_certificate: whether the certificates of clients are verified.
 
     Raises:
-        ValueError: `key: what is wrong`, with the key of `files` that it is about.
+        ValueError: `key: problem`, with the affected key of `files`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = versions
     context.options |= ssl.OP_NO_RENEGOTIATION
-    if not ours_first:
+    if not prefer_server:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
     chosen = [CIPHERS[name] for name in suites if name in CIPHERS]
     if chosen:
         context.set_ciphers(":".join(chosen))
     _load_pair(context, files["cert_file"], files["key_file"])
-    if may_prove:
+    if verify_certificate:
         _load_authorities(context, files.get("client_ca_file"))
-        context.verify_mode = ssl.CERT_REQUIRED if must_prove else ssl.CERT_OPTIONAL
+        context.verify_mode = ssl.CERT_REQUIRED if require_certificate else ssl.CERT_OPTIONAL
     return context
 
 
@@ -86,17 +87,20 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         context.load_cert_chain(certificate, key, password=_no_password)
     except OSError as error:
         reason = getattr(error, "reason", "")
-        if reason in {"KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}:  # another; of another kind
+        if reason in {
+            "KEY_VALUES_MISMATCH",
+            "NO_CERTIFICATE_ASSIGNED",
+        }:  # another key; another type
             raise ValueError(f"key_file: {key} is not the key of {certificate}") from error
         raise ValueError(
-            f"cert_file: {certificate} and {key} are not a certificate and its key in PEM "
+            f"cert_file: {certificate} and {key} are not a certificate and its key in PEM format "
             f"({reason or error})"
         ) from error
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask at the terminal.
-    raise ValueError("key_file: it is encrypted, and nobody is here who knows the password")
+    # Without this, OpenSSL would prompt on the terminal.
+    raise ValueError("key_file: encrypted key; use one without a password")
 
 
 def _load_authorities(context: ssl.SSLContext, authority: Path | None) -> None:
@@ -106,36 +110,38 @@ def _load_authorities(context: ssl.SSLContext, authority: Path | None) -> None:
     try:
         context.load_verify_locations(authority)
     except OSError as error:
-        raise ValueError(f"client_ca_file: {authority} has no certificate in PEM") from error
+        raise ValueError(f"client_ca_file: {authority} has no certificate in PEM format") from error
 
+
+# --- Keys of the file.
 
 MOST_COST: Final = 18
-"""Of a hash: 2^18 rounds are several seconds of a CPU, for each wrong password."""
+"""Maximum cost of a hash: 2^18 rounds take several CPU seconds per wrong password."""
 _HASH: Final = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 
 
-def _cannot(why: str) -> BeforeValidator:
-    """Return what refuses a key that the toolkit knows and pvebench does not."""
+def _unsupported(action: str) -> BeforeValidator:
+    """Return a validator that rejects a key that only the toolkit supports."""
 
-    def refuse(_: Any) -> None:
-        raise ValueError(f"pvebench cannot do this: {why}")
+    def reject(_: Any) -> None:
+        raise ValueError(f"not supported by pvebench; {action}")
 
-    return BeforeValidator(refuse)
+    return BeforeValidator(reject)
 
 
-def _written(given: Any) -> Any:
-    if given is None:
-        raise ValueError("is empty: leave it out where there is to be no TLS")
-    return given
+def _not_empty(value: Any) -> Any:
+    if value is None:
+        raise ValueError("empty; remove the key to use plain HTTP")
+    return value
 
 
 def _version(name: Any) -> ssl.TLSVersion:
     text = str(name)
     if text in {"TLS10", "TLS11"}:
-        raise ValueError(f"{text} is refused: RFC 8996 tells everybody to stop using it")
+        raise ValueError(f"{text} is deprecated by RFC 8996; use TLS12 or TLS13")
     if text not in _VERSIONS:
         raise ValueError(f"{text[:40]!r} is not one of {', '.join(_VERSIONS)}")
     return _VERSIONS[text]
@@ -143,50 +149,48 @@ def _version(name: Any) -> ssl.TLSVersion:
 
 def _client_auth(name: Any) -> Any:
     if str(name) in {"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"}:
-        raise ValueError(
-            f"pvebench cannot do {name}, which proves nothing: write RequireAndVerifyClientCert"
-        )
+        raise ValueError(f"{name} does not verify the certificate; use RequireAndVerifyClientCert")
     return name or "NoClientCert"
 
 
-def _http2(wanted: bool) -> bool:
-    if wanted:
-        raise ValueError("pvebench speaks HTTP/1.1 only: write false, or leave it out")
-    return wanted
+def _http2(enabled: bool) -> bool:
+    if enabled:
+        raise ValueError("pvebench supports HTTP/1.1 only; use false, or remove the key")
+    return enabled
 
 
 def _header(text: Any) -> str:
     if isinstance(text, bool) or not isinstance(text, str | int):
-        raise ValueError("wants text")  # noqa: TRY004 # pydantic wants ValueError
+        raise ValueError("expected text")  # noqa: TRY004 # pydantic expects ValueError
     if not re.fullmatch("[ -~]{0,2000}", str(text)):
-        raise ValueError("wants a line of up to 2000 ASCII characters")
+        raise ValueError("expected one line of up to 2000 ASCII characters")
     return str(text).strip()
 
 
 def _interval(value: Any) -> float:
-    """Read Go's durations: 0, `1s`, `1m30s`."""
+    """Return the seconds of a Go duration: 0, `1s`, `1m30s`."""
     text = str(value)
     if text == "0":
         return 0.0
     if not re.fullmatch(f"(?:{_DURATION.pattern})+", text[:50]):
-        raise ValueError(f"{text[:50]!r} is not a duration: write a number with its unit, as 1s")
+        raise ValueError(f"invalid duration {text[:50]!r}; write a number with its unit, like 1s")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text[:50]))
 
 
-def _users(given: Any) -> dict[str, bytes]:
-    # Values are never shown: whoever did not hash it wrote a password there.
-    if not isinstance(given, dict):
-        raise ValueError("wants names and the bcrypt hashes of their passwords")  # noqa: TRY004 # pydantic tells ValueErrors
-    for name, value in given.items():
-        found = _HASH.fullmatch(value) if isinstance(value, str) else None
-        if found is None or not 4 <= int(found["cost"]) <= MOST_COST:
+def _users(entries: Any) -> dict[str, bytes]:
+    # Values are never shown: an invalid one may be a password that was not hashed.
+    if not isinstance(entries, dict):
+        raise ValueError("expected names and bcrypt hashes of their passwords")  # noqa: TRY004 # pydantic expects ValueError
+    for name, value in entries.items():
+        match = _HASH.fullmatch(value) if isinstance(value, str) else None
+        if match is None or not 4 <= int(match["cost"]) <= MOST_COST:
             raise ValueError(
-                f"{name}: wants a bcrypt hash of cost 4 to {MOST_COST}, as "
-                f"`htpasswd -nBC 10 '' | tr -d ':\\n'` makes them"
+                f"{name}: expected a bcrypt hash with cost 4 to {MOST_COST}; create it with "
+                f"`htpasswd -nBC 10 '' | tr -d ':\\n'`"
             )
         if ":" in name or len(name) > 200:
-            raise ValueError(f"{name[:40]}: wants a name of up to 200 characters, none of them ':'")
-    return {name: value.encode() for name, value in given.items()}
+            raise ValueError(f"{name[:40]}: expected a name of up to 200 characters without ':'")
+    return {name: value.encode() for name, value in entries.items()}
 
 
 Version = Annotated[ssl.TLSVersion, BeforeValidator(_version)]
@@ -208,27 +212,25 @@ class TlsFile(Strict):
     max_version: Version = ssl.TLSVersion.TLSv1_3
     cipher_suites: tuple[Annotated[str, OneOf(*CIPHERS, *TLS_13_CIPHERS)], ...] = ()
     prefer_server_cipher_suites: StrictBool = True
-    cert: Annotated[Any, _cannot("write the certificate to a file and name that as cert_file")] = (
-        None
-    )
-    key: Annotated[Any, _cannot("write the key to a file and name that as key_file")] = None
+    cert: Annotated[Any, _unsupported("write the certificate to a file and use cert_file")] = None
+    key: Annotated[Any, _unsupported("write the key to a file and use key_file")] = None
     client_ca: Annotated[
-        Any, _cannot("write the authority to a file and name that as client_ca_file")
+        Any, _unsupported("write the CA certificate to a file and use client_ca_file")
     ] = None
     client_allowed_sans: Annotated[
-        Any, _cannot("have an authority of your own that signs only who may")
+        Any, _unsupported("use your own CA that signs only the certificates of allowed clients")
     ] = None
-    curve_preferences: Annotated[Any, _cannot("leave it out, OpenSSL chooses")] = None
+    curve_preferences: Annotated[Any, _unsupported("remove it; OpenSSL selects the curve")] = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> TlsFile:
         kind = self.client_auth_type
         if self.client_ca_file and kind == "NoClientCert":
-            raise ValueError("client_ca_file: nobody is asked for a certificate; client_auth_type?")
+            raise ValueError("client_ca_file: has no effect; set client_auth_type")
         if kind == "RequireAndVerifyClientCert" and not self.client_ca_file:
-            raise ValueError("client_auth_type: needs client_ca_file, whose certificates to accept")
+            raise ValueError("client_auth_type: requires client_ca_file; add it")
         if self.max_version < self.min_version:
-            raise ValueError("max_version: is below min_version")
+            raise ValueError("max_version: below min_version; correct one of them")
         return self
 
 
@@ -246,15 +248,15 @@ class _Http(Strict):
 
 
 class RateLimit(Strict):
-    """`rate_limit`: one request each `interval` seconds, 0: no limit; `burst` at once."""
+    """`rate_limit`: one request per `interval` seconds (0: no limit), with bursts of `burst`."""
 
     interval: Annotated[float, BeforeValidator(_interval)] = 0.0
     burst: StrictInt = Field(default=0, ge=0)
 
 
 class _WebFile(Strict):
-    # Without its lines, as while somebody writes it, it would mean plain HTTP for everybody.
-    tls_server_config: Annotated[TlsFile | None, BeforeValidator(_written)] = None
+    # An empty section, such as of an unfinished file, would mean plain HTTP without a login.
+    tls_server_config: Annotated[TlsFile | None, BeforeValidator(_not_empty)] = None
     http_server_config: _Http = _Http()
     basic_auth_users: Annotated[dict[str, bytes], BeforeValidator(_users)] = Field(
         default_factory=dict
@@ -264,14 +266,14 @@ class _WebFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """What the file says.
+    """Content of the file.
 
     Attributes:
-        tls: what to open connections with; None: plain HTTP.
-        headers: name -> value, put on every answer.
-        users: name -> bcrypt hash; none: everybody may ask.
-        rate_limit: how often may be asked.
-        files: the file and those that it names.
+        tls: TLS context of the server; None: plain HTTP.
+        headers: name -> value, added to every response.
+        users: name -> bcrypt hash; empty: no login.
+        rate_limit: limit of requests.
+        files: the file and the files that it refers to.
     """
 
     tls: ssl.SSLContext | None = None
@@ -282,31 +284,31 @@ class WebConfig:
 
 
 def load_web_config(path: Path) -> WebConfig:
-    """Return what the file says; relative paths in it are taken from its own directory.
+    """Return the content of the file; relative paths in it are relative to its own directory.
 
     Raises:
-        ConfigError: with every fault of the file; or a file that it names cannot be used, or
-            one with a secret can be read by others.
+        ConfigError: with all problems of the file; or a file that it refers to cannot be used, or
+            others can read a file with a secret.
     """
     document = read_document(path)
-    given = validate(document, _WebFile)
-    if given.basic_auth_users:
-        _keep_secret(path)
-    headers = given.http_server_config.headers.model_dump(by_alias=True)
-    tls = given.tls_server_config
+    content = validate(document, _WebFile)
+    if content.basic_auth_users:
+        _check_secret(path)
+    headers = content.http_server_config.headers.model_dump(by_alias=True)
+    tls = content.tls_server_config
     return WebConfig(
         tls=None if tls is None else _context(document, tls, path.parent),
         headers={name: text for name, text in headers.items() if text},
-        users=given.basic_auth_users,
-        rate_limit=given.rate_limit,
+        users=content.basic_auth_users,
+        rate_limit=content.rate_limit,
         files=(path, *(() if tls is None else _files(tls, path.parent).values())),
     )
 
 
 def _files(tls: TlsFile, base: Path) -> dict[str, Path]:
     """Return key -> file."""
-    given = {key: getattr(tls, key) for key in ("cert_file", "key_file", "client_ca_file")}
-    return {key: base / path for key, path in given.items() if path is not None}
+    paths = {key: getattr(tls, key) for key in ("cert_file", "key_file", "client_ca_file")}
+    return {key: base / path for key, path in paths.items() if path is not None}
 
 
 def _context(document: Document, tls: TlsFile, base: Path) -> ssl.SSLContext:
@@ -315,25 +317,25 @@ def _context(document: Document, tls: TlsFile, base: Path) -> ssl.SSLContext:
         try:
             read_text(path, encoding="latin-1")
         except ConfigError as error:
-            what = f"{key}: {path} {error.problems[0].message}"
-            raise ConfigError([document.problem(("tls_server_config", key), what)]) from error
-    _keep_secret(files["key_file"])
+            message = f"{key}: {path} {error.problems[0].message}"
+            raise ConfigError([document.problem(("tls_server_config", key), message)]) from error
+    _check_secret(files["key_file"])
     try:
         return server_context(
             files,
             versions=(tls.min_version, tls.max_version),
             suites=tls.cipher_suites,
-            ours_first=tls.prefer_server_cipher_suites,
-            must_prove=tls.client_auth_type == "RequireAndVerifyClientCert",
-            may_prove=tls.client_auth_type != "NoClientCert",
+            prefer_server=tls.prefer_server_cipher_suites,
+            require_certificate=tls.client_auth_type == "RequireAndVerifyClientCert",
+            verify_certificate=tls.client_auth_type != "NoClientCert",
         )
     except ValueError as error:
-        key, _, what = str(error).partition(": ")
-        place = document.problem(("tls_server_config", key), f"{key}: {what}")
-        raise ConfigError([place]) from error
+        key, _, message = str(error).partition(": ")
+        problem = document.problem(("tls_server_config", key), f"{key}: {message}")
+        raise ConfigError([problem]) from error
 
 
-def _keep_secret(path: Path) -> None:
+def _check_secret(path: Path) -> None:
     try:
         check_secret(path)
     except OSError as error:

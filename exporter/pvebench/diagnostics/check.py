@@ -1,4 +1,4 @@
-"""Is everything here that a run needs? For `pvebench check`, and for `doctor` among the rest."""
+"""Prerequisites of a run, for `pvebench check` and as a part of `pvebench doctor`."""
 
 from __future__ import annotations
 
@@ -17,63 +17,62 @@ from pvebench.service.instance import access_of
 from pvebench.service.selection import assignments
 from pvebench.store import identities_at
 
-ACCEPT: Final = "mount the right one, or start a new history: pvebench storage accept {}"
-"""What to do about a storage that is another one."""
+ACCEPT: Final = "mount the right one, or start a new history with `pvebench storage accept {}`"
+"""Action for a storage on another device."""
 
-_DOORS: Final = ("token", "server")
-"""Findings without which nothing else can be asked."""
+_PREREQUISITES: Final = ("token", "server")
+"""Findings whose failure prevents all further queries."""
 
 
 def findings(settings: Settings, scale: float = 1.0) -> Iterator[Finding]:
-    """Yield what is found of settings, packs, state and everything the driver needs.
-
-    Nothing is changed by looking.
+    """Yield findings about settings, packs, state and the driver. Nothing is changed.
 
     Raises:
-        ConfigError: a pack or the web configuration is wrong; nothing after it means much.
+        ConfigError: a pack or the web configuration is wrong, so later findings would be
+            meaningless.
     """
     yield "settings", True, f"{_nodes(settings)}, driver {settings.driver}"
-    given = assignments(settings, scale=scale)
-    for entry in given:
-        made = make_plan(entry.matrix, seed=entry.pack.seed)
-        yield f"pack {entry.pack.name}", True, f"{len(made.cases)} cases on {entry.node}"
+    planned = assignments(settings, scale=scale)
+    for entry in planned:
+        plan = make_plan(entry.matrix, seed=entry.pack.seed)
+        yield f"pack {entry.pack.name}", True, f"{len(plan.cases)} cases on {entry.node}"
     yield attempt("state", lambda: _state(settings))
     if settings.web_config_file is not None:
         access = access_of(settings)
         yield "web configuration", True, f"{settings.web_config_file}: {access.scheme}"
-    cases = [case for entry in given for case in entry.matrix.cases]
-    found = list(engine_of(settings.driver).check(settings, cases))
-    yield from found
-    # A server that refused the token is asked nothing more.
-    if not any(good is False and name.endswith(_DOORS) for name, good, _ in found):
+    cases = [case for entry in planned for case in entry.matrix.cases]
+    of_driver = list(engine_of(settings.driver).check(settings, cases))
+    yield from of_driver
+    # No more requests to a server that rejected the token.
+    if not any(good is False and name.endswith(_PREREQUISITES) for name, good, _ in of_driver):
         yield from _identities(settings)
 
 
 def _identities(settings: Settings) -> Iterator[Finding]:
-    """Yield whether each storage is the one that it was."""
+    """Yield whether each storage still is on the recorded device."""
     nodes = settings.nodes_in_force()
     with identities_at(settings.state / "pvebench.db") as records:
-        for (node, name), look in engine_of(settings.driver).identities(settings).items():
-            what = f"identity of {name}"
-            what = f"{node}: {what}" if len(nodes) > 1 else what
+        for (node, name), read in engine_of(settings.driver).identities(settings).items():
+            title = f"identity of {name}"
+            title = f"{node}: {title}" if len(nodes) > 1 else title
             try:
-                now = look()
+                current = read()
             except PvebenchError as error:
-                yield what, False, str(error)
+                yield title, False, str(error)
             else:
-                was = records.recorded(node, name) if records else None
-                yield what, *_compared(name, was, now)
+                recorded = records.recorded(node, name) if records else None
+                yield title, *_compare(name, recorded, current)
 
 
-def _compared(storage: str, was: Identity | None, now: Identity) -> tuple[bool | None, str]:
-    if was is not None and not is_same(was, now):
-        return False, f"{change(storage, was, now)}; {ACCEPT.format(storage)}"
-    known = "as recorded" if was is not None else "the first run records it"
-    if is_certain(now):
-        return True, f"{known}: {show(now)}"
-    if not now:
-        return None, "not known: another device under this name would not be noticed"
-    return None, f"{known}: {show(now)}; which device is below is not known"
+def _compare(storage: str, recorded: Identity | None, current: Identity) -> tuple[bool | None, str]:
+    if recorded is not None and not is_same(recorded, current):
+        return False, f"{change(storage, recorded, current)}; {ACCEPT.format(storage)}"
+    status = "as recorded" if recorded is not None else "the first run records it"
+    if is_certain(current):
+        return True, f"{status}: {show(current)}"
+    if not current:
+        return None, "unknown; pvebench would not detect another device under this name"
+    return None, f"{status}: {show(current)}; device below it unknown"
 
 
 def _nodes(settings: Settings) -> str:
@@ -82,11 +81,11 @@ def _nodes(settings: Settings) -> str:
 
 
 def _state(settings: Settings) -> str:
-    # Looked at, not made: as root it would then belong to root.
-    there = existing(settings.state)
-    if not os.access(there, os.W_OK | os.X_OK):
+    # Checked, not created: a directory created by root would belong to root.
+    ancestor = existing(settings.state)
+    if not os.access(ancestor, os.W_OK | os.X_OK):
         raise NotWritable(
-            f"state directory {settings.state}: {there} cannot be written",
-            next_step="mend its permissions, or name another one with --state",
+            f"state directory {settings.state}: {ancestor} cannot be written",
+            next_step="correct its permissions, or use another directory with --state",
         )
-    return str(settings.state) + ("" if there == settings.state else " (will be made)")
+    return str(settings.state) + ("" if ancestor == settings.state else " (will be created)")

@@ -1,7 +1,7 @@
-"""Everything that can be looked at of an instance, for `pvebench doctor`. Nothing is changed.
+"""Observations about an instance and its monitoring, for `pvebench doctor`. Nothing is changed.
 
-Each part stands alone: what one finds, or cannot, keeps no other from looking. What a part cannot
-see is an observation too.
+Each part is independent: its failure does not affect the others. A failed check is an observation
+too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ from pvebench.analysis.verdict import count_text
 from pvebench.config import Settings
 from pvebench.config.settings import NotifyTarget
 from pvebench.diagnostics.check import findings
-from pvebench.diagnostics.pipeline import asked, exported, in_grafana, in_prometheus
+from pvebench.diagnostics.pipeline import (
+    newest_in_grafana,
+    newest_in_prometheus,
+    query_prometheus,
+    read_exposition,
+)
 from pvebench.drivers import engine_of
 from pvebench.errors import ConfigError, PvebenchError
 from pvebench.files import is_open
 from pvebench.metrics import catalog
 from pvebench.model.units import show_bytes
-from pvebench.notify.delivery import check_address as look_at_address
+from pvebench.notify.delivery import check_address
 from pvebench.notify.messages import show_time
 from pvebench.notify.sender import address_of
 from pvebench.service.housekeeping import EVERY_SECONDS
@@ -44,11 +49,11 @@ from pvebench.store import (
 )
 from pvebench.verdicts import NUMBERS
 
-# --- What `pvebench doctor` says of one thing that it looked at.
+# --- Observations.
 
 
 class Severity(StrEnum):
-    """What was seen, the most urgent first."""
+    """Severity of an observation, the most urgent first."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -58,103 +63,105 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that was looked at; `found` says what to do where that is known."""
+    """One observation; `found` includes the action, if one is known."""
 
     about: str
     sight: Severity
     found: str
 
 
-# --- Whether messages to people would arrive, as far as that shows without sending one.
+# --- Notifications, without sending one.
 
-_TRY = "to try it: pvebench notify --test"
+_TRY = "test it with `pvebench notify --test`"
 
 
 def check_notifications(settings: Settings, *, seconds: float) -> Iterator[Observation]:
-    """Yield what is seen of each target of `notify`: its address, and what waits for it.
+    """Yield observations about each receiver of `notify`: its address and its queue.
 
     Args:
-        seconds: that looking at one address may take.
+        seconds: limit for the check of one address.
 
     Raises:
-        StoreError: what waits cannot be read.
+        StoreError: the queue cannot be read.
     """
-    targets = settings.notify.to if settings.notify else ()
-    for target in targets:
-        fault = _address_seen(target, seconds)
-        if fault is not None:
-            yield Observation(f"notify {target.name}", *fault)
+    receivers = settings.notify.to if settings.notify else ()
+    for receiver in receivers:
+        problem = _address_problem(receiver, seconds)
+        if problem is not None:
+            yield Observation(f"notify {receiver.name}", *problem)
     path = settings.state / "pvebench.db"
-    seen = summarize_store(path, most_bytes=0)
-    if seen is not None and not seen.current:
-        text = "what waits is not read: the database is of another version"
+    summary = summarize_store(path, most_bytes=0)
+    if summary is not None and not summary.current:
+        text = "queue not checked: the database has the schema of another version"
         yield Observation("notifications", Severity.UNKNOWN, text)
         return
-    with outbox_at(path) if seen else nullcontext() as outbox:
+    with outbox_at(path) if summary else nullcontext() as outbox:
         counts, queued = (outbox.counts(), outbox.queued()) if outbox else ({}, [])
-    for target in targets:
-        waiting = [one for one in queued if one.target == target.name]
-        became = counts.get(target.name, TargetCounts())
-        found = _waiting_seen(waiting) if waiting else _counts_seen(became)
-        yield Observation(f"notify {target.name}", *found)
+    for receiver in receivers:
+        waiting = [entry for entry in queued if entry.target == receiver.name]
+        sent = counts.get(receiver.name, TargetCounts())
+        state = _queue_state(waiting) if waiting else _sent_state(sent)
+        yield Observation(f"notify {receiver.name}", *state)
 
 
-def _address_seen(target: NotifyTarget, seconds: float) -> tuple[Severity, str] | None:
-    """Return what is wrong with an address; None: nothing that shows."""
+def _address_problem(receiver: NotifyTarget, seconds: float) -> tuple[Severity, str] | None:
+    """Return the problem of an address; None: none is visible."""
     try:
-        address = address_of(target)
+        address = address_of(receiver)
     except ConfigError as error:
         # The environment is this command's own, not the service's.
-        sight = Severity.UNKNOWN if target.url_env else Severity.CRITICAL
-        return sight, str(error)
+        severity = Severity.UNKNOWN if receiver.url_env else Severity.CRITICAL
+        return severity, str(error)
     except OSError as error:
-        return Severity.CRITICAL, f"{target.url_file} cannot be read: {error.strerror}"
-    sent = look_at_address(address, seconds=seconds)
-    if sent.reason:
-        return Severity.CRITICAL if sent.hopeless else Severity.UNKNOWN, sent.reason
-    if target.url_file is not None and is_open(target.url_file):
-        text = f"everybody can read its address: chmod o= {target.url_file}"
+        return Severity.CRITICAL, f"{receiver.url_file} cannot be read: {error.strerror}"
+    checked = check_address(address, seconds=seconds)
+    if checked.reason:
+        return Severity.CRITICAL if checked.hopeless else Severity.UNKNOWN, checked.reason
+    if receiver.url_file is not None and is_open(receiver.url_file):
+        text = f"the address file is world-readable; run `chmod o= {receiver.url_file}`"
         return Severity.CRITICAL, text
     return None
 
 
-def _waiting_seen(waiting: Sequence[QueuedMessage]) -> tuple[Severity, str]:
+def _queue_state(waiting: Sequence[QueuedMessage]) -> tuple[Severity, str]:
     oldest = waiting[0]
-    text = f"{count_text(len(waiting), 'message')} for it, the oldest of {show_time(oldest.made)}, "
+    text = f"{count_text(len(waiting), 'notification')} queued, oldest {show_time(oldest.made)}, "
     if not oldest.attempts:
-        return Severity.WARNING, f"{text}not tried yet: a running pvebench serve does"
-    why = oldest.reason or "the last attempt was cut off"
-    tries = count_text(oldest.attempts, "attempt")
-    return Severity.CRITICAL, f"{text}after {tries}: {why}; {_TRY}"
+        return Severity.WARNING, f"{text}not tried yet; a running `pvebench serve` sends them"
+    reason = oldest.reason or "last attempt interrupted"
+    attempts = count_text(oldest.attempts, "attempt")
+    return Severity.CRITICAL, f"{text}after {attempts}: {reason}; {_TRY}"
 
 
-def _counts_seen(counts: TargetCounts) -> tuple[Severity, str]:
+def _sent_state(counts: TargetCounts) -> tuple[Severity, str]:
     if counts.given_up is not None and counts.given_up > (counts.last or 0.0):
-        text = f"the newest message was given up, {show_time(counts.given_up)}; {_TRY}"
+        text = f"latest notification dropped, {show_time(counts.given_up)}; {_TRY}"
         return Severity.CRITICAL, text
     if counts.last is None:
-        return Severity.OK, f"nothing was to be told yet; {_TRY}"
-    return Severity.OK, f"{counts.sent} sent, the last one {show_time(counts.last)}"
+        return Severity.OK, f"no notification yet; {_TRY}"
+    return Severity.OK, f"{counts.sent} sent, last {show_time(counts.last)}"
 
+
+# --- The parts, which run in parallel.
 
 PAGE_SECONDS: Final = 120.0
-"""A page is made for every scrape: an older one is no longer made, or the clocks differ."""
+"""Maximum age of metrics: each scrape creates them, so older ones are stale or clocks differ."""
 PROGRESS_SECONDS: Final = 6 * 3600.0
-"""Longer than any case takes; a worker that waits also shows progress."""
+"""More than any case takes; a waiting worker also shows progress."""
 CLOCK_SECONDS: Final = 30.0
-"""More than clocks that are kept in step ever differ."""
+"""More than synchronized clocks ever differ."""
 LOOKED_SECONDS: Final = 20.0
-"""For the address of one target; a busy machine is slow to start the process that knows them."""
-_SIGHTS: Final = {True: Severity.OK, False: Severity.CRITICAL, None: Severity.UNKNOWN}
+"""Limit for the address of one receiver; the checking process starts slowly on a busy machine."""
+_SEVERITIES: Final = {True: Severity.OK, False: Severity.CRITICAL, None: Severity.UNKNOWN}
 WATCHDOG: Final = "PVEBenchWatchdog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where the others are; an empty address: nobody said.
+class Servers:
+    """Addresses of the monitoring; empty: unknown.
 
     Attributes:
-        exporter_login, grafana_login: headers.
+        exporter_login, grafana_login: HTTP headers.
     """
 
     exporter: str = ""
@@ -164,261 +171,267 @@ class Places:
     grafana_login: Mapping[str, str]
 
 
-def diagnose(settings: Settings, places: Places, *, seconds: float) -> list[Observation]:
-    """Return what was seen, the most urgent first; of what is as urgent, the most important.
+def diagnose(settings: Settings, servers: Servers, *, seconds: float) -> list[Observation]:
+    """Return all observations, the most urgent first, then the most important.
 
     Args:
-        seconds: for each part; all look at the same time.
+        seconds: limit of each part; all run in parallel.
     """
     parts: dict[str, Callable[[], Iterator[Observation]]] = {
         "database": partial(_database, settings),
         "derived blocks": partial(_blocks, settings),
         "leftovers": partial(_leftovers, settings),
-        "configuration": partial(_needs, settings),
+        "configuration": partial(_prerequisites, settings),
         "clock": partial(_clocks, settings),
-        "service": partial(_service, settings, places),
-        "Prometheus": partial(_prometheus, places),
-        "alerts": partial(_alerts, places),
-        "notifications": partial(_notifications, settings, places),
-        "Grafana": partial(_grafana, places),
+        "service": partial(_service, settings, servers),
+        "Prometheus": partial(_prometheus, servers),
+        "alerts": partial(_alerts, servers),
+        "notifications": partial(_notifications, settings, servers),
+        "Grafana": partial(_grafana, servers),
     }
-    looking = [(name, _CheckThread(name, look)) for name, look in parts.items()]
-    ends = time.monotonic() + seconds
-    found = [one for _, look in looking for one in look.seen(ends - time.monotonic(), seconds)]
+    threads = [_CheckThread(name, observe) for name, observe in parts.items()]
+    deadline = time.monotonic() + seconds
+    observations = [
+        entry for thread in threads for entry in thread.result(deadline - time.monotonic(), seconds)
+    ]
     order = list(Severity)
-    return sorted(found, key=lambda one: order.index(one.sight))
+    return sorted(observations, key=lambda entry: order.index(entry.sight))
 
 
 class _CheckThread(threading.Thread):
-    """One part, in a thread that nobody has to wait for."""
+    """One part, in a daemon thread."""
 
-    def __init__(self, name: str, look: Callable[[], Iterator[Observation]]) -> None:
+    def __init__(self, name: str, observe: Callable[[], Iterator[Observation]]) -> None:
         super().__init__(name=name, daemon=True)
-        self._about, self._look = name, look
-        self._found: list[Observation] = []
+        self._about, self._observe = name, observe
+        self._observations: list[Observation] = []
         self.start()
 
     def run(self) -> None:
         try:
-            for one in self._look():
-                self._found.append(one)
+            for entry in self._observe():
+                self._observations.append(entry)
         except PvebenchError as error:
-            self._found.append(Observation(self._about, Severity.CRITICAL, str(error)))
+            self._observations.append(Observation(self._about, Severity.CRITICAL, str(error)))
         except OSError as error:
-            self._found.append(Observation(self._about, Severity.UNKNOWN, str(error)))
-        except Exception as error:  # noqa: BLE001 # a fault of ours must not look like all is well
-            text = f"looking ended by a fault of pvebench itself ({type(error).__name__}: {error})"
-            self._found.append(Observation(self._about, Severity.UNKNOWN, text[:300]))
+            self._observations.append(Observation(self._about, Severity.UNKNOWN, str(error)))
+        except Exception as error:  # noqa: BLE001 # an internal error must not hide a problem
+            text = f"internal error: {type(error).__name__}: {error}"
+            self._observations.append(Observation(self._about, Severity.UNKNOWN, text[:300]))
 
-    def seen(self, left: float, given: float) -> list[Observation]:
+    def result(self, left: float, limit: float) -> list[Observation]:
+        """Return the observations after at most `left` seconds; `limit` is for the message."""
         self.join(max(0.0, left))
         if not self.is_alive():
-            return self._found
-        late = f"no answer within {given:.0f} s; --timeout waits longer"
-        return [*self._found, Observation(self._about, Severity.UNKNOWN, late)]
+            return self._observations
+        text = f"no answer within {limit:.0f} s; wait longer with --timeout"
+        return [*self._observations, Observation(self._about, Severity.UNKNOWN, text)]
 
 
-def _needs(settings: Settings) -> Iterator[Observation]:
+def _prerequisites(settings: Settings) -> Iterator[Observation]:
     for name, good, text in findings(settings):
-        yield Observation(name, _SIGHTS[good], text)
+        yield Observation(name, _SEVERITIES[good], text)
 
 
 def _database(settings: Settings) -> Iterator[Observation]:
     path = settings.state / "pvebench.db"
-    seen = summarize_store(path, most_bytes=CHECKED_BYTES)
-    if seen is None:
-        yield Observation("database", Severity.OK, f"{path} will be made by the first start")
+    summary = summarize_store(path, most_bytes=CHECKED_BYTES)
+    if summary is None:
+        yield Observation("database", Severity.OK, f"the first start creates {path}")
         return
-    size = show_bytes(seen.size_bytes)
-    if seen.sound is False:
-        restore = "end pvebench and put a copy in its place: pvebench restore"
+    size = show_bytes(summary.size_bytes)
+    if summary.sound is False:
+        restore = "stop pvebench, then restore a backup with `pvebench restore`"
         yield Observation("database", Severity.CRITICAL, f"{path} ({size}) is damaged; {restore}")
-    elif seen.sound is None:
-        text = f"{path} ({size}) is not looked through here; a running serve does so daily"
+    elif summary.sound is None:
+        text = f"{path} ({size}) is too large to check here; a running serve checks it daily"
         yield Observation("database", Severity.UNKNOWN, text)
     else:
-        layout = "" if seen.current else "; of another version: the next start brings it up to date"
-        yield Observation("database", Severity.OK, f"{path} ({size}) is sound{layout}")
-    yield _copies(settings)
+        upgrade = "" if summary.current else "; the next start upgrades its schema"
+        yield Observation("database", Severity.OK, f"{path} ({size}) is intact{upgrade}")
+    yield _backups(settings)
 
 
 def _blocks(settings: Settings) -> Iterator[Observation]:
     path = settings.state / "pvebench.db"
-    seen = summarize_store(path, most_bytes=0)
-    if seen is None:
+    summary = summarize_store(path, most_bytes=0)
+    if summary is None:
         return
-    if not seen.current:
-        text = "not checked: the database has the layout of another version"
+    if not summary.current:
+        text = "not checked: the database has the schema of another version"
         yield Observation("derived blocks", Severity.UNKNOWN, text)
     elif damaged := damaged_blocks_at(path, NUMBERS):
         text = (
-            f"damaged: {', '.join(map(str, damaged))}; no result is lost, pvebench reads their "
-            "runs from the rows; serve replaces them at its start and daily; check the disk"
+            f"damaged: {', '.join(map(str, damaged))}; no result is lost, pvebench reads the runs "
+            "from their rows; serve replaces the blocks at its start and daily; check the disk"
         )
         yield Observation("derived blocks", Severity.CRITICAL, text)
     else:
-        yield Observation("derived blocks", Severity.OK, "none is damaged")
+        yield Observation("derived blocks", Severity.OK, "no damaged blocks")
 
 
-def _copies(settings: Settings) -> Observation:
-    copies = backups_of(settings.state / "pvebench.db")
+def _backups(settings: Settings) -> Observation:
+    backups = backups_of(settings.state / "pvebench.db")
     if not settings.keep_backups:
-        text = "none is made: set keep_backups to more than 0 to be able to go back"
-        return Observation("copies", Severity.WARNING, text)
-    if not copies:
-        return Observation(
-            "copies", Severity.WARNING, "there is none yet; a running serve makes one daily"
-        )
-    age = (datetime.now(UTC) - copies[0].made).total_seconds()
-    text = f"{len(copies)}, the newest of {copies[0].made:%Y-%m-%d %H:%M} UTC"
+        text = "disabled; set keep_backups above 0 to be able to restore the database"
+        return Observation("backups", Severity.WARNING, text)
+    if not backups:
+        text = "none yet; a running serve creates one daily"
+        return Observation("backups", Severity.WARNING, text)
+    age = (datetime.now(UTC) - backups[0].made).total_seconds()
+    text = f"{len(backups)}, newest {backups[0].made:%Y-%m-%d %H:%M} UTC"
     if not 0 <= age < 2 * EVERY_SECONDS:
-        return Observation("copies", Severity.WARNING, f"{text}; a running serve makes one daily")
-    return Observation("copies", Severity.OK, text)
+        text = f"{text}; a running serve creates one daily"
+        return Observation("backups", Severity.WARNING, text)
+    return Observation("backups", Severity.OK, text)
 
 
 def _leftovers(settings: Settings) -> Iterator[Observation]:
-    seen = summarize_store(settings.state / "pvebench.db", most_bytes=0)
+    summary = summarize_store(settings.state / "pvebench.db", most_bytes=0)
     holder = holder_of(settings.state)
-    if seen is None or not seen.pending:
-        yield Observation("leftovers", Severity.OK, "the journal has nothing to be undone")
+    if summary is None or not summary.pending:
+        yield Observation("leftovers", Severity.OK, "the journal has no pending entries")
     elif holder:
-        text = f"{seen.pending} things are in use by process {holder}"
+        text = f"{summary.pending} journal entries in use by process {holder}"
         yield Observation("leftovers", Severity.OK, text)
     else:
         text = (
-            f"a process that was killed left {seen.pending} things: pvebench cleanup, or start it"
+            f"{summary.pending} leftovers of a killed process; run `pvebench cleanup`, or start "
+            "pvebench"
         )
         yield Observation("leftovers", Severity.CRITICAL, text)
 
 
 def _clocks(settings: Settings) -> Iterator[Observation]:
-    none = True
-    for name, there in engine_of(settings.driver).clocks(settings):
-        none = False
-        if there is None:
-            text = f"{name} does not tell its time: the token lacks Sys.Audit on /nodes/{name}"
+    compared = False
+    for name, moment in engine_of(settings.driver).clocks(settings):
+        compared = True
+        if moment is None:
+            text = f"time of {name} not readable; grant the token Sys.Audit on /nodes/{name}"
             yield Observation("clock", Severity.UNKNOWN, text)
             continue
-        ahead = there - time.time()
+        ahead = moment - time.time()
         text = f"{name} is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
         if abs(ahead) > CLOCK_SECONDS:
-            mend = f"{text}; let NTP keep both in step (timedatectl, chronyc tracking)"
-            yield Observation("clock", Severity.CRITICAL, mend)
+            action = f"{text}; synchronize both with NTP (timedatectl, chronyc tracking)"
+            yield Observation("clock", Severity.CRITICAL, action)
         else:
             yield Observation("clock", Severity.OK, text)
-    if none:
+    if not compared:
         text = f"driver {settings.driver} has no other machine's clock to compare with"
         yield Observation("clock", Severity.UNKNOWN, text)
 
 
-def _service(settings: Settings, places: Places) -> Iterator[Observation]:
+def _service(settings: Settings, servers: Servers) -> Iterator[Observation]:
     holder = holder_of(settings.state)
-    if not holder and not places.exporter:
-        text = f"nobody uses {settings.state}: start it with pvebench serve"
+    if not holder and not servers.exporter:
+        text = f"not running in {settings.state}; start it with `pvebench serve`"
         yield Observation("service", Severity.WARNING, text)
         return
-    made, page = exported(places.exporter or exporter_address(settings), places.exporter_login)
-    age = time.time() - made
+    address = servers.exporter or exporter_address(settings)
+    created, page = read_exposition(address, servers.exporter_login)
+    age = time.time() - created
     if abs(age) > PAGE_SECONDS:
-        text = f"its page is {age:.0f} s old: its clock is another, or a proxy keeps old pages"
+        text = f"metrics are {age:.0f} s old; check its clock, and proxies that cache"
         yield Observation("service", Severity.CRITICAL, text)
     else:
-        yield Observation("service", Severity.OK, f"process {holder or 'elsewhere'} makes pages")
-    yield from _told_by(page)
+        process = f"process {holder}" if holder else "a process of another machine"
+        yield Observation("service", Severity.OK, f"{process} serves current metrics")
+    yield from _page_problems(page)
 
 
 def exporter_address(settings: Settings) -> str:
-    """Return where the instance of these settings is reached from this machine."""
+    """Return the URL of the instance of these settings, for use on this machine."""
     host, _, port = settings.listen.rpartition(":")
-    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 # what is listened on
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 # read, not bound
     return f"{access_of(settings).scheme}://{here}:{port}"
 
 
-def _told_by(page: str) -> Iterator[Observation]:
-    """Yield what an instance's own page says of it."""
+def _page_problems(page: str) -> Iterator[Observation]:
+    """Yield the problems that an instance's own metrics show."""
     if re.search(rf"^{catalog.CONFIG_RELOAD_SUCCESS.exposed} 0", page, re.MULTILINE):
-        text = "the changed settings are not used: its log says why; pvebench check finds the place"
+        text = "configuration reload failed; see its log, or run `pvebench check`"
         yield Observation("reload", Severity.CRITICAL, text)
     success = rf'^{catalog.COLLECTOR_SUCCESS.exposed}\{{collector="(\w+)"\}} 0'
     for name in re.findall(success, page, re.MULTILINE):
-        yield Observation(
-            "page", Severity.CRITICAL, f"its part {name} is missing or old: its log says why"
-        )
+        text = f"collector {name} failed; see the log of pvebench"
+        yield Observation("metrics", Severity.CRITICAL, text)
     progress = rf'^{catalog.SCHEDULER_PROGRESS.exposed}\{{node="([^"]+)"\}} (\d[\d.e+]*)$'
     for node, moment in re.findall(progress, page, re.MULTILINE):
         age = time.time() - float(moment)
         if age > PROGRESS_SECONDS:
-            text = f"nothing has moved on {node} for {age / 3600:.0f} h: look at its page and log"
+            text = f"scheduler on {node} stalled for {age / 3600:.0f} h; check the web UI and log"
             yield Observation("progress", Severity.CRITICAL, text)
 
 
-def _prometheus(places: Places) -> Iterator[Observation]:
-    if not places.prometheus:
-        text = "no address was given: --prometheus http://127.0.0.1:9690"
+def _prometheus(servers: Servers) -> Iterator[Observation]:
+    if not servers.prometheus:
+        text = "not checked; pass its address: --prometheus http://127.0.0.1:9690"
         yield Observation("Prometheus", Severity.UNKNOWN, text)
         return
-    moment = in_prometheus(places.prometheus, time.time() - PAGE_SECONDS)
+    moment = newest_in_prometheus(servers.prometheus, time.time() - PAGE_SECONDS)
     if moment is None:
         text = (
-            f"{places.prometheus} has no page of the last {PAGE_SECONDS:.0f} s: look at "
-            f"{places.prometheus}/targets; the job is pvebench"
+            f"{servers.prometheus} has no samples of the last {PAGE_SECONDS:.0f} s; check the job "
+            f"pvebench at {servers.prometheus}/targets"
         )
         yield Observation("Prometheus", Severity.CRITICAL, text)
         return
-    age = time.time() - moment
-    yield Observation("Prometheus", Severity.OK, f"it has a page that is {max(0.0, age):.0f} s old")
+    age = max(0.0, time.time() - moment)
+    yield Observation("Prometheus", Severity.OK, f"newest samples are {age:.0f} s old")
 
 
-def _alerts(places: Places) -> Iterator[Observation]:
-    if not places.prometheus:
-        text = "the way of alerts begins at Prometheus: --prometheus"
+def _alerts(servers: Servers) -> Iterator[Observation]:
+    if not servers.prometheus:
+        text = "not checked; pass the address of Prometheus with --prometheus"
         yield Observation("alerts", Severity.UNKNOWN, text)
         return
-    rules = _rules(asked(places.prometheus, "/api/v1/rules?type=alert"))
-    mine = {name: state for name, state in rules.items() if name.startswith("PVEBench")}
-    if not mine:
-        text = "Prometheus has no alert of pvebench: load prometheus/rules/*.yml (rule_files)"
+    rules = _rules(query_prometheus(servers.prometheus, "/api/v1/rules?type=alert"))
+    own = {name: state for name, state in rules.items() if name.startswith("PVEBench")}
+    if not own:
+        text = "Prometheus has no alerts of pvebench; load prometheus/rules/*.yml (rule_files)"
         yield Observation("alerts", Severity.CRITICAL, text)
         return
-    if mine.get(WATCHDOG) != "firing":
-        text = f"{WATCHDOG} does not fire: Prometheus has just begun, or its rules do not run"
+    if own.get(WATCHDOG) != "firing":
+        text = f"{WATCHDOG} does not fire: Prometheus has just started, or its rules do not run"
         yield Observation("alerts", Severity.WARNING, text)
-    takers = _alertmanagers(places)
-    if not takers:
-        text = f"{len(mine)} alerts, but no Alertmanager takes them: alerting.alertmanagers"
+    alertmanagers = _alertmanagers(servers)
+    if not alertmanagers:
+        text = f"{len(own)} alerts, but no Alertmanager; set alerting.alertmanagers"
         yield Observation("alerts", Severity.WARNING, text)
         return
-    yield Observation("alerts", Severity.OK, f"{len(mine)} alerts go to {takers} Alertmanager")
-    text = "who gets them is Alertmanager's own: amtool config routes test alertname=" + WATCHDOG
+    text = f"{len(own)} alerts, sent to {count_text(alertmanagers, 'Alertmanager')}"
+    yield Observation("alerts", Severity.OK, text)
+    text = f"routes not checked; run `amtool config routes test alertname={WATCHDOG}`"
     yield Observation("receivers", Severity.UNKNOWN, text)
 
 
-def _alertmanagers(places: Places) -> int:
-    """Return to how many Alertmanagers Prometheus sends alerts."""
-    data = asked(places.prometheus, "/api/v1/alertmanagers")
-    takers = data.get("activeAlertmanagers") if isinstance(data, dict) else None
-    return len(takers) if isinstance(takers, list) else 0
+def _alertmanagers(servers: Servers) -> int:
+    """Return the number of Alertmanagers that Prometheus sends alerts to."""
+    data = query_prometheus(servers.prometheus, "/api/v1/alertmanagers")
+    active = data.get("activeAlertmanagers") if isinstance(data, dict) else None
+    return len(active) if isinstance(active, list) else 0
 
 
-def _notifications(settings: Settings, places: Places) -> Iterator[Observation]:
+def _notifications(settings: Settings, servers: Servers) -> Iterator[Observation]:
     if settings.notify is not None:
         yield from check_notifications(settings, seconds=LOOKED_SECONDS)
-    elif not places.prometheus:
-        text = "no notify in the settings; whether an Alertmanager is told shows --prometheus"
+    elif not servers.prometheus:
+        text = "notify is not set; check for an Alertmanager with --prometheus"
         yield Observation("notifications", Severity.UNKNOWN, text)
-    elif _alertmanagers(places):
-        text = "no notify in the settings, but an Alertmanager is told"
+    elif _alertmanagers(servers):
+        text = "notify is not set, but an Alertmanager receives alerts"
         yield Observation("notifications", Severity.OK, text)
     else:
         text = (
-            "nobody is told of a change: there is no notify in the settings and no Alertmanager; "
-            "docs/notifications.md has both"
+            "changes are not reported: notify is not set and there is no Alertmanager; see "
+            "docs/notifications.md"
         )
         yield Observation("notifications", Severity.WARNING, text)
 
 
 def _rules(data: Any) -> dict[str, str]:
-    """Return alert -> its state."""
+    """Return alert name -> state."""
     groups = data.get("groups", []) if isinstance(data, dict) else []
     return {
         str(rule.get("name")): str(rule.get("state"))
@@ -427,14 +440,14 @@ def _rules(data: Any) -> dict[str, str]:
     }
 
 
-def _grafana(places: Places) -> Iterator[Observation]:
-    if not places.grafana:
-        text = "no address was given: --grafana http://127.0.0.1:9692"
+def _grafana(servers: Servers) -> Iterator[Observation]:
+    if not servers.grafana:
+        text = "not checked; pass its address: --grafana http://127.0.0.1:9692"
         yield Observation("Grafana", Severity.UNKNOWN, text)
         return
-    moment = in_grafana(places.grafana, time.time() - PAGE_SECONDS, places.grafana_login)
+    moment = newest_in_grafana(servers.grafana, time.time() - PAGE_SECONDS, servers.grafana_login)
     if moment is None:
-        text = "its data source leads to a Prometheus that has no new page: provision it anew"
+        text = "its data source has no recent samples; provision the data source again"
         yield Observation("Grafana", Severity.CRITICAL, text)
         return
-    yield Observation("Grafana", Severity.OK, "its data source has a new page")
+    yield Observation("Grafana", Severity.OK, "its data source has recent samples")

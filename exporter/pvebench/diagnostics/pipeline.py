@@ -1,4 +1,4 @@
-"""The way of a point: from the exporter's page to Prometheus to Grafana; and that of an alert."""
+"""Check that samples reach Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -20,54 +20,55 @@ from pvebench.metrics import catalog
 from pvebench.model.units import MIB
 from pvebench.provision.dashboards import DATASOURCE
 
-POINT: Final = catalog.EXPOSITION_TIMESTAMP.exposed
-"""The time at which a page was made, in it."""
+TIMESTAMP: Final = catalog.EXPOSITION_TIMESTAMP.exposed
+"""Metric with the creation time of an exposition."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _ANSWER_SECONDS: Final = 10.0
 _ALL_SECONDS: Final = 60.0
 _ANSWER_BYTES: Final = 64 * MIB
-"""More than Prometheus takes of a page; whoever answers may be anybody."""
+"""More than Prometheus accepts; any program may respond at the address."""
 
 
-def exported(exporter: str, login: Mapping[str, str]) -> tuple[float, str]:
-    """Return the time on a page of the exporter, and the page.
+def read_exposition(exporter: str, login: Mapping[str, str]) -> tuple[float, str]:
+    """Return the exporter's metrics: their creation time (UNIX seconds), and the text.
 
     Raises:
-        ChainBroken: it does not answer, or is none.
+        PipelineError: the exporter does not respond, or another program does.
     """
-    next_step = "start it: pvebench serve; a login: --exporter-login-file"
+    next_step = "start it with `pvebench serve`; pass a login with --exporter-login-file"
     text = fetch(f"{exporter}/metrics", "the exporter", next_step, headers=login)
-    match = re.search(rf"^{POINT} (\d[\d.e+]*)$", text, flags=re.MULTILINE)
+    match = re.search(rf"^{TIMESTAMP} (\d[\d.e+]*)$", text, flags=re.MULTILINE)
     if match is None:
         raise PipelineError(
-            f"what answers at {exporter} is no pvebench: its page has no {POINT}",
-            cause="another program listens there, or an older pvebench",
-            next_step="name the address of the exporter: --exporter",
+            f"{exporter} is not a pvebench exporter: no metric {TIMESTAMP}",
+            cause="another program or an older pvebench listens there",
+            next_step="pass the address of the exporter with --exporter",
         )
     return float(match[1]), text
 
 
-def in_prometheus(server: str, begun: float) -> float | None:
-    """Return the time of the newest page that Prometheus knows, if it was made after `begun`.
+def newest_in_prometheus(server: str, after: float) -> float | None:
+    """Return the newest exposition time in Prometheus, if later than `after` (UNIX seconds).
 
     Raises:
-        ChainBroken: it does not answer, or is none.
+        PipelineError: Prometheus does not respond, or another program does.
     """
-    rows = asked(server, f"/api/v1/query?{urllib.parse.urlencode({'query': _question(begun)})}")
-    with _understood(server, "Prometheus", str(rows)):
-        found = rows["result"]
-        return float(found[0]["value"][1]) if found else None
+    query = urllib.parse.urlencode({"query": _query(after)})
+    rows = query_prometheus(server, f"/api/v1/query?{query}")
+    with _parsing(server, "Prometheus", str(rows)):
+        result = rows["result"]
+        return float(result[0]["value"][1]) if result else None
 
 
-def asked(server: str, path: str) -> Any:
-    """Return the data of Prometheus' answer. Raises ChainBroken."""
-    text = fetch(f"{server}{path}", "Prometheus", "start it, or name its address: --prometheus")
-    with _understood(server, "Prometheus", text):
+def query_prometheus(server: str, path: str) -> Any:
+    """Return the data of a Prometheus response. Raises PipelineError."""
+    text = fetch(f"{server}{path}", "Prometheus", "start it, or pass its address with --prometheus")
+    with _parsing(server, "Prometheus", text):
         return json.loads(text)["data"]
 
 
 def login_header(secret: Path | None, user: str, next_step: str) -> Mapping[str, str]:
-    """Return the header that logs `user` in with what the file has; none without a file.
+    """Return the login header of `user` with the secret of the file; empty without a file.
 
     Raises:
         ConfigError: the file cannot be read, or others can read it.
@@ -82,73 +83,74 @@ def login_header(secret: Path | None, user: str, next_step: str) -> Mapping[str,
     return {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
 
 
-def in_grafana(server: str, begun: float, login: Mapping[str, str]) -> float | None:
-    """Return the same as Grafana's panels get it, by its own query interface. As above raises."""
+def newest_in_grafana(server: str, after: float, login: Mapping[str, str]) -> float | None:
+    """Return the same as `newest_in_prometheus`, through Grafana's query API, as panels do."""
     source = {"type": "prometheus", "uid": DATASOURCE}
     query = {
         "refId": "A",
         "datasource": source,
-        "expr": _question(begun),
+        "expr": _query(after),
         "instant": True,
         "range": False,
         "intervalMs": 15000,
         "maxDataPoints": 100,
     }
     body = json.dumps({"from": "now-5m", "to": "now", "queries": [query]}).encode()
-    next_step = "start it, or name its address: --grafana; a login: --grafana-password-file"
+    next_step = "start it, pass its address with --grafana or a login with --grafana-password-file"
     address = f"{server}/api/ds/query"
     text = fetch(address, "Grafana", next_step, body=body, headers=login)
-    with _understood(server, "Grafana", text):
+    with _parsing(server, "Grafana", text):
         frames = json.loads(text)["results"]["A"]["frames"]
         values = [frame["data"]["values"] for frame in frames]
         return next((float(columns[1][-1]) for columns in values if len(columns) > 1), None)
 
 
-def _question(begun: float) -> str:
-    return f"max({POINT} > {begun:.3f})"
+def _query(after: float) -> str:
+    return f"max({TIMESTAMP} > {after:.3f})"
 
 
 @contextmanager
-def _understood(server: str, what: str, text: str) -> Iterator[None]:
+def _parsing(server: str, program: str, text: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PipelineError(
-            f"what answers at {server} is not {what}: {text[:80]!r}",
-            next_step=f"name the address of {what}",
+            f"{server} is not {program}: {text[:80]!r}", next_step=f"pass the address of {program}"
         ) from error
 
 
 def fetch(
     address: str,
-    what: str,
+    program: str,
     next_step: str,
     *,
     body: bytes | None = None,
     headers: Mapping[str, str] = NO_HEADERS,
 ) -> str:
-    """Return what a server answers.
+    """Return the response of a server.
 
     Args:
-        what: the server in words. next_step: for whoever reads that it does not.
+        program: name of the server program, for messages.
+        next_step: action if the server fails.
 
     Raises:
-        ChainBroken: it does not answer, or refuses.
+        PipelineError: the server does not respond, or rejects the request.
     """
     sent = {"Content-Type": "application/json", **headers} if body else headers
     request = urllib.request.Request(address, body, dict(sent))  # noqa: S310 # the user names the servers
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 # likewise
-            said = read_body(answer, most=_ANSWER_BYTES, seconds=_ALL_SECONDS)
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as response:  # noqa: S310 # likewise
+            received = read_body(response, most=_ANSWER_BYTES, seconds=_ALL_SECONDS)
     except urllib.error.HTTPError as error:
         raise PipelineError(
-            f"{what} answers {error.code} {error.reason} at {address.partition('?')[0]}",
-            cause="a login is wanted, the data source is not there, or it is another program",
+            f"{program} returned {error.code} {error.reason} at {address.partition('?')[0]}",
+            cause="login required, missing data source, or another program",
             next_step=next_step,
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise PipelineError(
-            f"{what} does not answer at {address.partition('?')[0]}: {reason}", next_step=next_step
+            f"{program} does not respond at {address.partition('?')[0]}: {reason}",
+            next_step=next_step,
         ) from error
-    return said.decode("utf-8", "replace")
+    return received.decode("utf-8", "replace")

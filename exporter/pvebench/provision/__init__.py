@@ -1,3 +1,3 @@
-"""Scrape job, rules and dashboards for an existing Prometheus and Grafana."""
+"""Files for an existing Prometheus and Grafana: scrape jobs, rules, dashboards."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dashboards that come with pvebench, for a Grafana with data sources of its own."""
+"""The shipped dashboards, for a Grafana with its own data sources."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from pvebench.shipped import shipped
 
 DATASOURCE: Final = "pvebench-prometheus"
-"""Uid of the data source that grafana/provisioning makes; a wall's dashboards name it."""
+"""Uid of the data source of grafana/provisioning; the shipped dashboards use it."""
 _INPUT: Final = "DS_PROMETHEUS"
 _CLASSIC: Final = "10.0.0"
-"""The oldest Grafana that reads them: they are classic dashboards, of schema 37."""
+"""Oldest supported Grafana: classic dashboards of schema 37."""
 
 
 def shipped_dashboards() -> dict[str, dict[str, Any]]:
@@ -22,16 +22,16 @@ def shipped_dashboards() -> dict[str, dict[str, Any]]:
 
 
 def mapped(dashboard: dict[str, Any], *, name: str, uid: str) -> dict[str, Any]:
-    """Return a dashboard that asks the data source `uid`, called `name`."""
-    found: dict[str, Any] = _with_source(dashboard, uid)
-    for variable in found.get("templating", {}).get("list", []):
+    """Return a dashboard that uses the data source `uid`, called `name`."""
+    result: dict[str, Any] = _with_source(dashboard, uid)
+    for variable in result.get("templating", {}).get("list", []):
         if variable.get("type") == "datasource":
             variable["current"] = {"text": name, "value": uid}
-    return found
+    return result
 
 
 def _with_source(node: Any, uid: str) -> Any:
-    """Return a copy of JSON with `uid` in place of the uid of our own data source."""
+    """Return a copy of JSON with `uid` instead of the uid of the shipped data source."""
     if isinstance(node, dict):
         return {key: _with_source(value, uid) for key, value in node.items()}
     if isinstance(node, list):
@@ -40,12 +40,12 @@ def _with_source(node: Any, uid: str) -> Any:
 
 
 def importable(dashboard: dict[str, Any]) -> dict[str, Any]:
-    """Return a dashboard in the form that Grafana exports to share: importing asks for the source.
+    """Return a dashboard in Grafana's export format; its import asks for the data source.
 
-    Grafana puts what is chosen wherever `${DS_PROMETHEUS}` stands.
+    Grafana replaces `${DS_PROMETHEUS}` by the selected data source.
     """
     placeholder = f"${{{_INPUT}}}"
-    asked = {
+    source = {
         "name": _INPUT,
         "label": "Prometheus",
         "description": "The Prometheus that scrapes pvebench.",
@@ -54,7 +54,7 @@ def importable(dashboard: dict[str, Any]) -> dict[str, Any]:
         "pluginName": "Prometheus",
     }
     return {
-        "__inputs": [asked],
+        "__inputs": [source],
         "__elements": {},
         "__requires": list(_requires(dashboard)),
         **mapped(dashboard, name=placeholder, uid=placeholder),
@@ -69,9 +69,9 @@ def _requires(dashboard: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _panel_types(dashboard: dict[str, Any]) -> set[str]:
-    """Return the kinds of the panels, those inside of rows included."""
-    found: set[str] = set()
+    """Return the types of the panels, including those in rows."""
+    types: set[str] = set()
     for panel in dashboard.get("panels", []):
-        found |= {panel["type"]} - {"row"}
-        found |= _panel_types(panel)
-    return found
+        types |= {panel["type"]} - {"row"}
+        types |= _panel_types(panel)
+    return types

@@ -1,4 +1,4 @@
-"""Keeps our dashboards in a Grafana: what was pushed is marked, and nothing else is touched."""
+"""Push of dashboards to a Grafana. It marks pushed dashboards and changes no others."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ from pvebench.model.units import MIB
 from pvebench.provision.dashboards import DATASOURCE, mapped
 from pvebench.sanitize import one_line
 
-# --- Grafana's HTTP API, as far as dashboards are pushed. The token never leaves this module.
+# --- Grafana's HTTP API. The token never leaves this module.
 
 MOST_BYTES: Final = 32 * MIB
-"""Of an answer: a dashboard is some hundred kB."""
+"""Maximum size of a response; a dashboard has some hundred kB."""
 _ALL_SECONDS: Final = 60.0
 _STILL_SECONDS: Final = 20.0
 _SHOWN: Final = 200
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An answer that leads elsewhere is an answer: the token goes to the address that was given."""
+    """Handler that follows no redirects: the token goes only to the given address."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Grafana:
-    """One Grafana, by the address of its root.
+    """Client of one Grafana.
 
     Args:
-        ca_file: authority to trust instead of the system's.
+        url: root URL.
+        ca_file: CA certificate to trust instead of the system's.
 
     Raises:
-        ConfigError: address or token cannot be one.
+        ConfigError: the URL or the token is invalid.
     """
 
     def __init__(self, url: str, token: str, ca_file: Path | None = None) -> None:
         self.url = _root(url)
         if not token.isascii() or not token.isprintable() or " " in token or not token:
-            raise _wrong("--token-file", "holds no token: one word of ASCII characters")
+            raise _invalid("--token-file", "contains no token; write one word of ASCII characters")
         self._token = token
         context = _trust(ca_file)
-        # Proxies of the environment are for the web; a token is not shown to them.
+        # Proxies of the environment must not see the token.
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context),
             urllib.request.ProxyHandler({}),
@@ -60,15 +61,15 @@ class Grafana:
         )
 
     def get(self, path: str) -> Any:
-        """Return what is there; None: there is nothing (404)."""
+        """Return the resource; None: it does not exist (404)."""
         return self._call("GET", path, None)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Make or change something."""
+        """Create or change a resource."""
         return self._call("POST", path, json.dumps(body).encode())
 
     def delete(self, path: str) -> Any:
-        """Remove something; None: it was not there."""
+        """Remove a resource; None: it did not exist."""
         return self._call("DELETE", path, None)
 
     def _call(self, method: str, path: str, body: bytes | None) -> Any:
@@ -81,53 +82,53 @@ class Grafana:
         request = urllib.request.Request(  # noqa: S310 # http or https, see _root
             self.url + path, body, headers, method=method
         )
-        what = f"{method} {path.partition('?')[0]}"
+        action = f"{method} {path.partition('?')[0]}"
         try:
-            with self._opener.open(request, timeout=_STILL_SECONDS) as answer:
-                return self._json(what, _read(what, answer))
+            with self._opener.open(request, timeout=_STILL_SECONDS) as response:
+                return self._json(action, _read(action, response))
         except urllib.error.HTTPError as error:
             with error:
-                return self._refused(what, error)
+                return self._handle_rejection(action, error)
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = self._clean(str(getattr(error, "reason", error)))
             raise PipelineError(
-                f"Grafana at {self.url} does not answer: {reason}",
-                cause="another address, or a certificate of an authority that is not known here",
-                next_step="mend --url; name the authority with --ca-file",
-            ) from None  # the original may hold what was sent
+                f"Grafana at {self.url} does not respond: {reason}",
+                cause="wrong address, or a certificate of an unknown authority",
+                next_step="correct --url, or pass the CA certificate with --ca-file",
+            ) from None  # the original may contain the request
 
-    def _refused(self, what: str, error: urllib.error.HTTPError) -> None:
+    def _handle_rejection(self, action: str, error: urllib.error.HTTPError) -> None:
         if error.code == 404:
             return
-        text = _read(what, error).decode("utf-8", "replace")
+        text = _read(action, error).decode("utf-8", "replace")
         try:
-            said = str(json.loads(text)["message"])
+            message = str(json.loads(text)["message"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            said = text
+            message = text
         causes = {
-            401: ("the token is not known there, or has ended", "make one, see the docs"),
-            403: ("the token's service account lacks a right", "give it the role Admin"),
-            412: ("somebody changed it at this moment", "push again"),
+            401: ("unknown or expired token", "create a token, see docs/dashboards.md"),
+            403: ("missing permission of the token's service account", "give it the role Admin"),
+            412: ("changed by another user at the same time", "push again"),
         }
-        cause, next_step = causes.get(error.code, ("", f"look at {self.url} and its log"))
+        cause, next_step = causes.get(error.code, ("", f"check {self.url} and its log"))
         raise PipelineError(
-            f"Grafana answers {error.code} to {what}: {self._clean(said)}",
+            f"Grafana returned {error.code} for {action}: {self._clean(message)}",
             cause=cause,
             next_step=next_step,
         )
 
-    def _json(self, what: str, text: bytes) -> Any:
+    def _json(self, action: str, text: bytes) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            shown = self._clean(text[:_SHOWN].decode("utf-8", "replace"))
+            excerpt = self._clean(text[:_SHOWN].decode("utf-8", "replace"))
             raise PipelineError(
-                f"what answers {what} at {self.url} is not Grafana: {shown}",
-                next_step="name the address of Grafana's root with --url",
+                f"{self.url} is not Grafana, response to {action}: {excerpt}",
+                next_step="pass the root URL of Grafana with --url",
             ) from None
 
     def _clean(self, text: str) -> str:
-        """Return foreign text for a message: one short line, without the token."""
+        """Return external text for a message: one short line, without the token."""
         return one_line(text.replace(self._token, "…"), _SHOWN)
 
 
@@ -136,11 +137,15 @@ def _root(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise _wrong("--url", f"{url[:_SHOWN]!r}: {error}") from error
+        raise _invalid("--url", f"{url[:_SHOWN]!r}: {error}") from error
     if parts.scheme not in {"http", "https"} or not host or not url.isprintable() or " " in url:
-        raise _wrong("--url", f"{url[:_SHOWN]!r} is not such as https://grafana.example.org")
+        raise _invalid(
+            "--url", f"invalid URL {url[:_SHOWN]!r}; write one like https://grafana.example.org"
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise _wrong("--url", "has more than an address and a path; the login is in --token-file")
+        raise _invalid(
+            "--url", "must contain only address and path; pass the login with --token-file"
+        )
     return url.rstrip("/")
 
 
@@ -148,45 +153,47 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
     except OSError as error:  # an SSLError is one too
-        raise _wrong("--ca-file", f"{ca_file} has no certificate: {error}") from error
+        raise _invalid("--ca-file", f"{ca_file} has no certificate: {error}") from error
 
 
-def _read(what: str, answer: Body) -> bytes:
+def _read(action: str, response: Body) -> bytes:
     try:
-        return read_body(answer, most=MOST_BYTES, seconds=_ALL_SECONDS)
+        return read_body(response, most=MOST_BYTES, seconds=_ALL_SECONDS)
     except ResponseTooLarge as error:
         raise PipelineError(
-            f"the answer to {what} was {error}",
-            cause="what answers is not Grafana",
-            next_step="name the address of Grafana's root with --url",
+            f"response to {action} was {error}",
+            cause="another program than Grafana",
+            next_step="pass the root URL of Grafana with --url",
         ) from error
 
 
-def _wrong(option: str, message: str) -> ConfigError:
+def _invalid(option: str, message: str) -> ConfigError:
     return ConfigError([Problem("command line", 0, 0, f"{option}: {message}")])
 
 
+# --- The push.
+
 MARK: Final = "pvebench-push"
-"""Tag of a dashboard that was pushed."""
+"""Tag of pushed dashboards."""
 FOLDER_UID: Final = "pvebench"
 UIDS: Final = "pvebench-"
-"""How all of ours begin. A copy that somebody saves, tags included, gets another uid."""
+"""Prefix of the uids of shipped dashboards. A user's copy has the tags too, but another uid."""
 _ADDED: Final = ("id", "version")
 _MOST_FOUND: Final = 5000
-"""As many as Grafana's search ever gives."""
+"""Maximum number of results of a Grafana search."""
 
 
 class Api(Protocol):
-    """What is needed of Grafana; None: there is no such thing."""
+    """Required part of Grafana's API; None: the resource does not exist."""
 
     def get(self, path: str) -> Any:
-        """Return what is there."""
+        """Return the resource."""
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Make or change something."""
+        """Create or change a resource."""
 
     def delete(self, path: str) -> Any:
-        """Remove something."""
+        """Remove a resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,49 +204,50 @@ class Source:
     name: str
 
 
-def choose_source(api: Api, wanted: str | None) -> Source:
-    """Return the data source that is meant by name or uid; without one, the only candidate.
+def choose_source(api: Api, key: str | None) -> Source:
+    """Return the data source with this name or uid; without one, the only candidate.
 
     Raises:
-        ChainBroken: there is none, or several.
+        PipelineError: there is none, or several.
     """
     rows = api.get("/api/datasources")
-    found = [
+    sources = [
         Source(str(row.get("uid")), str(row.get("name")))
         for row in _rows("data sources", rows)
         if row.get("type") == "prometheus"
     ]
-    fitting = [one for one in found if wanted in (one.uid, one.name)]
-    if wanted is None:
-        fitting = [one for one in found if one.uid == DATASOURCE] or found
-    if len(fitting) == 1:
-        return fitting[0]
-    names = ", ".join(f"{one.name} ({one.uid})"[:100] for one in found[:20]) or "none"
+    matching = [source for source in sources if key in (source.uid, source.name)]
+    if key is None:
+        matching = [source for source in sources if source.uid == DATASOURCE] or sources
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(f"{source.name} ({source.uid})"[:100] for source in sources[:20]) or "none"
     raise PipelineError(
-        f"which data source is meant is not clear; of type prometheus there is {names}",
-        cause="several Prometheus, or none that Grafana knows",
-        next_step="name one with --datasource; or make it: Grafana, Connections, Data sources",
+        f"data source not found or ambiguous; of type prometheus: {names}",
+        cause="Grafana has no Prometheus, or several",
+        next_step="pass one with --datasource, or create it: Grafana, Connections, Data sources",
     )
 
 
 def push(api: Api, dashboards: list[dict[str, Any]], source: Source, folder: str) -> Iterator[str]:
-    """Make folder and dashboards what they are here; yield what was done with each.
+    """Create or update the folder and the dashboards; yield a report line for each.
 
-    Everything is looked at before anything is changed.
+    All checks precede the first change.
 
     Raises:
-        NotOurs: a dashboard has the uid of one of ours and was not pushed.
-        ChainBroken: Grafana does not do it.
+        NotOwned: a dashboard has a shipped uid, but was not pushed.
+        PipelineError: Grafana rejects a request.
     """
-    ours = {
-        one["uid"]: _marked(mapped(one, name=source.name, uid=source.uid)) for one in dashboards
+    pushed = {
+        board["uid"]: _marked(mapped(board, name=source.name, uid=source.uid))
+        for board in dashboards
     }
-    there = {uid: found for uid in ours if (found := _dashboard(api, uid)) is not None}
-    _refuse_foreign(there)
+    existing = {uid: board for uid in pushed if (board := _dashboard(api, uid)) is not None}
+    _refuse_foreign(existing)
     yield _make_folder(api, folder)
-    for uid, dashboard in ours.items():
-        yield f"{_put(api, dashboard, there.get(uid))}  {dashboard['title']}"
-    for uid, title in _no_longer(api, ours):
+    for uid, dashboard in pushed.items():
+        yield f"{_put(api, dashboard, existing.get(uid))}  {dashboard['title']}"
+    for uid, title in _obsolete(api, pushed):
         api.delete(f"/api/dashboards/uid/{quote(uid, safe='')}")
         yield f"removed    {title[:100]!r}, which is no longer shipped"
 
@@ -249,7 +257,7 @@ class _ExistingDashboard:
     """A dashboard of Grafana.
 
     Attributes:
-        provisioned: it comes from a file there.
+        provisioned: whether it comes from a file of that Grafana.
     """
 
     json: dict[str, Any]
@@ -258,7 +266,7 @@ class _ExistingDashboard:
 
     @property
     def pushed(self) -> bool:
-        """Whether it was pushed, as far as anybody can tell."""
+        """Whether it was pushed, according to its tag."""
         return MARK in (self.json.get("tags") or []) and not self.provisioned
 
 
@@ -267,10 +275,10 @@ def _marked(dashboard: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dashboard(api: Api, uid: str) -> _ExistingDashboard | None:
-    answer = api.get(f"/api/dashboards/uid/{quote(uid, safe='')}")
-    if answer is None:
+    response = api.get(f"/api/dashboards/uid/{quote(uid, safe='')}")
+    if response is None:
         return None
-    row = _row("a dashboard", answer)
+    row = _row("a dashboard", response)
     meta = _row("a dashboard", row.get("meta"))
     return _ExistingDashboard(
         json=_row("a dashboard", row.get("dashboard")),
@@ -279,62 +287,62 @@ def _dashboard(api: Api, uid: str) -> _ExistingDashboard | None:
     )
 
 
-def _refuse_foreign(there: dict[str, _ExistingDashboard]) -> None:
-    foreign = [uid for uid, found in there.items() if not found.pushed]
+def _refuse_foreign(existing: dict[str, _ExistingDashboard]) -> None:
+    foreign = [uid for uid, dashboard in existing.items() if not dashboard.pushed]
     if foreign:
         raise NotOwned(
-            f"dashboards in Grafana that were not pushed: {', '.join(foreign)}; "
+            f"Grafana has dashboards that were not pushed: {', '.join(foreign)}; "
             "nothing was changed",
-            cause="they come from files (make run, compose), or were imported by hand",
-            next_step="keep those, or remove them there and push again",
+            cause="they were provisioned from files (make run, compose) or imported manually",
+            next_step="keep them, or remove them in Grafana and push again",
         )
 
 
 def _make_folder(api: Api, title: str) -> str:
-    if (found := api.get(f"/api/folders/{FOLDER_UID}")) is not None:
-        there = str(_row("a folder", found).get("title"))[:100]
-        return f"folder     {there!r} is there"
+    if (folder := api.get(f"/api/folders/{FOLDER_UID}")) is not None:
+        existing = str(_row("a folder", folder).get("title"))[:100]
+        return f"folder     {existing!r} exists"
     api.post("/api/folders", {"uid": FOLDER_UID, "title": title})
-    return f"folder     {title!r} made"
+    return f"folder     {title!r} created"
 
 
-def _put(api: Api, dashboard: dict[str, Any], found: _ExistingDashboard | None) -> str:
-    """Make or change one; return what it took. Who changed it since it was looked at wins."""
+def _put(api: Api, dashboard: dict[str, Any], existing: _ExistingDashboard | None) -> str:
+    """Create or change a dashboard; return the action. A concurrent change by others wins."""
     sent = dashboard
-    if found is not None:
-        kept = {key: value for key, value in found.json.items() if key not in _ADDED}
-        if kept == dashboard and found.folder_uid == FOLDER_UID:
+    if existing is not None:
+        present = {key: value for key, value in existing.json.items() if key not in _ADDED}
+        if present == dashboard and existing.folder_uid == FOLDER_UID:
             return "unchanged"
-        sent = {**dashboard, "version": found.json.get("version")}
+        sent = {**dashboard, "version": existing.json.get("version")}
     body = {"dashboard": sent, "folderUid": FOLDER_UID, "overwrite": False}
     api.post("/api/dashboards/db", {**body, "message": "pushed by pvebench"})
-    return "made     " if found is None else "changed  "
+    return "created  " if existing is None else "updated  "
 
 
-def _no_longer(api: Api, ours: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return uid and title of what was pushed into our folder and is not shipped any more."""
+def _obsolete(api: Api, pushed: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return uid and title of pushed dashboards in the folder that are no longer shipped."""
     query = {"type": "dash-db", "tag": MARK, "folderUIDs": FOLDER_UID, "limit": _MOST_FOUND}
     rows = _rows("a search", api.get(f"/api/search?{urlencode(query)}"))
     uids = [uid for row in rows if (uid := str(row.get("uid"))).startswith(UIDS)]
-    # The search is an index: what it says is looked at before it is believed.
-    looked = [(uid, _dashboard(api, uid)) for uid in uids if uid not in ours]
+    # The search index may be outdated, so each result is checked.
+    candidates = [(uid, _dashboard(api, uid)) for uid in uids if uid not in pushed]
     return [
-        (uid, str(found.json.get("title")))
-        for uid, found in looked
-        if found is not None and found.pushed and found.folder_uid == FOLDER_UID
+        (uid, str(dashboard.json.get("title")))
+        for uid, dashboard in candidates
+        if dashboard is not None and dashboard.pushed and dashboard.folder_uid == FOLDER_UID
     ]
 
 
-def _row(what: str, value: Any) -> dict[str, Any]:
+def _row(content: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PipelineError(
-            f"Grafana's answer is none of {what}",
-            cause="another program, or a Grafana of another age",
-            next_step="name the address of Grafana's root with --url",
+            f"unexpected Grafana response instead of {content}",
+            cause="another program, or an unsupported Grafana version",
+            next_step="pass the root URL of Grafana with --url",
         )
     return value
 
 
-def _rows(what: str, value: Any) -> list[dict[str, Any]]:
+def _rows(content: str, value: Any) -> list[dict[str, Any]]:
     rows = value if isinstance(value, list) else [value]
-    return [_row(what, row) for row in rows]
+    return [_row(content, row) for row in rows]

@@ -1,4 +1,4 @@
-"""The scrape job for a Prometheus that exists, and the files of targets it may take them from."""
+"""The scrape job for an existing Prometheus, and its target files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pvebench import __version__
 from pvebench.shipped import shipped
 
 JOB: Final = "pvebench"
-"""Our rules and dashboards ask by this name."""
-SUITED: Final = "Prometheus 2.42 and later, 3.x included"
+"""Job name that rules and dashboards select by."""
+SUPPORTED: Final = "Prometheus 2.42 and later, 3.x included"
 TARGETS_FILE: Final = "pvebench-targets.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Which pvebench is scraped, and how Prometheus learns it.
+    """Targets to scrape, and how Prometheus discovers them.
 
     Attributes:
         addresses: host:port of each.
-        file_sd: path of the file of targets, as Prometheus sees it; empty: none.
-        http_sd: address that the same is fetched from; empty: none.
+        file_sd: path of the target file, as seen from Prometheus; empty: none.
+        http_sd: URL of the target list; empty: none.
     """
 
     addresses: Sequence[str]
@@ -33,13 +33,13 @@ class Targets:
 
 
 def scrape_job(targets: Targets) -> str:
-    """Return the job as YAML; JSON's scalars are YAML's as well, so every text is quoted."""
+    """Return the job as YAML. Strings are quoted as JSON, which is valid YAML."""
     lines = [
-        f"# Scrape job of pvebench {__version__}, for {SUITED}. Below scrape_configs in",
-        "# prometheus.yml; from 2.43 on this file can be named under scrape_config_files instead.",
+        f"# Scrape job of pvebench {__version__}, for {SUPPORTED}. Copy it to scrape_configs",
+        "# of prometheus.yml, or since 2.43 list this file under scrape_config_files.",
         "scrape_configs:",
         f"  - job_name: {JOB}",
-        "    # A full matrix of one storage has 50 000 samples; far beyond it something is wrong.",
+        "    # A full matrix of one storage has 50,000 samples; a far higher number is an error.",
         "    sample_limit: 200000",
         "    body_size_limit: 50MB",
     ]
@@ -49,9 +49,9 @@ def scrape_job(targets: Targets) -> str:
 
 
 def _secured(indent: int) -> list[str]:
-    """Return what may be needed beside https, as comments."""
+    """Return optional keys for https, as comments."""
     lines = (
-        "# Where its certificate is not of a public authority, and where it wants a login:",
+        "# For a certificate of a private authority, and for a login:",
         "# tls_config: {ca_file: pvebench.crt}",
         "# basic_auth: {username: prometheus, password_file: pvebench_password}",
     )
@@ -62,18 +62,18 @@ def _discovery(targets: Targets) -> list[str]:
     if targets.file_sd:
         return ["    file_sd_configs:", f"      - files: [{json.dumps(targets.file_sd)}]"]
     if targets.http_sd:
-        found = ["    http_sd_configs:", f"      - url: {json.dumps(targets.http_sd)}"]
-        return [*found, *_secured(8)] if targets.http_sd.startswith("https:") else found
+        lines = ["    http_sd_configs:", f"      - url: {json.dumps(targets.http_sd)}"]
+        return [*lines, *_secured(8)] if targets.http_sd.startswith("https:") else lines
     return ["    static_configs:", f"      - targets: {json.dumps(list(targets.addresses))}"]
 
 
 def target_file(targets: Targets) -> str:
-    """Return the targets as Prometheus' file_sd and http_sd read them."""
+    """Return the targets in the format of Prometheus' file_sd and http_sd."""
     return json.dumps([{"targets": list(targets.addresses), "labels": {}}], indent=2) + "\n"
 
 
 def prometheus_files(targets: Targets) -> dict[str, str]:
-    """Return name -> text of all that a Prometheus is given."""
+    """Return name -> text of all files for a Prometheus."""
     rules = {
         f"pvebench-{'rules' if path.stem == 'pvebench' else path.stem}.yml": path.read_text("utf-8")
         for path in sorted(shipped("prometheus/rules").glob("*.yml"))

@@ -1,1 +1,1 @@
-"""An instance: assembly from settings, workers, housekeeping, systemd."""
+"""A running instance: its parts, its workers, and housekeeping between two runs."""

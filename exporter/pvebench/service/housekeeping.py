@@ -1,4 +1,4 @@
-"""What is done between two runs: taking over changed settings, caring for the database."""
+"""Housekeeping between two runs: reloading settings and maintaining the database."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from pvebench.store.current import Results
 from pvebench.verdicts import NUMBERS
 
 EVERY_SECONDS: Final = 86400.0
-"""So often the database is cared for."""
+"""Interval of the database maintenance."""
 FULL_DAYS: Final = 7
-"""So often, in days, its indexes are looked at too."""
+"""Days between full checks, which include the indexes."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Settings and what they ask to be run."""
+    """Settings and the resulting assignments."""
 
     settings: Settings
-    given: list[Assignment]
+    assignments: list[Assignment]
 
 
 class Reloader:
-    """Takes over changed settings and packs: all of a change, or nothing of it.
+    """Reloader of changed settings and packs. A change applies completely or not at all.
 
     Args:
         config: the settings file, if there is one.
-        first: what is in force at first.
-        load: reads everything anew; raises ConfigError.
+        first: the initial configuration.
+        load: reads the configuration again; raises ConfigError.
     """
 
     def __init__(
@@ -51,51 +51,51 @@ class Reloader:
         self._config = config
         self._load = load
         self._current = first
-        self._asked = False
+        self._requested = False
         self._suspects: tuple[Path, ...] = ()
         self._seen = self._signature()
         self.state = self._state_of(first)
 
     @property
     def current(self) -> Configuration:
-        """The configuration in force."""
+        """The current configuration."""
         return self._current
 
     def ask(self) -> None:
-        """Have the next `check` read everything anew (SIGHUP)."""
-        self._asked = True
+        """Request a reload by the next `check` (SIGHUP)."""
+        self._requested = True
 
     def check(self) -> Configuration | None:
-        """Reload if that was asked for, or a file has changed since it was last read.
+        """Reload if requested, or if a file has changed since it was last read.
 
         Returns:
-            What is in force from now on, for those who use it; None if nothing changed.
+            The new configuration; None if nothing changed.
         """
-        found_now = self._signature()
-        if not self._asked and found_now == self._seen:
+        seen = self._signature()
+        if not self._requested and seen == self._seen:
             return None
-        self._asked, self._seen = False, found_now
+        self._requested, self._seen = False, seen
         try:
-            found = self._load()
-            fixed = self._current.settings.fixed_differences(found.settings)
+            loaded = self._load()
+            fixed = self._current.settings.fixed_differences(loaded.settings)
         except ConfigError as error:
-            # The bad file may be one that the settings in force do not name.
+            # The current settings may not name the bad file.
             self._suspects = tuple({Path(problem.file) for problem in error.problems})
             self._seen = self._signature()
             self._refuse(str(error))
             return None
         self._suspects = ()
         if fixed:
-            self._refuse(f"{', '.join(fixed)}: cannot be changed while running; restart pvebench")
+            self._refuse(f"{', '.join(fixed)}: change requires a restart; restart pvebench")
             return None
-        self._current = found
+        self._current = loaded
         self._seen = self._signature()  # the new settings may name other packs
-        self.state = self._state_of(found)
-        log.info("settings reloaded", digest=self.state.digest)
-        return found
+        self.state = self._state_of(loaded)
+        log.info("configuration reloaded", digest=self.state.digest)
+        return loaded
 
-    def _refuse(self, why: str) -> None:
-        log.warning("the changed settings are not used; the old ones stay in force", reason=why)
+    def _refuse(self, reason: str) -> None:
+        log.warning("configuration reload failed", reason=reason)
         self.state = replace(self.state, successful=False)
 
     def _files(self, settings: Settings) -> list[Path]:
@@ -107,7 +107,7 @@ class Reloader:
     def _state_of(self, configuration: Configuration) -> ConfigState:
         return ConfigState(
             digest=_digest(self._files(configuration.settings)),
-            packs=tuple(dict.fromkeys(entry.pack.name for entry in configuration.given)),
+            packs=tuple(dict.fromkeys(entry.pack.name for entry in configuration.assignments)),
             loaded=datetime.now(UTC),
             successful=True,
         )
@@ -121,7 +121,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 class Tidier:
-    """Keeps the database sound, copied, and at the size that the settings in force ask for."""
+    """Maintenance of the database: checks, backups, and removal of expired results."""
 
     def __init__(
         self, results: Results, settings: Callable[[], Settings], now: Callable[[], datetime]
@@ -133,10 +133,10 @@ class Tidier:
         self._days = 0
 
     def check(self) -> None:
-        """Look whether the database is there and pack some of it; once a day care for it.
+        """Check that the database exists and pack a part of it; maintain it once per day.
 
         Raises:
-            StoreLost: it is damaged or gone.
+            StoreLost: the database is damaged or missing.
         """
         self._results.store.check_there()
         now = self._now()
@@ -146,10 +146,10 @@ class Tidier:
             except StoreLost:
                 raise
             except StoreError as error:
-                log.warning("the database is not cared for", reason=str(error))
+                log.warning("database maintenance failed", reason=str(error))
 
     def _daily(self, now: datetime) -> Sequence[Callable[[datetime], None]]:
-        """Return what is due; nothing, if it was done less than a day ago."""
+        """Return the due daily steps; none if they ran less than a day ago."""
         if self._last is not None and abs((now - self._last).total_seconds()) < EVERY_SECONDS:
             return ()
         self._last = now
@@ -162,13 +162,14 @@ class Tidier:
 
     def _back_up(self, now: datetime) -> None:
         settings = self._settings()
-        newest = max((one.made for one in backups_of(self._results.store.path)), default=None)
+        backups = backups_of(self._results.store.path)
+        newest = max((backup.made for backup in backups), default=None)
         fresh = newest is not None and 0 <= (now - newest).total_seconds() < EVERY_SECONDS
         if settings.keep_backups and not fresh:
-            made = self._results.store.back_up(
+            backup = self._results.store.back_up(
                 now, keep=settings.keep_backups, room_bytes=settings.backup_max_size
             )
-            log.info("the database was copied", to=str(made.path), bytes=made.size_bytes)
+            log.info("database backup created", to=str(backup.path), bytes=backup.size_bytes)
 
     def _remove_old(self, now: datetime) -> None:
         settings = self._settings()
@@ -178,16 +179,18 @@ class Tidier:
         self._results.recount()
         if not done:
             log.warning(
-                "a large part of the history would be too old; nothing is removed",
+                "retention skipped: too many runs would be deleted",
                 runs=removal.runs,
                 of_runs=removal.of_runs,
                 evidence_of_runs=removal.stripped,
                 likely_cause="the clock was wrong, or keep_runs or keep_evidence was lowered",
-                next_step="look with `pvebench prune`; if it is right: `pvebench prune --apply`",
+                next_step="check with `pvebench prune`; if correct, run `pvebench prune --apply`",
             )
         elif removal.stripped or removal.runs:
-            log.info("old results removed", runs=removal.runs, evidence_of_runs=removal.stripped)
+            log.info(
+                "expired results removed", runs=removal.runs, evidence_of_runs=removal.stripped
+            )
 
     def _pack(self, _: datetime) -> None:
-        # One at a time: a block takes seconds, and the next run waits for it.
+        # Only one block per step: it takes seconds, and the next run waits for it.
         self._results.store.numbers.pack(NUMBERS, most=1)

@@ -1,4 +1,4 @@
-"""A running pvebench, put together from its settings: every concrete room meets here."""
+"""A running pvebench, assembled from its settings; the only module that joins all packages."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from pvebench.scheduler import Worker
 from pvebench.scheduler.case_matrix import Assignment
 from pvebench.scheduler.guards import Turns
 from pvebench.service.housekeeping import Configuration, Reloader, Tidier
-from pvebench.service.lifecycle import Supervisor, answering
+from pvebench.service.lifecycle import Supervisor, handle_signals
 from pvebench.service.notifications import make_courier
 from pvebench.service.selection import intervals_of, make_sites, opened_store, wall_slots
-from pvebench.service.workers import GuardFactory, make_crew
+from pvebench.service.workers import GuardFactory, make_worker_pool
 from pvebench.store.current import PlannedCase, Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.summary import cycle_end_lines
@@ -54,24 +54,24 @@ log = structlog.get_logger()
 
 
 class Screen(Protocol):
-    """Where the person is who started the instance."""
+    """Output for the user who started the instance."""
 
     def say(self, line: str) -> None:
         """Show a line."""
 
     def progress(self, statuses: Statuses) -> AbstractContextManager[RunObserver]:
-        """Show, while inside, what the workers do."""
+        """Show the workers' progress within the context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an instance is started for.
+    """Parameters of an instance.
 
     Attributes:
-        load: reads settings and packs anew; raises ConfigError.
+        load: reads settings and packs again; raises ConfigError.
         config: the settings file, if there is one.
-        cycles: how many; None: without end.
-        web: whether pages and metrics are served.
+        cycles: number of cycles; None: endless.
+        web: whether to serve web UI and metrics.
     """
 
     load: Callable[[], Configuration]
@@ -81,62 +81,62 @@ class Request:
 
 
 def measure(request: Request, screen: Screen) -> list[Outcome]:
-    """Run an instance to its end; return how the last run of each case ended.
+    """Run an instance to its end; return the outcome of each case's last run.
 
     Raises:
-        Interrupted: a stop was requested. PvebenchError: what ended a worker, or the start.
+        Interrupted: a stop was requested. PvebenchError: a worker or the start failed.
     """
     first = request.load()
     settings = first.settings
-    if request.cycles is not None:  # a service measures what is there, and tries the rest again
+    if request.cycles is not None:  # a service runs what it can, and retries the rest
         driver_of(settings.driver).require(settings)
-    doorway = StartupApp()
+    startup = StartupApp()
     supervisor = Supervisor()
 
     def say(line: str) -> None:
         screen.say(line)
-        doorway.say(line)
+        startup.say(line)
         supervisor.status(line)
 
     with ExitStack() as stack:
-        # The port first: a name that is taken must not cost a guest's boot.
-        opened = open_socket(settings.listen) if request.web else None
+        # The port comes first: a port in use must not cost a guest's boot.
+        listener = open_socket(settings.listen) if request.web else None
         access = access_of(settings) if request.web else Access()
-        if opened is not None:
-            stack.callback(opened.close)
+        if listener is not None:
+            stack.callback(listener.close)
         clock = engine_of(settings.driver).make_clock(endless=request.cycles is None)
         reloader = Reloader(request.config, first, load=request.load)
-        # Before the state directory says whose it is: whoever reads it there may send a signal.
+        # Before the state directory shows the process ID: its readers may send a signal.
         stack.enter_context(
-            answering(
+            handle_signals(
                 {
                     signal.SIGINT: clock.stop,
                     signal.SIGTERM: clock.stop,
-                    # A counted cycle is what was asked for when it was started, to its end.
+                    # A limited number of cycles uses the initial configuration to its end.
                     signal.SIGHUP: _nothing if request.cycles else reloader.ask,
                 }
             )
         )
         state, store = stack.enter_context(opened_store(settings))
-        if opened is not None:
-            # Answers from now on: the first start builds the guest's image, for minutes.
-            server = stack.enter_context(WebServer(doorway, opened, access))
-            # The start may take minutes and says what it is at: ready is who can be asked.
-            stack.enter_context(supervisor.told_ready(lambda: server.turns))
+        if listener is not None:
+            # Respond from now on: the first start builds the guest image, for minutes.
+            server = stack.enter_context(WebServer(startup, listener, access))
+            # The start may take minutes and reports its progress: a responding server is ready.
+            stack.enter_context(supervisor.report_ready(lambda: server.turns))
         sites = make_sites(settings, state, store.journal, clock, say)
-        manners = GuardFactory(settings, state, store, clock, Turns(clock.monotonic))
-        results = Results(store, planned_cases(first.given))
-        instance = Instance(sites, results, clock, reloader, manners, cycles=request.cycles)
+        guards = GuardFactory(settings, state, store, clock, Turns(clock.monotonic))
+        results = Results(store, planned_cases(first.assignments))
+        instance = Instance(sites, results, clock, reloader, guards, cycles=request.cycles)
         if request.web:
-            stack.enter_context(instance.opened_to(doorway))
+            stack.enter_context(instance.serve_after(startup))
             say(f"results on {access.scheme}://{settings.listen}/")
             say(f"metrics on {access.scheme}://{settings.listen}/metrics")
         instance.run(screen)
-    return instance.crew.outcomes()
+    return instance.pool.outcomes()
 
 
 def access_of(settings: Settings) -> Access:
-    """Return by what names and under which rules clients come in. Raises ConfigError."""
+    """Return accepted host names and access rules for clients. Raises ConfigError."""
     return Access(settings.listen, names=settings.host_names, file=settings.web_config_file)
 
 
@@ -149,10 +149,10 @@ def _ignored(_: str) -> None:
 
 
 class Instance:
-    """The parts of a running pvebench: workers write to the results, all others read them.
+    """The parts of a running pvebench: workers write results, all other parts read them.
 
     Args:
-        cycles: how many; None: without end, and changed settings are taken over.
+        cycles: number of cycles; None: endless, with reload of changed settings.
     """
 
     def __init__(
@@ -161,103 +161,102 @@ class Instance:
         results: Results,
         clock: StopClock,
         reloader: Reloader,
-        manners: GuardFactory,
+        guards: GuardFactory,
         *,
         cycles: int | None,
     ) -> None:
         self._results = results
         self._clock = clock
         self._reloader = reloader
-        self._manners = manners
+        self._guards = guards
         self._cycles = cycles
-        self._tidier = Tidier(results, self._settings, clock.now)
+        self._maintenance = Tidier(results, self._settings, clock.now)
         self._progress: RunObserver | None = None
         self._say: Callable[[str], None] = _ignored
-        given = reloader.current.given
-        self.crew = make_crew(
+        self.pool = make_worker_pool(
             sites,
-            given,
+            reloader.current.assignments,
             make=self._worker,
-            between=_nothing if cycles else self._look_after,
+            between=_nothing if cycles else self._between_runs,
             stop=clock.stop,
         )
-        self._teller, self._courier = make_courier(
-            results, self._settings, self.crew.statuses, clock
+        self._notifications, self._sender = make_courier(
+            results, self._settings, self.pool.statuses, clock
         )
         self._page = self._make_page(sites)
         issues = load_known_issues(*self._settings().known_issues)
-        self._keeper = VerdictService(
+        self._verdicts = VerdictService(
             Feed(results),
             issues,
             kept=results.store.changes,
-            told=self._take_verdicts,
+            told=self._publish_verdicts,
             failed=self._page.judged,
         )
         results.listen(self._page.refresh)
-        results.listen(lambda _: self._keeper.nudge())
+        results.listen(lambda _: self._verdicts.nudge())
 
     def run(self, screen: Screen) -> None:
-        """Run all workers to their end; raises what `Crew.run` raises."""
+        """Run all workers to their end; raises the errors of `WorkerPool.run`."""
         self._say = screen.say
-        with screen.progress(self.crew.statuses) as self._progress, self._telling():
-            self.crew.run()
+        with screen.progress(self.pool.statuses) as self._progress, self._notifying():
+            self.pool.run()
         if self._cycles is not None:
-            for status in self.crew.statuses():
-                self._tell_of(status.node)
+            for status in self.pool.statuses():
+                self._print_summary(status.node)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """While inside, an endless service delivers messages; that it fell is the last one."""
+    def _notifying(self) -> Iterator[None]:
+        """Deliver notifications of an endless service within the context; its failure is last."""
         if self._cycles is not None:
             yield
             return
-        with self._courier:
+        with self._sender:
             try:
                 yield
             except Interrupted:
                 raise
             except PvebenchError as error:
-                self._courier.fell(without_secrets(str(error)))
+                self._sender.fell(without_secrets(str(error)))
                 raise
 
-    def _take_verdicts(self, verdicts: Verdicts) -> None:
-        """Show new verdicts, and have an endless service tell what is new in them."""
+    def _publish_verdicts(self, verdicts: Verdicts) -> None:
+        """Publish new verdicts; an endless service also queues notifications of their news."""
         self._page.judged(verdicts)
         if self._cycles is None:
-            self._teller.judged(verdicts)
-            self._courier.wake()
+            self._notifications.judged(verdicts)
+            self._sender.wake()
 
-    def opened_to(self, doorway: StartupApp) -> AbstractContextManager[VerdictService]:
-        """Give the pages to those who wait at the door; while inside, results are judged."""
+    def serve_after(self, startup: StartupApp) -> AbstractContextManager[VerdictService]:
+        """Replace the startup application by the web UI; results are judged in the context."""
         app = make_app(
             page=self._page,
-            statuses=self.crew.statuses,
+            statuses=self.pool.statuses,
             results=self._results,
             now=self._clock.now,
-            verdicts=lambda: self._keeper.current,
+            verdicts=lambda: self._verdicts.current,
         )
-        doorway.open_to(app)
-        return self._keeper
+        startup.open_to(app)
+        return self._verdicts
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Tell that a case is in a phase that takes so many seconds."""
+        """Report that a case entered a phase of the given duration in seconds."""
         if self._progress is not None:
             self._progress.phase(case, phase, seconds)
 
     def finished(self, run: Run) -> None:
-        """Tell that a run ended and is stored."""
+        """Report that a run ended and is stored."""
         if self._progress is not None:
             self._progress.finished(run)
-        status = next(one for one in self.crew.statuses() if one.node == run.case.scenario.node)
-        cycle = status.cycle
-        # An endless service says it once: later the page does.
+        node = run.case.scenario.node
+        cycle = next(status for status in self.pool.statuses() if status.node == node).cycle
+        # An endless service prints the summary once; later the web UI shows it.
         if cycle is None or self._cycles is not None or cycle.number > 1:
             return
         if cycle.done >= cycle.planned:
-            self._tell_of(status.node)
+            self._print_summary(node)
 
-    def _tell_of(self, node: str) -> None:
-        """Say what was found on a node."""
+    def _print_summary(self, node: str) -> None:
+        """Print a summary of the results on a node."""
         scheduled = self._cycles is None
         try:
             for line in cycle_end_lines(
@@ -265,19 +264,19 @@ class Instance:
             ):
                 self._say(line)
         except Exception:
-            # It is derived: whatever ails it, the measuring goes on.
-            log.exception("what was found could not be told")
+            # The summary is derived data: its failure must not stop the measurements.
+            log.exception("result summary failed")
 
-    def _look_after(self) -> None:
-        """Do what is done between two runs of an endless service."""
+    def _between_runs(self) -> None:
+        """Reload settings and maintain the database, between two runs of an endless service."""
         changed = self._reloader.check()
         if changed is not None:
-            self.crew.assign(changed.given)
-            self._results.plan(planned_cases(changed.given))
-        self._tidier.check()
+            self.pool.assign(changed.assignments)
+            self._results.plan(planned_cases(changed.assignments))
+        self._maintenance.check()
 
     def _address(self) -> str:
-        """Return where people reach the page, as far as the settings know."""
+        """Return the URL of the web UI, as far as the settings determine it."""
         settings = self._settings()
         return settings.external_url or f"{access_of(settings).scheme}://{settings.listen}"
 
@@ -285,15 +284,15 @@ class Instance:
         return self._reloader.current.settings
 
     def _worker(
-        self, site: Site, mine: list[Assignment], between: Callable[[Worker], None]
+        self, site: Site, assignments: list[Assignment], between: Callable[[Worker], None]
     ) -> Worker:
         return Worker(
             site=site,
-            assignments=mine,
+            assignments=assignments,
             results=self._results,
             observer=self,
             cycles=self._cycles,
-            guards=self._manners.guards(site),
+            guards=self._guards.guards(site),
             between=between,
         )
 
@@ -304,17 +303,17 @@ class Instance:
             live={
                 "build": collect_build,
                 "config": lambda families: collect_config(self._reloader.state, families),
-                "scheduler": lambda families: collect_scheduler(self.crew.statuses(), families),
-                "storages": lambda families: collect_storages(self._manners.storages(), families),
+                "scheduler": lambda families: collect_scheduler(self.pool.statuses(), families),
+                "storages": lambda families: collect_storages(self._guards.storages(), families),
                 "api": lambda families: collect_api(traffic, families),
                 "address": lambda families: collect_address(self._address(), families),
-                "notify": lambda families: collect_notified(self._courier.states, families),
+                "notify": lambda families: collect_notified(self._sender.states, families),
                 "database": lambda families: collect_database(self._results.store.path, families),
             },
             now=self._clock.now,
         )
         page.refresh()
-        page.judged(Verdicts())  # that nothing has been judged yet is an answer too
+        page.judged(Verdicts())  # an empty verdict is published too
         return page
 
     def _snapshot(self) -> Snapshot:
@@ -327,10 +326,10 @@ class Instance:
         )
 
 
-def planned_cases(given: list[Assignment]) -> list[PlannedCase]:
+def planned_cases(assignments: list[Assignment]) -> list[PlannedCase]:
     """Return every case of all packs once, with the shortest of its intervals."""
-    intervals = intervals_of(given)
-    cases = {case.key: case for assignment in given for case in assignment.matrix.cases}
+    intervals = intervals_of(assignments)
+    cases = {case.key: case for assignment in assignments for case in assignment.matrix.cases}
     return [
         PlannedCase(key=key, definition=Definition.of(case), every_seconds=intervals[key])
         for key, case in cases.items()

@@ -1,7 +1,7 @@
-"""What systemd is told by a service of `Type=notify`: readiness, what it is at, and that it lives.
+"""Signal handling, and status notifications to systemd: readiness, progress, watchdog.
 
-The protocol is sd_notify(3): one datagram a message to the socket that $NOTIFY_SOCKET names.
-Started by anybody else there is no such socket, and nothing is told to anyone.
+The protocol is sd_notify(3): one datagram per message to the socket of $NOTIFY_SOCKET. Without
+that variable, nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from typing import Final
 
 import structlog
 
-# --- What signals do while pvebench measures.
+# --- Signals.
 #
-# A handler runs in the main thread wherever that is just then: perhaps inside the very lock that
-# the
-# answer takes, to end a wait or to log a line. So no handler does anything. The interpreter itself
-# writes the signal's number into a pipe, and a thread that reads there gives the answer.
+# A handler interrupts the main thread anywhere: perhaps while it holds the lock that the action
+# needs, to end a wait or to log a line. So handlers do nothing. The interpreter writes the signal
+# number to a pipe, and a thread that reads the pipe calls the action.
 
 log = structlog.get_logger()
 
-Answers = Mapping[signal.Signals, Callable[[], None]]
+Actions = Mapping[signal.Signals, Callable[[], None]]
 
 
 @contextmanager
-def answering(answers: Answers) -> Iterator[None]:
-    """While inside, each of these signals is answered by its call, in a thread of its own.
+def handle_signals(actions: Actions) -> Iterator[None]:
+    """Call the action of each received signal within the context, in a separate thread.
 
-    Signals that came before the end are answered before this returns.
+    Signals received before the end of the context are handled before this returns.
     """
     if threading.current_thread() is not threading.main_thread():
         # Python sets handlers in the main thread only; tests run commands in others.
@@ -41,10 +40,10 @@ def answering(answers: Answers) -> Iterator[None]:
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    thread = threading.Thread(target=_answer, args=(reading, answers), name="signals", daemon=True)
+    thread = threading.Thread(target=_act, args=(reading, actions), name="signals", daemon=True)
     thread.start()
     descriptor = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    handlers = {number: signal.signal(number, _handle) for number in answers}
+    handlers = {number: signal.signal(number, _handle) for number in actions}
     try:
         yield
     finally:
@@ -57,48 +56,50 @@ def answering(answers: Answers) -> Iterator[None]:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """Nothing: that there is a handler is what has the number written."""
+    """Do nothing: the interpreter writes the number only for signals with a handler."""
 
 
-def _answer(reading: int, answers: Answers) -> None:
-    """Answer what is read until the other end is closed."""
+def _act(reading: int, actions: Actions) -> None:
+    """Call the actions of the signals in the pipe until its other end is closed."""
     while byte := os.read(reading, 1):
         number = byte[0]
-        if number in answers:
-            found = signal.Signals(number)
-            log.info("answering a signal", signal=found.name)
-            answers[found]()
+        if number in actions:
+            received = signal.Signals(number)
+            log.info("signal received", signal=received.name)
+            actions[received]()
 
+
+# --- Status notifications to systemd.
 
 _BEATS: Final = 3
-"""How often within the time after which systemd would end a service that is silent."""
+"""Watchdog messages per watchdog interval of systemd."""
 
 
 class Supervisor:
-    """Whoever started this process, as far as it wants to be told.
+    """Service manager that started this process, if it accepts notifications.
 
     Args:
-        environment: where NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID stand.
+        environment: variables, among them NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
-        ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        limit = environment.get("WATCHDOG_USEC", "") if ours else ""
+        watched = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        limit = environment.get("WATCHDOG_USEC", "") if watched else ""
         self._beat_seconds = int(limit) / 1e6 / _BEATS if limit.isascii() and limit.isdigit() else 0
 
     def status(self, line: str) -> None:
-        """Tell what the service is at, as `systemctl status` shows it."""
-        self._tell(f"STATUS={' '.join(line.split())}")
+        """Report the current activity, as shown by `systemctl status`."""
+        self._send(f"STATUS={' '.join(line.split())}")
 
     @contextmanager
-    def told_ready(self, pulse: Callable[[], int]) -> Iterator[None]:
-        """Tell that the service is ready; while inside, that it lives as long as `pulse` moves.
+    def report_ready(self, pulse: Callable[[], int]) -> Iterator[None]:
+        """Report readiness, and within the context activity while `pulse` changes.
 
         Args:
-            pulse: a number that grows as long as what is supervised does its work.
+            pulse: returns a number that grows while the supervised part works.
         """
-        self._tell("READY=1")
+        self._send("READY=1")
         ended = threading.Event()
         thread = threading.Thread(target=self._beat, args=(pulse, ended), name="watchdog")
         thread.daemon = True
@@ -107,7 +108,7 @@ class Supervisor:
         try:
             yield
         finally:
-            self._tell("STOPPING=1")
+            self._send("STOPPING=1")
             ended.set()
             if thread.is_alive():
                 thread.join()
@@ -117,18 +118,18 @@ class Supervisor:
         while not ended.wait(self._beat_seconds):
             now = pulse()
             if now != last:
-                self._tell("WATCHDOG=1")
+                self._send("WATCHDOG=1")
             last = now
 
-    def _tell(self, message: str) -> None:
+    def _send(self, message: str) -> None:
         if not self._address:
             return
-        # An abstract name begins with a zero byte, which an environment cannot hold.
+        # An abstract name begins with a zero byte, which an environment cannot contain.
         address = self._address.replace("@", "\0", 1) if self._address[0] == "@" else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as speaker:
-                speaker.connect(address)
-                speaker.sendall(message.encode())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as client:
+                client.connect(address)
+                client.sendall(message.encode())
         except OSError as error:
-            # Nothing to mend here: whoever waits for the message ends this process in time.
-            log.warning("systemd was not told", message=message, error=error.strerror)
+            # No recovery needed: without the message, systemd ends this process in time.
+            log.warning("systemd notification failed", message=message, error=error.strerror)

@@ -1,4 +1,4 @@
-"""The nodes that the settings name, with the store and the undoing that go with them."""
+"""Packs, cases, nodes and the store that the settings select."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvebench.model.units import MIB
 from pvebench.scheduler.case_matrix import Assignment, Matrix, check_slugs, expand, select
 from pvebench.store import StateDirectory, Store
 
-# --- What the settings choose: packs and cases to run, and what the wall shows.
+# --- Packs and cases to run, and the slots of the wall dashboard.
 
 
 def assignments(
@@ -29,79 +29,82 @@ def assignments(
     """Return the packs of `settings` on each node, expanded and selected.
 
     Raises:
-        ConfigError: a pack is wrong, or two of them mean different things by one slug.
-        StoreError: which storages are measured cannot be read.
+        ConfigError: a pack is wrong, or two packs use one slug for different definitions.
+        StoreError: the accepted identities of storages cannot be read.
     """
     packs = [load_pack(path, scale=scale) for path in settings.packs]
     driver = driver_of(settings.driver)
-    every = driver.storages(settings, None)
-    found: list[tuple[Pack, Matrix]] = []
+    all_storages = driver.storages(settings, None)
+    selected: list[tuple[Pack, Matrix]] = []
     identities = _identities(settings)
     for node in settings.nodes_in_force():
-        kinds = {name: one.holds for name, one in driver.storages(settings, node).items()}
-        here = [
+        storages = driver.storages(settings, node)
+        kinds = {name: storage.holds for name, storage in storages.items()}
+        on_node = [
             (
                 pack,
                 expand(
                     pack,
                     node=node,
                     storages=kinds,
-                    elsewhere=every,
+                    elsewhere=all_storages,
                     identities=identities.get(node),
                     rows=driver.rows,
                 ),
             )
             for pack in packs
         ]
-        here = [(pack, select(matrix, only=only, skip=skip)) for pack, matrix in here]
-        check_slugs(here)
-        found += [(pack, matrix) for pack, matrix in here if matrix.cases]
-    if not found:
+        on_node = [(pack, select(matrix, only=only, skip=skip)) for pack, matrix in on_node]
+        check_slugs(on_node)
+        selected += [(pack, matrix) for pack, matrix in on_node if matrix.cases]
+    if not selected:
         if only or skip:
-            message = "no case matches --only and --skip; see what there is: pvebench plan"
+            message = "no case matches --only and --skip; list the cases with `pvebench plan`"
             raise ConfigError([Problem("command line", 0, 0, message)])
         nodes = ", ".join(settings.nodes_in_force())
-        message = f"no storage that the packs measure is on {nodes}, which is all that is measured"
-        remedy = "add a node, or mend `nodes` of the storages; or name another storage in a pack"
+        message = f"no storage of the packs is on a measured node ({nodes})"
+        remedy = "add a node, correct `nodes` of the storages, or use another storage in a pack"
         raise ConfigError([Problem("settings", 0, 0, message)], next_step=remedy)
-    return [Assignment(pack, matrix) for pack, matrix in found]
+    return [Assignment(pack, matrix) for pack, matrix in selected]
 
 
 def _identities(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return node -> storage -> `Scenario.identity`, for those that were accepted as another."""
+    """Return node -> storage -> `Scenario.identity`, for storages with an accepted new device."""
     database = settings.state / "pvebench.db"
     if not database.exists():
         return {}
-    from pvebench.store import identities_at  # noqa: PLC0415 # a first plan need not wait for it
+    from pvebench.store import identities_at  # noqa: PLC0415 # slow import, unneeded for a first plan
 
     with identities_at(database) as records:
         nodes = settings.nodes_in_force() if records else ()
         return {node: records.tokens(node) for node in nodes if records}
 
 
-def intervals_of(given: list[Assignment]) -> dict[str, float]:
-    """Return case key -> seconds between its runs, over all packs; the shortest wins."""
-    found: dict[str, float] = {}
-    for assignment in given:
+def intervals_of(assignments: list[Assignment]) -> dict[str, float]:
+    """Return case key -> seconds between its runs; of several packs the shortest interval."""
+    intervals: dict[str, float] = {}
+    for assignment in assignments:
         for case in assignment.matrix.cases:
             every = assignment.pack.every_seconds
-            found[case.key] = min(every, found.get(case.key, every))
-    return found
+            intervals[case.key] = min(every, intervals.get(case.key, every))
+    return intervals
 
 
 def wall_slots(settings: Settings) -> list[WallSlot]:
-    """Return what the settings choose for the wall."""
+    """Return the slots of the wall dashboard from the settings."""
     return [WallSlot(**dict(slot)) for slot in settings.wall]
 
 
+# --- State directory, database and nodes.
+
 CHECKED_BYTES: Final = 256 * MIB
-"""A smaller database is looked at whole at each start, in about a second; a larger one only by the
-service, between two runs."""
+"""A smaller database is checked completely at each start, in about a second; a larger one only by
+the service, between two runs."""
 
 
 @contextmanager
 def opened_store(settings: Settings) -> Iterator[tuple[StateDirectory, Store]]:
-    """Take the state directory for this process alone and open its database."""
+    """Lock the state directory for this process and open its database."""
     with StateDirectory(settings.state.absolute(), exclusive=True) as state:
         store = Store(state.database, simulated=driver_of(settings.driver).simulated)
         try:
@@ -119,9 +122,9 @@ def make_sites(
     clock: StopClock,
     say: Callable[[str], None],
 ) -> list[Site]:
-    """Return the nodes that the settings name, with everything of a crashed run undone."""
+    """Return the nodes of the settings, after removing leftovers of a crashed run."""
     engine = engine_of(settings.driver)
     for line in engine.undo(settings, journal):
-        say(f"after an unclean end: {line}")
+        say(f"cleanup after a crash: {line}")
     place = Workplace(runtime=state.runtime, journal=journal, clock=clock, say=say)
     return engine.sites(settings, place)

@@ -1,4 +1,4 @@
-"""The workers of an instance, one a node, each in a thread of its own where there are several."""
+"""The workers of an instance, one per node; several workers run in separate threads."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pvebench.scheduler.guards import BudgetGuard, PauseGuard, QuietGuard, TurnG
 from pvebench.store import StateDirectory, Store
 from pvebench.workloads import TOOLS
 
-# --- Which guards look after a node's cases, put together from the settings.
+# --- Guards of a node's cases, from the settings.
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFactory:
-    """All guards of an instance; `guards` makes those of one node's worker."""
+    """Factory of all guards of an instance; `guards` creates those of one worker."""
 
     settings: Settings
     state: StateDirectory
@@ -37,122 +37,126 @@ class GuardFactory:
     clock: Clock
     turns: Turns
     free: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    """node -> storage -> bytes that were free when last looked at."""
+    """node -> storage -> free bytes at the last check."""
 
     def guards(self, site: Site) -> Sequence[Guard]:
-        """Return the guards of `site`, the cheapest first; turns last, for they are kept."""
-        found: list[Guard] = [PauseGuard(self.state.pause_reason)]
+        """Return the guards of `site`, the cheapest first; turns last, because they are held."""
+        guards: list[Guard] = [PauseGuard(self.state.pause_reason)]
         hours = self.settings.quiet()
         if hours is not None:
-            found.append(QuietGuard(hours, self.clock))
+            guards.append(QuietGuard(hours, self.clock))
         storages = self._storages(site.node)
-        limits = {name: one.budget_bytes for name, one in storages.items() if one.budget_bytes}
+        limits = {
+            name: storage.budget_bytes for name, storage in storages.items() if storage.budget_bytes
+        }
         if limits:
             written = partial(self._counted, site.node)
-            found.append(BudgetGuard(limits, written, expected_bytes))
+            guards.append(BudgetGuard(limits, written, expected_bytes))
         self.free[site.node] = site.free
-        found += site.guards
-        shared = frozenset(name for name, one in storages.items() if one.shared)
-        return [*found, TurnGuard(self.turns, shared)] if shared else found
+        guards += site.guards
+        shared = frozenset(name for name, storage in storages.items() if storage.shared)
+        return [*guards, TurnGuard(self.turns, shared)] if shared else guards
 
     def _storages(self, node: str) -> Mapping[str, MeasuredStorage]:
         return driver_of(self.settings.driver).storages(self.settings, node)
 
     def _counted(self, node: str, storage: str) -> int:
-        """Return what counts against the budget: of a shared storage, what any node wrote."""
-        alone = not self._storages(node)[storage].shared
-        return self.store.written_bytes(storage, self.clock.now(), node=node if alone else None)
+        """Return the bytes that count against the budget; for a shared storage, of all nodes."""
+        local = not self._storages(node)[storage].shared
+        return self.store.written_bytes(storage, self.clock.now(), node=node if local else None)
 
     def storages(self) -> list[StorageState]:
-        """Return what is to be said of each storage on each node."""
+        """Return the state of each storage on each node."""
         now = self.clock.now()
         return [
             StorageState(
                 node=node,
                 storage=name,
-                type=one.holds.name,
-                shared=one.shared,
-                budget_bytes=one.budget_bytes,
-                counted_bytes=self._counted(node, name) if one.budget_bytes else 0,
-                floor_bytes=one.floor_bytes,
+                type=storage.holds.name,
+                shared=storage.shared,
+                budget_bytes=storage.budget_bytes,
+                counted_bytes=self._counted(node, name) if storage.budget_bytes else 0,
+                floor_bytes=storage.floor_bytes,
                 free_bytes=self.free.get(node, {}).get(name),
                 written_bytes=self.store.written_bytes(name, now, node=node),
             )
             for node in self.settings.nodes_in_force()
-            for name, one in self._storages(node).items()
+            for name, storage in self._storages(node).items()
         ]
 
 
 def expected_bytes(case: Case) -> int:
-    """Return the most that a run of `case` writes, a fill of its volume included."""
+    """Return the maximum bytes that a run of `case` writes, including a fill of its volume."""
     scenario = case.scenario
     fill = scenario.layout.file_bytes or scenario.volume_bytes
     estimate = TOOLS[case.workload.tool].estimate(case.workload, scenario.volume_bytes)
     return fill + estimate.bytes_written
 
 
+# --- Workers and their threads.
+
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Mailbox:
-    """New assignments on their way into a worker's thread."""
+class PendingAssignments:
+    """New assignments for a worker in another thread."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _waiting: list[Assignment] | None = None
+    _pending: list[Assignment] | None = None
 
-    def put(self, given: list[Assignment]) -> None:
-        """Leave assignments; those that were not taken yet are replaced."""
+    def put(self, assignments: list[Assignment]) -> None:
+        """Store assignments; they replace those that were not taken yet."""
         with self._lock:
-            self._waiting = given
+            self._pending = assignments
 
     def take(self) -> list[Assignment] | None:
-        """Return what was left, once."""
+        """Return the stored assignments, once."""
         with self._lock:
-            given, self._waiting = self._waiting, None
-        return given
+            assignments, self._pending = self._pending, None
+        return assignments
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker and what is on its way to it."""
+    """One worker and its pending assignments."""
 
     worker: Worker
-    mailbox: Mailbox
+    pending: PendingAssignments
 
 
 Make = Callable[[Site, list[Assignment], Callable[[Worker], None]], Worker]
-"""Makes the worker of a site from its assignments and what is to be called before each step."""
+"""Factory of a site's worker, from its assignments and a function to call before each step."""
 
 
-def make_crew(
+def make_worker_pool(
     sites: Sequence[Site],
-    given: Sequence[Assignment],
+    assignments: Sequence[Assignment],
     *,
     make: Make,
     between: Callable[[], None],
     stop: Callable[[], None],
 ) -> WorkerPool:
-    """Return a worker for each site.
+    """Return a pool with a worker for each site.
 
     Args:
-        between: called before each step of a worker, one at a time.
+        between: called before each step of a worker, never in parallel.
         stop: ends every wait of every worker.
     """
-    one_at_a_time = threading.Lock()
+    between_lock = threading.Lock()
 
-    def look_around(mailbox: Mailbox, worker: Worker) -> None:
-        with one_at_a_time:
+    def before_step(pending: PendingAssignments, worker: Worker) -> None:
+        with between_lock:
             between()
-        arrived = mailbox.take()
-        if arrived is not None:
-            worker.assign(arrived)
+        new = pending.take()
+        if new is not None:
+            worker.assign(new)
 
     members = []
     for site in sites:
-        mailbox = Mailbox()
-        mine = [entry for entry in given if entry.node == site.node]
-        members.append(Member(make(site, mine, partial(look_around, mailbox)), mailbox))
+        pending = PendingAssignments()
+        own = [assignment for assignment in assignments if assignment.node == site.node]
+        members.append(Member(make(site, own, partial(before_step, pending)), pending))
     return WorkerPool(members, stop)
 
 
@@ -169,25 +173,25 @@ class WorkerPool:
         self._faults: list[BaseException] = []
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each worker does."""
+        """Return the status of each worker."""
         return [member.worker.status for member in self._members]
 
     def outcomes(self) -> list[Outcome]:
-        """Return how the last run of each case ended."""
+        """Return the outcome of each case's last run."""
         return [outcome for member in self._members for outcome in member.worker.outcomes.values()]
 
-    def assign(self, given: Sequence[Assignment]) -> None:
-        """Have each worker use its part of `given` from its next step on."""
+    def assign(self, assignments: Sequence[Assignment]) -> None:
+        """Give each worker its part of `assignments`, used from its next step on."""
         for member in self._members:
-            mine = [entry for entry in given if entry.node == member.worker.status.node]
-            member.mailbox.put(mine)
+            node = member.worker.status.node
+            member.pending.put([entry for entry in assignments if entry.node == node])
 
     def run(self) -> None:
         """Run all workers to their end.
 
         Raises:
-            Interrupted: a stop was requested. PvebenchError: what ended a worker; the others
-                were stopped then.
+            Interrupted: a stop was requested. PvebenchError: a worker failed, and the others
+                were stopped.
         """
         if len(self._members) == 1:
             self._members[0].worker.run()
@@ -201,7 +205,7 @@ class WorkerPool:
         for thread in threads:
             thread.join()
         if self._faults:
-            # The cause, if there is one: the others were only stopped because of it.
+            # The first failure: the others were only interrupted because of it.
             raise min(self._faults, key=lambda fault: isinstance(fault, Interrupted))
 
     def _work(self, worker: Worker) -> None:
@@ -211,6 +215,6 @@ class WorkerPool:
             self._faults.append(fault)
             self._stop()
         except BaseException as fault:
-            log.exception("a worker ended by a mistake of pvebench", node=worker.node)
+            log.exception("worker crashed", node=worker.node)
             self._faults.append(fault)
             self._stop()

@@ -1,7 +1,7 @@
-"""Access to included files: packs, dashboards, rules.
+"""Files that come with pvebench: packs, dashboards, rules.
 
-The files are in the root of the repository. The wheel has copies in this package, as listed in
-`pyproject.toml`. Other modules find them only through this package.
+They are at the root of the repository, where readers expect them; `pyproject.toml` puts them into
+this folder of the wheel. Only this module locates them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final
 from pvebench.errors import MachineError
 
 _HERE: Final = Path(__file__).resolve().parent
-_PLACES: Final = (_HERE, _HERE.parents[2])
-"""Of an installed pvebench, of a checkout."""
+_ROOTS: Final = (_HERE, _HERE.parents[2])
+"""Roots of an installed pvebench and of a checkout."""
 
 
 def shipped(name: str) -> Path:
     """Return the file or directory `name`, such as `scenarios` or `prometheus/rules`.
 
     Raises:
-        MachineError: it did not come along.
+        MachineError: it is missing.
     """
-    for place in _PLACES:
-        if (place / name).exists():
-            return place / name
+    for root in _ROOTS:
+        if (root / name).exists():
+            return root / name
     raise MachineError(
-        f"{name}, which comes with pvebench, is not in {_HERE}",
-        cause="an installation that is not complete",
-        next_step="install pvebench again, from its wheel or its package",
+        f"{name} of pvebench is missing in {_HERE}",
+        cause="incomplete installation",
+        next_step="install pvebench again from its wheel or package",
     )
