@@ -106,8 +106,8 @@ def test_kill_9_in_the_middle_loses_no_finished_run_and_leaves_nothing_after_the
     assert processes_of(tmp_path)  # QEMU outlives a killed parent
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "after an unclean end: ended VM" in done.stdout
-    assert "after an unclean end: removed test volume" in done.stdout
+    assert "cleanup after a crash: ended VM" in done.stdout
+    assert "cleanup after a crash: removed test volume" in done.stdout
     listed = subprocess.run(
         command("results", "--state", str(state), "--json"), capture_output=True, check=True
     )

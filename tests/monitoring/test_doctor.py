@@ -36,11 +36,11 @@ def test_what_is_there_is_seen_all_along_the_way(chain: Chain, look: Look) -> No
     assert {found[name][0] for name in ("service", "Prometheus", "Grafana")} == {"ok"}
     sight, text = found["alerts"]
     assert sight == "warning"
-    assert "no Alertmanager takes them" in text
+    assert "but no Alertmanager" in text
     assert found["notifications"][0] == "warning"
-    assert "nobody is told of a change" in found["notifications"][1]
+    assert "changes are not reported" in found["notifications"][1]
     # The simulation behind it has ended months ago by its own clock.
-    assert "nothing has moved on lab" in found["progress"][1]
+    assert "scheduler on lab stalled" in found["progress"][1]
 
 
 def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_told(
@@ -57,6 +57,6 @@ def test_a_prometheus_that_does_not_scrape_and_its_grafana_are_told(
 def test_who_is_not_there_or_is_somebody_else_is_told(chain: Chain, look: Look) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     found = look(3, *chain.options(prometheus=nowhere, exporter=chain.prometheus))
-    assert "does not answer" in found["Prometheus"][1]
-    assert "is no pvebench" in found["service"][1]
+    assert "does not respond" in found["Prometheus"][1]
+    assert "is not a pvebench exporter" in found["service"][1]
     assert found["Grafana"][0] == "ok"

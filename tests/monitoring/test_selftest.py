@@ -88,13 +88,13 @@ def test_a_point_goes_all_the_way(chain: Chain, capsys: Captured) -> None:
 def test_it_stops_at_an_exporter_that_is_not_there(chain: Chain, capsys: Captured) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     assert run_cli(["selftest", *chain.options(exporter=nowhere)]) == 3
-    assert f"the exporter does not answer at {nowhere}" in capsys.readouterr().err
+    assert f"the exporter does not respond at {nowhere}" in capsys.readouterr().err
 
 
 def test_it_stops_where_something_else_answers(chain: Chain, capsys: Captured) -> None:
     options = chain.options(exporter=chain.prometheus)
     assert run_cli(["selftest", *options]) == 3
-    assert "is no pvebench" in capsys.readouterr().err
+    assert "is not a pvebench exporter" in capsys.readouterr().err
 
 
 def test_it_stops_at_a_prometheus_that_does_not_scrape(
@@ -106,7 +106,7 @@ def test_it_stops_at_a_prometheus_that_does_not_scrape(
         assert run_cli(["selftest", *options, "--timeout", "2"]) == 3
     printed = capsys.readouterr()
     assert "exporter    ok" in printed.out
-    assert "does not arrive in Prometheus" in printed.err
+    assert "has no recent samples" in printed.err
 
 
 def test_it_stops_at_something_else_than_grafana(chain: Chain, capsys: Captured) -> None:

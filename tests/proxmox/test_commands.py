@@ -233,7 +233,7 @@ def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known
     good, text = findings(granted, capsys)[name]
     assert good is None
     assert text.startswith("the first run records it: type lvmthin")
-    assert text.endswith("; which device is below is not known")
+    assert text.endswith("; device below it unknown")
     settings = load_settings(granted)
     settings.state.mkdir()
     with closing(Store(settings.state / "pvebench.db", simulated=False)) as store:

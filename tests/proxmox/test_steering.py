@@ -83,7 +83,7 @@ def test_pause_and_resume_are_kept_in_the_state_directory(
     assert state.pause_reason() == ""
     capsys.readouterr()
     run_cli(["resume", "--config", str(config)])
-    assert "there was no pause" in capsys.readouterr().out
+    assert "not paused" in capsys.readouterr().out
 
 
 def test_abort_ends_an_instance_in_mid_run_and_leaves_nothing(
@@ -109,7 +109,7 @@ def test_abort_ends_an_instance_in_mid_run_and_leaves_nothing(
         assert run_cli(["abort", *options]) == 0
         assert process.wait(timeout=300) == 130
     assert state.holder() == 0
-    assert "was told to end" in capsys.readouterr().out
+    assert "stopping process" in capsys.readouterr().out
 
 
 def test_abort_after_a_crash_removes_what_was_left(

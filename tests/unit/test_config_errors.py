@@ -34,7 +34,7 @@ BROKEN = {
     ),
     "wrong type": (
         SMALL.replace("every: 10m", "every: 10m\nseed: one"),
-        "pack.yaml:4:7: seed: wants a whole number, found 'one'",
+        "pack.yaml:4:7: seed: expected a whole number, found 'one'",
     ),
     "size with an ambiguous unit": (
         SMALL.replace("64M", "64MB"),
@@ -53,29 +53,27 @@ BROKEN = {
     ),
     "empty axis": (
         SMALL.replace("cache: [none]", "cache: []"),
-        "pack.yaml:7:10: axes.cache: an axis without values makes an empty matrix; name at least "
-        "one",
+        "pack.yaml:7:10: axes.cache: axis without values; add at least one",
     ),
     "value twice on an axis": (
         SMALL.replace("cache: [none]", "cache: [none, none]"),
-        "pack.yaml:7:10: axes.cache: value given twice: none",
+        "pack.yaml:7:10: axes.cache: duplicate value: none",
     ),
     "option both axis and fixed": (
         SMALL.replace("volume:", "fixed: {cache: none}\nvolume:"),
-        "pack.yaml:1:1: both an axis and fixed: cache; keep one of the two",
+        "pack.yaml:1:1: in axes and in fixed: cache; keep one of the two",
     ),
     "no bus at all": (
         SMALL.replace("  bus: [virtio, scsi]\n", ""),
-        "pack.yaml:1:1: bus: give each as an axis or under fixed",
+        "pack.yaml:1:1: missing bus; add each to axes or fixed",
     ),
     "volume too small": (
         SMALL.replace("64M", "1M"),
-        "pack.yaml:9:9: volume.size: 1048576 bytes is too small to measure a disk; use at least "
-        "16M",
+        "pack.yaml:9:9: volume.size: 1048576 bytes are too small for a benchmark; use at least 16M",
     ),
     "runtime too short": (
         SMALL.replace("runtime: 2s", "runtime: 500ms"),
-        "pack.yaml:12:12: measure.runtime: less than one second measures nothing; use at least 1s",
+        "pack.yaml:12:12: measure.runtime: too short for a measurement; use at least 1s",
     ),
     "same workload twice": (
         SMALL + "  - fio: {rw: randread, bs: 4096, iodepth: 8}\n",
@@ -87,20 +85,20 @@ BROKEN = {
     ),
     "two tools in one entry": (
         SMALL + "    idle: {}\n",
-        "pack.yaml:14:5: workloads.0: wants exactly one key, the tool's name, with its options "
+        "pack.yaml:14:5: workloads.0: expected exactly one key: a tool's name, with its options "
         "below it",
     ),
     "a tool without its options": (
         SMALL + "  - idle: 5m\n",
-        "pack.yaml:15:11: workloads.1.idle: wants a mapping of keys to values, found '5m'",
+        "pack.yaml:15:11: workloads.1.idle: expected a mapping of keys to values, found '5m'",
     ),
     "a sweep over nothing": (
         SMALL.replace("iodepth: 8", "iodepth: []"),
-        "pack.yaml:14:42: workloads.0.fio.iodepth: a sweep over no values measures nothing",
+        "pack.yaml:14:42: workloads.0.fio.iodepth: empty list; add at least one value",
     ),
     "no workloads": (
         SMALL.partition("  - fio")[0].replace("workloads:", "workloads: []"),
-        "pack.yaml:13:12: workloads: no workloads: nothing would be run",
+        "pack.yaml:13:12: workloads: no workloads; add at least one",
     ),
     "repeated key": (SMALL + "every: 5m\n", 'pack.yaml:15:1: found duplicate key "every"'),
     "not YAML": (
@@ -119,7 +117,7 @@ BROKEN = {
     ),
     "queues that are none": (
         SMALL.replace("volume:", "fixed: {queues: 1}\nvolume:"),
-        "pack.yaml:8:17: fixed.queues: wants 2 or more, found 1",
+        "pack.yaml:8:17: fixed.queues: expected 2 or more, found 1",
     ),
     "mount options that are a command": (
         SMALL.replace("volume:", "fixed: {mount_options: 'ro; x'}\nvolume:"),
@@ -133,7 +131,7 @@ BROKEN = {
     ),
     "empty exclude": (
         SMALL.replace("volume:", "exclude: [{}]\nvolume:"),
-        "pack.yaml:1:1: an empty entry of exclude would exclude everything",
+        "pack.yaml:1:1: empty entry in exclude, which excludes all cases; remove it",
     ),
 }
 
@@ -171,11 +169,11 @@ def test_every_fault_of_a_file_is_told_in_the_order_of_its_lines(tmp_path: Path)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    assert message(tmp_path / "no.yaml").startswith("no.yaml: is not there; ")
+    assert message(tmp_path / "no.yaml").startswith("no.yaml: file not found; ")
 
 
 def test_an_empty_file_is_told(tmp_path: Path) -> None:
-    assert message(write_pack(tmp_path, "# nothing\n")) == "pack.yaml:1:1: is empty"
+    assert message(write_pack(tmp_path, "# nothing\n")) == "pack.yaml:1:1: empty file"
 
 
 def test_a_pack_whose_combinations_are_all_impossible_is_an_empty_matrix(tmp_path: Path) -> None:
@@ -241,7 +239,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
             "storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",
             "pvebench.yaml:2:6: storages.a: a storage of kind nfs has no path",
         ),
-        ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: listed twice: a.yaml"),
+        ("packs: [a.yaml, a.yaml]\n", "pvebench.yaml:1:8: packs: duplicate pack: a.yaml"),
         (
             "max_age: 3\n",
             "pvebench.yaml:1:10: max_age: invalid duration 3: write a number with "

@@ -15,7 +15,7 @@ import pytest
 
 from pvebench.cli.main import run_cli
 from pvebench.config import Settings
-from pvebench.diagnostics.doctor import CLOCK_SECONDS, Places, Severity, diagnose
+from pvebench.diagnostics.doctor import CLOCK_SECONDS, Servers, Severity, diagnose
 from pvebench.drivers.driver import Engine
 from pvebench.drivers.simulated import simulated_hypervisor
 from pvebench.store import CaseNumbers, Message, StateDirectory, Store
@@ -24,7 +24,7 @@ from pvebench.verdicts import NUMBERS
 from support.packs import write_pack
 
 Captured = pytest.CaptureFixture[str]
-NOBODY = Places(exporter_login={}, grafana_login={})
+NOBODY = Servers(exporter_login={}, grafana_login={})
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_what_cannot_be_looked_at_is_said_and_is_no_fault(config: Path, capsys: 
     found = seen(config, capsys)
     assert found["Prometheus"] == (
         "unknown",
-        "no address was given: --prometheus http://127.0.0.1:9690",
+        "not checked; pass its address: --prometheus http://127.0.0.1:9690",
     )
     assert {found[name][0] for name in ("clock", "alerts", "Grafana")} == {"unknown"}
     assert found["service"][0] == "warning"
@@ -89,7 +89,7 @@ def test_what_a_killed_process_left_comes_first_with_its_command(
     before = contents(config.parent)
     assert run_cli(["doctor", "--config", str(config)]) == 3
     said = capsys.readouterr()
-    assert said.out.startswith("critical     leftovers: a process that was killed left 1 things")
+    assert said.out.startswith("critical     leftovers: 1 leftover of a killed process")
     assert "pvebench cleanup" in said.out
     assert "leftovers" in said.err
     assert contents(config.parent) == before
@@ -146,7 +146,7 @@ def test_every_damaged_derived_block_is_reported_and_none_is_changed(
     sight, text = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
     assert sight == "critical"
     assert text.startswith("damaged: 7, 29; no result is lost")
-    assert "serve replaces them" in text
+    assert "serve replaces the blocks" in text
     assert contents(config.parent) == before
 
 
@@ -156,7 +156,7 @@ def test_a_damaged_derived_block_alone_changes_the_exit_code(
     with StateDirectory(config.parent / "state", exclusive=True) as state:
         Store(state.database, simulated=True).close()
         put_blocks(state.database, count=2)
-    assert seen(config, capsys, code=0)["derived blocks"] == ("ok", "none is damaged")
+    assert seen(config, capsys, code=0)["derived blocks"] == ("ok", "no damaged blocks")
     with closing(sqlite3.connect(state.database)) as database, database:
         database.execute("UPDATE number_blocks SET checksum = checksum + 1 WHERE block = 1")
     assert seen(config, capsys, code=3)["derived blocks"][1].startswith("damaged: 1; ")
@@ -172,7 +172,7 @@ def test_the_derived_blocks_of_another_layout_are_not_checked(
             "DROP TABLE number_blocks; UPDATE alembic_version SET version_num = '0007'"
         )
     found = seen(config, capsys, *BY_SERVICE, code=3)["derived blocks"]
-    assert found == ("unknown", "not checked: the database has the layout of another version")
+    assert found == ("unknown", "not checked: the database has the schema of another version")
 
 
 def test_a_bad_pack_keeps_nothing_else_from_being_looked_at(config: Path, capsys: Captured) -> None:
@@ -214,7 +214,7 @@ def test_what_does_not_answer_in_time_is_said(
     found = diagnose(settings, NOBODY, seconds=3)
     never.set()
     assert [one.found for one in found if one.about == "clock"] == [
-        "no answer within 3 s; --timeout waits longer"
+        "no answer within 3 s; wait longer with --timeout"
     ]
     assert {one.sight for one in found if one.about == "leftovers"} == {Severity.OK}
 
@@ -251,14 +251,14 @@ def test_without_notify_it_cannot_be_told_whether_anybody_is(
 ) -> None:
     sight, text = seen(config, capsys)["notifications"]
     assert sight == "unknown"
-    assert "no notify in the settings" in text
+    assert "notify is not set" in text
 
 
 @pytest.mark.usefixtures("told")
 def test_a_target_that_nothing_was_sent_to_is_to_be_tried(config: Path, capsys: Captured) -> None:
     assert seen(config, capsys)["notify phone"] == (
         "ok",
-        "nothing was to be told yet; to try it: pvebench notify --test",
+        "no notification yet; test it with `pvebench notify --test`",
     )
 
 
@@ -319,8 +319,8 @@ def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
     untried = seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"]
     assert untried == (
         "warning",
-        "1 message for it, the oldest of 2026-11-22 12:00 UTC, not tried yet: "
-        "a running pvebench serve does",
+        "1 notification queued, oldest 2026-11-22 12:00 UTC, not tried yet; "
+        "a running `pvebench serve` sends them",
     )
     (queued,) = store.outbox.queued()
     store.outbox.begin(queued.number, NOON)
@@ -329,8 +329,8 @@ def test_what_cannot_be_delivered_is_told_with_reason_and_since_when(
     before = contents(config.parent)
     assert seen(config, capsys, "--exporter", "http://127.0.0.1:1", code=3)["notify phone"] == (
         "critical",
-        "1 message for it, the oldest of 2026-11-22 12:00 UTC, after 1 attempt: "
-        "the server answered 500; to try it: pvebench notify --test",
+        "1 notification queued, oldest 2026-11-22 12:00 UTC, after 1 attempt: "
+        "the server answered 500; test it with `pvebench notify --test`",
     )
     assert contents(config.parent) == before
 
@@ -344,13 +344,13 @@ def test_a_message_that_was_given_up_is_told_until_another_arrives(
     store.outbox.drop(queued.number, NOON, "the server answered 404")
     look = ("--exporter", "http://127.0.0.1:1")
     sight, text = seen(config, capsys, *look, code=3)["notify phone"]
-    assert (sight, "was given up, 2026-11-22 12:00 UTC" in text) == ("critical", True)
+    assert (sight, "dropped, 2026-11-22 12:00 UTC" in text) == ("critical", True)
     other = Message(about="other", kind="changed", title="title", body="text")
     store.outbox.put([other], ["phone"], now=NOON)
     (queued,) = store.outbox.queued()
     store.outbox.arrived(queued.number, NOON + 60)
     found = seen(config, capsys, *look, code=3)["notify phone"]
-    assert found == ("ok", "1 sent, the last one 2026-11-22 12:01 UTC")
+    assert found == ("ok", "1 sent, last 2026-11-22 12:01 UTC")
 
 
 @pytest.mark.usefixtures("told")

@@ -184,14 +184,14 @@ def test_odd_answers_are_one_short_error_without_the_token(
             403,
             """{"accessErrorId":"ACE0201258609","message":"You'll need additional permissions to """
             """perform this action. Permissions needed: folders:read","title":"Access denied"}""",
-            "Permissions needed: folders:read\n  likely cause: the token's service account lacks a "
-            "right\n  next step: give it the role Admin",
+            "Permissions needed: folders:read\n  likely cause: missing permission of the token's "
+            "service account\n  next step: give it the role Admin",
         ),
         (
             401,
             """{"extra":null,"message":"Invalid API key","messageId":"api-key.invalid","""
             """"statusCode":401,"traceID":""}""",
-            "Invalid API key\n  likely cause: the token is not known there, or has ended",
+            "Invalid API key\n  likely cause: unknown or expired token",
         ),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_certificate_of_nobody_known_gets_no_token(
     push: Push, there: StandInGrafana, capsys: Captured
 ) -> None:
     assert push(url=there.url.replace("http:", "https:")) == 3
-    assert "does not answer" in capsys.readouterr().err
+    assert "does not respond" in capsys.readouterr().err
     assert there.changes == []
 
 

@@ -94,7 +94,7 @@ def test_a_missing_file_is_told(tmp_path: Path, capsys: Captured) -> None:
 def test_without_results_the_next_step_is_told(tmp_path: Path, capsys: Captured) -> None:
     for command in (["verdict"], ["baseline", "list"], ["baseline", "reset", "--reason", "x"]):
         assert run_cli([*command, "--state", str(tmp_path)]) == 5
-        assert "measure first: pvebench run" in capsys.readouterr().err
+        assert "run `pvebench run` first" in capsys.readouterr().err
 
 
 def test_a_baseline_of_no_case_is_refused(tmp_path: Path, capsys: Captured) -> None:
@@ -109,4 +109,4 @@ def test_a_baseline_of_no_case_is_refused(tmp_path: Path, capsys: Captured) -> N
     assert run_cli(["baseline", "accept", "--only", "*nvme*", "--reason", "x", *state]) == 5
     assert "no case matches '*nvme*'" in capsys.readouterr().err
     assert run_cli(["baseline", "reset", "--reason", "new disk", *state]) == 0
-    assert "the history begins anew of 12 cases" in capsys.readouterr().out
+    assert "ignoring earlier runs of 12 cases" in capsys.readouterr().out

@@ -51,8 +51,8 @@ def test_a_file_of_ones_own_adds_issues_and_replaces_those_of_the_same_id(tmp_pa
     ("change", "expected"),
     [
         (("moves:", "move:"), "unknown key 'move'; did you mean 'moves'?"),
-        (("6.8.4-1", "newest"), "5:38: issues.0.affected.0.since: 'newest' is not a version"),
-        (("6.8.4-1", "6.8"), "6.8 is not a version: write it as Debian does, in quotes"),
+        (("6.8.4-1", "newest"), "5:38: issues.0.affected.0.since: invalid version 'newest'"),
+        (("6.8.4-1", "6.8"), "invalid version 6.8; write it as Debian does, and quote it"),
         (("6.8.4-1", "6.8.5-1"), "before: 6.8.4-3 is not after since: 6.8.5-1"),
         (("[throughput]", "[speed]"), "6:13: issues.0.moves.0: 'speed' is not one of"),
     ],
@@ -65,7 +65,7 @@ def test_a_wrong_file_is_told_where_and_how(
 
 def test_an_id_that_is_used_twice_is_refused(tmp_path: Path) -> None:
     doubled = ISSUE + ISSUE.partition("\n")[2]
-    assert complaint(tmp_path, doubled).startswith("8:9: the id 'X1' is used twice")
+    assert complaint(tmp_path, doubled).startswith("8:9: duplicate id 'X1'")
 
 
 def test_a_range_holds_from_its_first_version_until_the_fix() -> None:

@@ -133,7 +133,7 @@ def test_without_a_word_about_the_link_nothing_is_held_against_it(
         ),
         (
             "storages:\n  a: {kind: dir, path: p, link_bits_per_second: 0}\n",
-            "2:49: storages.a.link_bits_per_second: wants 1 or more",
+            "2:49: storages.a.link_bits_per_second: expected 1 or more",
         ),
     ],
 )
@@ -189,7 +189,9 @@ def test_rows_are_shown_relative_to_the_scenario_that_the_pack_names(
     assert run_cli(["results", *over, *arguments]) == 0
     said = capsys.readouterr().out
     assert "relative" in said.splitlines()[0]
-    assert said.splitlines()[-1] == "relative: over local.scsi.raw.none with the same workload"
+    assert (
+        said.splitlines()[-1] == "relative: divided by local.scsi.raw.none with the same workload"
+    )
     assert next(line for line in said.splitlines() if ".scsi." in line).split()[-1] == "1.00"
 
 

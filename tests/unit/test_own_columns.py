@@ -234,9 +234,9 @@ def test_import_takes_a_spreadsheets_file_and_keeps_it(tmp_path: Path, capsys: C
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--decimal", "comma"], "--unit and --decimal go with --column"),
-        (["--column", "iops"], "write it as FIELD="),
-        (["--column", "iops=a", "--column", "iops=b"], "names iops twice"),
+        (["--decimal", "comma"], "--unit and --decimal require --column"),
+        (["--column", "iops"], "write FIELD="),
+        (["--column", "iops=a", "--column", "iops=b"], "has iops twice"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(

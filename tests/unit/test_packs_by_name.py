@@ -91,7 +91,7 @@ def test_a_name_in_the_settings_that_no_pack_has_is_missed_when_it_is_read(tmp_p
 
 
 def test_a_path_to_a_checkout_that_is_not_there_leads_to_the_name() -> None:
-    with pytest.raises(ConfigError, match="has the name quick alone"):
+    with pytest.raises(ConfigError, match=r"write quick without \.yaml"):
         load_pack(Path("scenarios/quick.yaml"))
 
 
@@ -123,7 +123,7 @@ def test_a_copy_means_the_same_and_goes_first(elsewhere: Path, capsys: Captured)
 def test_a_copy_writes_nothing_over(elsewhere: Path, capsys: Captured) -> None:
     (elsewhere / "quick.yaml").symlink_to(elsewhere / "nowhere")
     assert run_cli(["packs", "--copy", "quick"]) == 3
-    assert "not written over" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert not (elsewhere / "nowhere").exists()
 
 
@@ -132,7 +132,7 @@ def test_only_what_comes_with_pvebench_is_copied(
     name: str, elsewhere: Path, capsys: Captured
 ) -> None:
     assert run_cli(["packs", f"--copy={name}"]) == 2
-    assert "comes with pvebench" in capsys.readouterr().err
+    assert "--copy: unknown pack" in capsys.readouterr().err
     assert list(elsewhere.iterdir()) == []
 
 
@@ -140,7 +140,7 @@ def test_results_are_asked_for_by_the_name_of_a_pack_that_is_gone(
     tmp_path: Path, capsys: Captured
 ) -> None:
     assert run_cli(["results", "--pack", "long-gone", "--state", str(tmp_path / "s")]) == 5
-    assert "there are no results yet" in capsys.readouterr().err
+    assert "no results yet" in capsys.readouterr().err
 
 
 def test_a_shell_completes_names_and_files() -> None:
@@ -149,5 +149,5 @@ def test_a_shell_completes_names_and_files() -> None:
 
 
 def test_what_did_not_come_along_is_told() -> None:
-    with pytest.raises(MachineError, match="comes with pvebench"):
+    with pytest.raises(MachineError, match="of pvebench is missing"):
         shipped("scenarios/nothing-of-this-name")

@@ -155,7 +155,7 @@ def test_a_list_of_values_sweeps_an_option_of_a_workload(tmp_path: Path) -> None
 
 def test_a_sweep_over_nothing_and_one_that_repeats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"14:42: workloads.0.fio.iodepth: a sweep over no values"
+        ConfigError, match=r"14:42: workloads.0.fio.iodepth: empty list; add at least one value"
     ):
         load_pack(write_pack(tmp_path, SMALL.replace("iodepth: 8", "iodepth: []")))
     with pytest.raises(ConfigError, match="same workload as entry 1"):

@@ -128,7 +128,7 @@ def test_a_parsers_mistake_is_mended_to_what_the_right_parser_would_have_stored(
     said = capsys.readouterr().out
     assert "clat_mean read: 1 of 1 runs, to 0.001 times the old value (0.001 to 0.001)" in said
     assert "3 of 3 runs would change" in said
-    assert "nothing was written: add --apply" in said
+    assert "nothing saved; add --apply" in said
     assert everything(wrong) == before  # byte for byte, as far as SQL can see
 
     assert reparse(wrong, "--apply") == 0
@@ -289,7 +289,7 @@ def test_failed_runs_that_could_be_read_now_are_counted_and_stay_failed(
     before = everything(state)
     assert reparse(state, "--apply") == 0
     said = capsys.readouterr().out
-    assert f"{len(before['runs'])} failed ones could be read now; they stay failed" in said
+    assert f"{len(before['runs'])} failed runs are readable now but stay failed" in said
     assert everything(state) == before
 
 

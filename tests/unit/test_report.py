@@ -240,7 +240,7 @@ def test_beside_published_wants_a_pack_that_reproduces_something(
 ) -> None:
     simulate(tmp_path).worker.run()
     assert run_cli(["results", "--state", str(tmp_path), "--reference", "published"]) == 2
-    assert "--reference published needs --pack" in capsys.readouterr().err
+    assert "--reference published requires --pack" in capsys.readouterr().err
 
 
 def test_bars_are_named_by_what_tells_them_apart() -> None:

@@ -155,7 +155,7 @@ def test_the_command_says_what_would_go_and_removes_it_when_told(
     assert run_cli(asked) == 0
     said = capsys.readouterr().out
     assert "150 of 180 runs would be removed" in said
-    assert said.endswith("nothing was removed: add --apply\n")
+    assert said.endswith("nothing removed; add --apply to remove them\n")
     assert run_cli([*asked, "--apply"]) == 0
     assert "150 of 180 runs removed" in capsys.readouterr().out
     assert Store(store.path).totals().runs == 30

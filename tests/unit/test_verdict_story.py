@@ -136,7 +136,7 @@ def test_accepting_the_year_ends_the_alarm_and_keeps_the_changes_visible(
     state = ["--driver", "simulated", "--state", str(tmp_path)]
     accept = ["baseline", "accept", "--only", "*/randread*", "--reason", "we need the new QEMU"]
     assert run_cli([*accept, *state]) == 0
-    assert "the present level is the baseline of " in capsys.readouterr().out
+    assert "accepted the current level of " in capsys.readouterr().out
     status, text = verdict(tmp_path, capsys)
     assert status == 0
     assert lines_with(text, "- ", ": Random read with iothread=1 got 40 % slower", "[accepted]")

@@ -153,8 +153,8 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
     measure = file.measure
     volume_bytes = _whole_mib(file.volume.size * factor, least=16)
     file_bytes = file.volume.file or file.volume.size // 2
-    fixed = {"storage": DEFAULT_STORAGE, **file.fixed.given()}
-    axes = {key: (value,) for key, value in fixed.items()} | file.axes.given()
+    fixed = {"storage": DEFAULT_STORAGE, **file.fixed.explicit()}
+    axes = {key: (value,) for key, value in fixed.items()} | file.axes.explicit()
     return Pack(
         name=file.pack,
         title=file.title,
@@ -166,8 +166,8 @@ def load_pack(path: Path, *, scale: float = 1.0) -> Pack:
         every_seconds=file.every,
         seed=file.seed,
         axes=axes,
-        excludes=tuple(exclude.given() for exclude in file.exclude),
-        variants=tuple(variant.given() for variant in file.variants),
+        excludes=tuple(exclude.explicit() for exclude in file.exclude),
+        variants=tuple(variant.explicit() for variant in file.variants),
         host=file.host,
         lxc=file.lxc,
         volume_bytes=volume_bytes,

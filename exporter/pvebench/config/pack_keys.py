@@ -56,8 +56,8 @@ _OPTIONS: Final[dict[str, Any]] = {
 class OptionsBase(Strict):
     """Options, each at most once."""
 
-    def given(self) -> dict[str, OptionValue]:
-        """Return the options that are set."""
+    def explicit(self) -> dict[str, OptionValue]:
+        """Return the options that the file sets."""
         return {key: value for key, value in self if value is not None}
 
 
@@ -74,8 +74,8 @@ class AxesBase(Strict):
         require_once(values, "duplicate value")
         return values
 
-    def given(self) -> dict[str, tuple[OptionValue, ...]]:
-        """Return the axes that are set, in the order of the table."""
+    def explicit(self) -> dict[str, tuple[OptionValue, ...]]:
+        """Return the axes that the file sets, in the order of the model's fields."""
         return {key: values for key, values in self if values is not None}
 
 
@@ -345,7 +345,7 @@ class PackFile(Strict):
 
     @model_validator(mode="after")
     def _not_too_many(self) -> PackFile:
-        scenarios = math.prod(len(values) for values in self.axes.given().values())
+        scenarios = math.prod(len(values) for values in self.axes.explicit().values())
         cases = (scenarios + len(self.variants)) * sum(
             len(entry.options) for entry in self.workloads
         )
@@ -355,15 +355,15 @@ class PackFile(Strict):
 
     @model_validator(mode="after")
     def _each_option_once(self) -> PackFile:
-        both = sorted(set(self.axes.given()) & set(self.fixed.given()))
+        both = sorted(set(self.axes.explicit()) & set(self.fixed.explicit()))
         if both:
             raise ValueError(f"in axes and in fixed: {', '.join(both)}; keep one of the two")
-        present = {*self.axes.given(), *self.fixed.given()}
+        present = {*self.axes.explicit(), *self.fixed.explicit()}
         absent = [key for key in ("bus", "format", "cache") if key not in present]
         if absent:
             raise ValueError(f"missing {', '.join(absent)}; add each to axes or fixed")
-        if any(not exclude.given() for exclude in self.exclude):
+        if any(not exclude.explicit() for exclude in self.exclude):
             raise ValueError("empty entry in exclude, which excludes all cases; remove it")
-        if any(not variant.given() for variant in self.variants):
+        if any(not variant.explicit() for variant in self.variants):
             raise ValueError("empty entry in variants; remove it or add an option")
         return self

@@ -295,10 +295,8 @@ def _leftovers(settings: Settings) -> Iterator[Observation]:
         text = f"{summary.pending} journal entries in use by process {holder}"
         yield Observation("leftovers", Severity.OK, text)
     else:
-        text = (
-            f"{summary.pending} leftovers of a killed process; run `pvebench cleanup`, or start "
-            "pvebench"
-        )
+        leftovers = count_text(summary.pending, "leftover")
+        text = f"{leftovers} of a killed process; run `pvebench cleanup`, or start pvebench"
         yield Observation("leftovers", Severity.CRITICAL, text)
 
 
