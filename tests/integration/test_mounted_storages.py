@@ -46,7 +46,7 @@ def test_an_accepted_file_system_starts_a_history_and_the_first_one_continues_it
     )
     assert "its results start a new history" in accept.said
     assert accepted.code == 0
-    assert "nothing to accept: local is as recorded" in again.said
+    assert "nothing to accept: local is unchanged" in again.said
     (_, outcome, reason), (second, now, _) = here.runs()[2:]
     assert outcome == "invalid"
     assert reason.startswith("storage local is not the file system it was (was type ext4, fsid ")

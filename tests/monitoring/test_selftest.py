@@ -114,7 +114,7 @@ def test_it_stops_at_something_else_than_grafana(chain: Chain, capsys: Captured)
     assert run_cli(["selftest", *options]) == 3
     printed = capsys.readouterr()
     assert "Prometheus  ok" in printed.out
-    assert "Grafana answers 404" in printed.err
+    assert "Grafana returned 404" in printed.err
     assert "--grafana" in printed.err
 
 

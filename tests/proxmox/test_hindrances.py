@@ -197,7 +197,7 @@ def test_a_storage_that_only_another_node_has_is_said_and_no_option_blamed(
     path = write_settings(tmp_path, site.api, packs=[write_pack(tmp_path)], storages=storages)
     assert run_cli(["plan", "--config", str(path)]) == 2
     said = capsys.readouterr().err
-    assert "no storage that the packs measure is on pve1" in said
+    assert "no storage of the packs is on a measured node (pve1)" in said
     assert "--only" not in said
 
 

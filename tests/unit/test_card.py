@@ -188,7 +188,7 @@ def test_the_command_writes_it_and_says_what_is_wrong(
         assert image.size == (WIDTH, HEIGHT)
     assert "lab, local" in capsys.readouterr().out
     assert run_cli(["card", *state, "--storage", "lab/none", "--out", str(out)]) == 5
-    assert "give one of lab/local" in capsys.readouterr().err
+    assert "use one of lab/local" in capsys.readouterr().err
     assert run_cli(["card", *state, "--out", str(tmp_path / "no" / "card.png")]) == 3
 
 

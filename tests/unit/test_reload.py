@@ -59,7 +59,7 @@ def test_a_changed_pack_is_taken_over(instance: Instance) -> None:
     instance.pack.write_text(SMALL.replace("[virtio, scsi]", "[virtio]"))
     instance.check()
     (found,) = instance.applied
-    assert {case.scenario.disk.bus for case in found.given[0].matrix.cases} == {"virtio"}
+    assert {case.scenario.disk.bus for case in found.assignments[0].matrix.cases} == {"virtio"}
     assert instance.reloader.state.digest != before
     assert instance.metrics()["pvebench_config_last_reload_successful"] == 1
 

@@ -157,9 +157,9 @@ def test_a_number_that_only_the_mistaken_parser_gave_goes(
         connection.execute("DELETE FROM samples WHERE run = 3 AND metric = 'clat_max'")
     assert reparse(state, "--apply") == 0
     said = capsys.readouterr().out
-    assert "jitter read: 1 of 1 runs, gone in 1" in said
-    assert "clat_percentile read 42: 1 of 1 runs, gone in 1" in said
-    assert "clat_max read: 1 of 1 runs, new in 1" in said
+    assert "jitter read: 1 of 1 runs, removed in 1" in said
+    assert "clat_percentile read 42: 1 of 1 runs, removed in 1" in said
+    assert "clat_max read: 1 of 1 runs, added in 1" in said
     assert everything(state) == before
 
 
@@ -173,7 +173,7 @@ def test_a_run_whose_doubts_are_gone_stays_implausible_and_that_is_said(
     before = everything(wrong)
     assert {run[10] for run in before["runs"]} == {"implausible"}
     assert reparse(wrong, "--apply") == 0
-    assert "3 stay implausible though nothing doubtful is left" in capsys.readouterr().out
+    assert "3 runs still implausible without a failed check" in capsys.readouterr().out
     # A implausible run of the host is compared with nothing.
     expected = {key: v for key, v in numbers(right).items() if key[1] != "guest_to_host"}
     assert numbers(wrong) == pytest.approx(expected, rel=1e-9)
@@ -207,7 +207,7 @@ def test_a_definition_that_todays_parser_does_not_know_costs_its_own_run_only(
     assert reparse(state, "--apply") == 0
     said = capsys.readouterr().out
     assert "0 of 2 runs changed" in said
-    assert "1 cannot be read and stay as they are: KeyError: 'old'" in said
+    assert "1 run unchanged: unreadable output: KeyError: 'old'" in said
 
 
 def test_doubts_that_do_not_come_from_the_parser_stay(
@@ -271,8 +271,8 @@ def test_what_cannot_be_read_again_is_counted_and_stays(
     assert reparse(state, "--apply") == 0
     said = capsys.readouterr().out
     assert "1 of 1 runs changed" in said
-    assert "1 without raw output (keep_evidence) stay as they are" in said
-    assert "1 cannot be read and stay as they are: " in said
+    assert "1 run unchanged: no raw output (keep_evidence)" in said
+    assert "1 run unchanged: unreadable output: " in said
     after = everything(state)
     assert {one[0] for one in set(after["samples"]) ^ set(before["samples"])} == {3}
 
@@ -289,7 +289,7 @@ def test_failed_runs_that_could_be_read_now_are_counted_and_stay_failed(
     before = everything(state)
     assert reparse(state, "--apply") == 0
     said = capsys.readouterr().out
-    assert f"{len(before['runs'])} failed runs are readable now but stay failed" in said
+    assert f"{len(before['runs'])} failed runs unchanged, but readable now" in said
     assert everything(state) == before
 
 

@@ -153,5 +153,5 @@ def test_no_other_handler_is_set_anywhere_in_the_package() -> None:
         if (calls := calls_of(path, "signal"))
     }
     # The second puts back what was there before.
-    assert found == {"service/signals.py": ["_handle", "handler"]}
+    assert found == {"service/lifecycle.py": ["_handle", "handler"]}
     assert not [path for path in PACKAGE.rglob("*.py") if "add_signal_handler" in path.read_text()]

@@ -241,7 +241,7 @@ def test_accept_needs_a_storage_of_the_settings_and_a_service_that_is_stopped(
 ) -> None:
     config = written(tmp_path)
     assert run_cli(["storage", "accept", "locla", "--config", str(config)]) == 2
-    assert "no storage locla can be identified; those that can: local" in capsys.readouterr().err
+    assert "storage locla cannot be identified; use one of: local" in capsys.readouterr().err
     with StateDirectory(tmp_path / "state", exclusive=True) as state:
         assert run_cli(["storage", "accept", "local", "--config", str(config)]) == 4
         assert not state.database.exists()

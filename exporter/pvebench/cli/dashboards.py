@@ -16,7 +16,7 @@ from pvebench.cli.options import PATH
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError, NotWritable, Problem
 from pvebench.files import read_secret
-from pvebench.provision.dashboards import importable, shipped_dashboards
+from pvebench.provision.dashboards import shipped_dashboards, to_import_format
 from pvebench.provision.grafana import Grafana, choose_source
 from pvebench.provision.grafana import push as push_dashboards
 from pvebench.provision.scrape import Targets, prometheus_files, scrape_job
@@ -151,7 +151,7 @@ def _address(listen: str) -> str:
 @click.argument("name", required=False)
 def dashboards(name: str | None, out: Path | None) -> None:
     """Print the dashboard NAME, or write all with --out, for Grafana's import dialog."""
-    selected = {file: importable(board) for file, board in shipped_dashboards().items()}
+    selected = {file: to_import_format(board) for file, board in shipped_dashboards().items()}
     if name is not None:
         file = f"{name.removesuffix('.json')}.json"
         if file not in selected:

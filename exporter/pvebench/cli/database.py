@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from pvebench.analysis.verdict import count_text
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.cli.selection import results_of, selection_settings
 from pvebench.model.units import format_size
@@ -206,15 +207,15 @@ def _tally_lines(tally: Tally, *, written: bool) -> Iterator[str]:
         yield f"{count} of them from {old} to {new}"
     if tally.clear:
         yield (
-            f"{tally.clear} implausible runs pass all checks now but stay implausible: "
+            f"{count_text(tally.clear, 'run')} still implausible without a failed check: "
             "their other outcome was not stored"
         )
     if tally.bare:
-        yield f"{tally.bare} runs without raw output (keep_evidence) unchanged"
+        yield f"{count_text(tally.bare, 'run')} unchanged: no raw output (keep_evidence)"
     for reason, count in tally.reasons.items():
-        yield f"{count} unreadable runs unchanged: {reason}"
+        yield f"{count_text(count, 'run')} unchanged: unreadable output: {reason}"
     if tally.failed:
-        yield f"{tally.failed} failed runs are readable now but stay failed; measure them again"
+        yield f"{count_text(tally.failed, 'failed run')} unchanged, but readable now; measure again"
     if tally.changed and not written:
         yield "nothing saved; add --apply to save the corrections"
 

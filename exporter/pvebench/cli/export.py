@@ -171,7 +171,7 @@ def openmetrics(
             step=step,
             labels=labels,
         )
-        with _opened(output) as file:
+        with _open_output(output) as file:
             write_past(results, settings, window, file)
 
 
@@ -216,7 +216,7 @@ def _stamp(moment: datetime) -> float:
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def _open_output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return

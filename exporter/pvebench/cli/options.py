@@ -11,11 +11,11 @@ from click.shell_completion import CompletionItem
 
 from pvebench.config import (
     Settings,
+    find_pack,
     is_pack_name,
     load_settings,
-    no_such_pack,
-    pack_named,
     shipped_packs,
+    unknown_pack,
 )
 from pvebench.drivers import DRIVERS
 from pvebench.errors import ConfigError, Problem
@@ -153,7 +153,7 @@ def pack_file(pack: Path, config: Path | None = None) -> Path:
     """
     path = nearest_pack(pack, config)
     if path is None:
-        message = f"--pack: {no_such_pack(str(pack), _directories(config))}"
+        message = f"--pack: {unknown_pack(str(pack), _directories(config))}"
         raise ConfigError([Problem("command line", 0, 0, message)])
     return path
 
@@ -163,7 +163,7 @@ def nearest_pack(pack: Path, config: Path | None = None) -> Path | None:
 
     The directory of the settings is searched before the working directory.
     """
-    return pack_named(str(pack), _directories(config)) if is_pack_name(pack) else pack
+    return find_pack(str(pack), _directories(config)) if is_pack_name(pack) else pack
 
 
 def _directories(config: Path | None) -> list[Path]:

@@ -204,7 +204,7 @@ def _print_plan(console: Console, assignment: Assignment, cycle: Plan) -> None:
     if cycle.excluded:
         console.print("excluded:")
         reasons = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for slug, reason in _grouped(cycle.excluded):
+        for slug, reason in _group_reasons(cycle.excluded):
             reasons.add_row(slug, reason)
         console.print(reasons)
 
@@ -218,7 +218,7 @@ def _interval_text(every_seconds: float) -> str:
     return f"{text} ± {show_seconds(jitter)}, so that runs cover all hours of the day"
 
 
-def _grouped(excluded: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]]:
+def _group_reasons(excluded: Sequence[ExcludedCase]) -> Iterator[tuple[str, str]]:
     """Yield (slug, reason); per reason the first few, then the number of others."""
     by_reason: dict[str, list[str]] = {}
     for case in excluded:

@@ -61,10 +61,10 @@ def selection_settings(*, packs: tuple[Path, ...], **options: Any) -> tuple[Sett
     Raises:
         ConfigError: an option is wrong, or several packs are selected.
     """
-    return read_settings(packs=(), **options), _chosen_pack(packs, options["config"])
+    return read_settings(packs=(), **options), _selected_pack(packs, options["config"])
 
 
-def _chosen_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
+def _selected_pack(packs: tuple[Path, ...], config: Path | None) -> Selection:
     """Return the pack of `--pack`: a file, a name, or the name of a measured pack."""
     if not packs:
         return Selection()

@@ -2,21 +2,21 @@
 
 from pvebench.config.pack import (
     Pack,
+    find_pack,
     is_pack_name,
     load_pack,
-    no_such_pack,
-    pack_named,
     shipped_packs,
+    unknown_pack,
 )
 from pvebench.config.settings import Settings, load_settings
 
 __all__ = [
     "Pack",
     "Settings",
+    "find_pack",
     "is_pack_name",
     "load_pack",
     "load_settings",
-    "no_such_pack",
-    "pack_named",
     "shipped_packs",
+    "unknown_pack",
 ]

@@ -36,7 +36,7 @@ def shipped_packs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped("scenarios").glob("*.yaml"))}
 
 
-def pack_named(name: str, directories: Sequence[Path]) -> Path | None:
+def find_pack(name: str, directories: Sequence[Path]) -> Path | None:
     """Return the file of the pack `name` in the first matching directory, else the shipped file.
 
     A file of this name without `.yaml` comes last. Other file types, such as a pipe or a dangling
@@ -54,7 +54,7 @@ def _exists(path: Path) -> bool:
     return os.path.lexists(path) and not os.path.isdir(path)  # noqa: PTH112 # see above
 
 
-def no_such_pack(name: str, directories: Sequence[Path]) -> str:
+def unknown_pack(name: str, directories: Sequence[Path]) -> str:
     """Return the message for an unknown pack name, with the searched directories."""
     searched = ", ".join(str(directory.absolute()) for directory in directories)
     return f"no {name}.yaml in {searched}; {_unknown_shipped(name)}"

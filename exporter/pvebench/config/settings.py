@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from pvebench.config.document import read_document, validate
-from pvebench.config.pack import is_pack_name, pack_named
+from pvebench.config.pack import find_pack, is_pack_name
 from pvebench.config.pack_keys import PackFile
 from pvebench.drivers import DRIVERS, driver_of
 from pvebench.drivers.driver import DriverSettings
@@ -255,29 +255,29 @@ def load_settings(path: Path | None) -> Settings:
     parsed = validate(read_document(path), Settings)
     if parsed.notify is not None and any(entry.url is not None for entry in parsed.notify.to):
         check_secret(path)
-    settings: Settings = _below(parsed, path.parent)
-    packs = tuple(_pack_below(pack, path.parent) for pack in parsed.packs)
+    settings: Settings = _resolve_paths(parsed, path.parent)
+    packs = tuple(_resolve_pack(pack, path.parent) for pack in parsed.packs)
     return settings.model_copy(update={"packs": packs} if packs else {})
 
 
-def _pack_below(pack: Path, base: Path) -> Path:
+def _resolve_pack(pack: Path, base: Path) -> Path:
     """Return a pack's file, which may be missing: only commands that read it report that."""
     if not is_pack_name(pack):
         return base / pack
-    return pack_named(str(pack), [base]) or base / f"{pack}.yaml"
+    return find_pack(str(pack), [base]) or base / f"{pack}.yaml"
 
 
-def _below(value: Any, base: Path) -> Any:
+def _resolve_paths(value: Any, base: Path) -> Any:
     """Return `value` with every relative path joined to `base`."""
     if isinstance(value, Path):
         return base / value
     if isinstance(value, BaseModel):
-        fields = {key: _below(getattr(value, key), base) for key in value.model_fields_set}
+        fields = {key: _resolve_paths(getattr(value, key), base) for key in value.model_fields_set}
         return value.model_copy(update=fields)
     if isinstance(value, dict):
-        return {key: _below(entry, base) for key, entry in value.items()}
+        return {key: _resolve_paths(entry, base) for key, entry in value.items()}
     if isinstance(value, tuple):
-        return tuple(_below(entry, base) for entry in value)
+        return tuple(_resolve_paths(entry, base) for entry in value)
     return value
 
 

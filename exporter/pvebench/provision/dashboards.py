@@ -21,25 +21,25 @@ def shipped_dashboards() -> dict[str, dict[str, Any]]:
     return {path.name: json.loads(path.read_text("utf-8")) for path in files}
 
 
-def mapped(dashboard: dict[str, Any], *, name: str, uid: str) -> dict[str, Any]:
+def replace_source(dashboard: dict[str, Any], *, name: str, uid: str) -> dict[str, Any]:
     """Return a dashboard that uses the data source `uid`, called `name`."""
-    result: dict[str, Any] = _with_source(dashboard, uid)
+    result: dict[str, Any] = _replace_uid(dashboard, uid)
     for variable in result.get("templating", {}).get("list", []):
         if variable.get("type") == "datasource":
             variable["current"] = {"text": name, "value": uid}
     return result
 
 
-def _with_source(node: Any, uid: str) -> Any:
+def _replace_uid(node: Any, uid: str) -> Any:
     """Return a copy of JSON with `uid` instead of the uid of the shipped data source."""
     if isinstance(node, dict):
-        return {key: _with_source(value, uid) for key, value in node.items()}
+        return {key: _replace_uid(value, uid) for key, value in node.items()}
     if isinstance(node, list):
-        return [_with_source(value, uid) for value in node]
+        return [_replace_uid(value, uid) for value in node]
     return uid if node == DATASOURCE else node
 
 
-def importable(dashboard: dict[str, Any]) -> dict[str, Any]:
+def to_import_format(dashboard: dict[str, Any]) -> dict[str, Any]:
     """Return a dashboard in Grafana's export format; its import asks for the data source.
 
     Grafana replaces `${DS_PROMETHEUS}` by the selected data source.
@@ -57,7 +57,7 @@ def importable(dashboard: dict[str, Any]) -> dict[str, Any]:
         "__inputs": [source],
         "__elements": {},
         "__requires": list(_requires(dashboard)),
-        **mapped(dashboard, name=placeholder, uid=placeholder),
+        **replace_source(dashboard, name=placeholder, uid=placeholder),
     }
 
 

@@ -17,7 +17,7 @@ from pvebench import __version__
 from pvebench.errors import ConfigError, NotOwned, PipelineError, Problem
 from pvebench.files import Body, ResponseTooLarge, read_body
 from pvebench.model.units import MIB
-from pvebench.provision.dashboards import DATASOURCE, mapped
+from pvebench.provision.dashboards import DATASOURCE, replace_source
 from pvebench.sanitize import one_line
 
 # --- Grafana's HTTP API. The token never leaves this module.
@@ -239,7 +239,7 @@ def push(api: Api, dashboards: list[dict[str, Any]], source: Source, folder: str
         PipelineError: Grafana rejects a request.
     """
     pushed = {
-        board["uid"]: _marked(mapped(board, name=source.name, uid=source.uid))
+        board["uid"]: _add_mark(replace_source(board, name=source.name, uid=source.uid))
         for board in dashboards
     }
     existing = {uid: board for uid in pushed if (board := _dashboard(api, uid)) is not None}
@@ -270,7 +270,7 @@ class _ExistingDashboard:
         return MARK in (self.json.get("tags") or []) and not self.provisioned
 
 
-def _marked(dashboard: dict[str, Any]) -> dict[str, Any]:
+def _add_mark(dashboard: dict[str, Any]) -> dict[str, Any]:
     return {**dashboard, "tags": [*dashboard["tags"], MARK]}
 
 

@@ -44,11 +44,11 @@ def scrape_job(targets: Targets) -> str:
         "    body_size_limit: 50MB",
     ]
     if targets.scheme == "https":
-        lines += ["    scheme: https", *_secured(4)]
+        lines += ["    scheme: https", *_tls_lines(4)]
     return "\n".join([*lines, *_discovery(targets)]) + "\n"
 
 
-def _secured(indent: int) -> list[str]:
+def _tls_lines(indent: int) -> list[str]:
     """Return optional keys for https, as comments."""
     lines = (
         "# For a certificate of a private authority, and for a login:",
@@ -63,7 +63,7 @@ def _discovery(targets: Targets) -> list[str]:
         return ["    file_sd_configs:", f"      - files: [{json.dumps(targets.file_sd)}]"]
     if targets.http_sd:
         lines = ["    http_sd_configs:", f"      - url: {json.dumps(targets.http_sd)}"]
-        return [*lines, *_secured(8)] if targets.http_sd.startswith("https:") else lines
+        return [*lines, *_tls_lines(8)] if targets.http_sd.startswith("https:") else lines
     return ["    static_configs:", f"      - targets: {json.dumps(list(targets.addresses))}"]
 
 
