@@ -362,10 +362,15 @@ def test_after_a_crash_the_next_start_ends_and_removes_what_is_left(
     assert len(store.journal.pending()) == 3
     # As if the process had died here; without `ssh` in the settings nothing is forgotten.
     without = settings.model_copy(update={"ssh": None})
-    assert all("failed, will be retried" in line for line in engine_of("host").undo(without, store.journal))
+    assert all(
+        "failed, will be retried" in line for line in engine_of("host").undo(without, store.journal)
+    )
     server.away = True
     server.cut()
-    assert all("failed, will be retried" in line for line in engine_of("host").undo(settings, store.journal))
+    assert all(
+        "failed, will be retried" in line
+        for line in engine_of("host").undo(settings, store.journal)
+    )
     server.away = False
     lines = engine_of("host").undo(settings, store.journal)
     assert len(lines) == 3, lines

@@ -52,11 +52,7 @@ def test_a_healthy_cluster_holds_nothing_and_a_scrub_neither(name: str) -> None:
     ("name", "text", "passes"),
     [
         ("osd-down", "Ceph is degraded: 1 osds down", False),
-        (
-            "degraded",
-            "Ceph is degraded: 11 of 17 placement groups are degraded, undersized",
-            False,
-        ),
+        ("degraded", "Ceph is degraded: 11 of 17 placement groups are degraded, undersized", False),
         (
             "recovering",
             "Ceph is moving data: 10 of 17 placement groups are activating, peering, recovering, "

@@ -43,8 +43,7 @@ BROKEN = {
     ),
     "duration without unit": (
         SMALL.replace("10m", "10"),
-        "pack.yaml:3:8: every: invalid duration 10: write a number with its unit, ms, s, m, "
-        "h or d",
+        "pack.yaml:3:8: every: invalid duration 10: write a number with its unit, ms, s, m, h or d",
     ),
     "unknown cache mode": (
         SMALL.replace("cache: [none]", "cache: [none, fast]"),
@@ -112,8 +111,8 @@ BROKEN = {
     ),
     "read-ahead in broken sectors": (
         SMALL.replace("volume:", "fixed: {read_ahead: 1000}\nvolume:"),
-        "pack.yaml:8:21: fixed.read_ahead: invalid read-ahead of 1000 bytes: use whole sectors of 512, up "
-        "to 1G",
+        "pack.yaml:8:21: fixed.read_ahead: invalid read-ahead of 1000 bytes: use whole sectors of "
+        "512, up to 1G",
     ),
     "queues that are none": (
         SMALL.replace("volume:", "fixed: {queues: 1}\nvolume:"),
@@ -224,8 +223,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
     [
         (
             "listen: 9620\n",
-            "pvebench.yaml:1:9: listen: invalid listen address 9620: "
-            "write it as 127.0.0.1:9620",
+            "pvebench.yaml:1:9: listen: invalid listen address 9620: write it as 127.0.0.1:9620",
         ),
         (
             "accelerator: xen\n",

@@ -56,7 +56,11 @@ def with_layout(**options: object) -> Scenario:
         (with_disk(extended_l2=True, cluster_size=8192), "dir", "16k or more"),
         (with_disk(format=Format.VMDK, discard=True), "dir", "vmdk cannot discard"),
         (with_disk(format=Format.RAW, preallocation=Preallocation.OFF), "dir", "no metadata"),
-        (with_disk(preallocation=Preallocation.FULL), "loop", "volumes on this storage are not files"),
+        (
+            with_disk(preallocation=Preallocation.FULL),
+            "loop",
+            "volumes on this storage are not files",
+        ),
         (with_disk(backing=True, preallocation=Preallocation.FULL), "dir", "never preallocated"),
         (with_disk(aio=Aio.THREADS), "nfs", "QEMU accesses this storage over the network"),
         (with_disk(read_ahead=0), "dir", "need a device that only pvebench uses"),
@@ -110,7 +114,9 @@ def test_trim_needs_discard_and_the_bare_device() -> None:
     filed = dataclasses.replace(
         with_disk(discard=True), layout=Layout(filesystem=Filesystem.EXT4, file_bytes=MIB)
     )
-    assert why_not_run(filed, trim, STORAGE_KINDS["dir"]) == "trim needs a device without a filesystem"
+    assert (
+        why_not_run(filed, trim, STORAGE_KINDS["dir"]) == "trim needs a device without a filesystem"
+    )
 
 
 def tool(name: str, **options: object) -> Workload:

@@ -165,10 +165,7 @@ def definitions_of(connection: Connection, case_keys: Collection[str]) -> dict[s
     query = select(cases.c.key, cases.c.definition).join_from(
         keys, cases, cases.c.key == keys.c.value
     )
-    return {
-        key: Definition.from_data(json.loads(text))
-        for key, text in connection.execute(query)
-    }
+    return {key: Definition.from_data(json.loads(text)) for key, text in connection.execute(query)}
 
 
 def keys_table(case_keys: Collection[str]) -> TableValuedAlias:
