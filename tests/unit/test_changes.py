@@ -33,6 +33,7 @@ from pvebench.verdicts.change_tracker import (
 from pvebench.verdicts.headline import headline
 from pvebench.verdicts.text import sentence
 from pvebench.verdicts.verdicts import OpenChange, listed
+from pvebench.web.views.overview import open_changes
 from support.changes import CASES, DAY, FINDING, MOVE, START, measured, upgrade
 
 KNOWN = KnownChange(
@@ -328,3 +329,27 @@ def test_without_a_database_the_verdict_holds_all_the_same(store: Store) -> None
     with capture_logs() as logs:
         assert len(ChangeTracker(store.changes).name(report(FINDING, until=110 * DAY))) == 1
     assert [one["log_level"] for one in logs] == ["warning", "warning"]
+
+
+def on_two_nodes() -> Verdicts:
+    """Verdicts with one change that two nodes show, named."""
+    reports = []
+    labels = {}
+    for node in ("pve1", "pve2"):
+        cases = tuple(f"{node}/{case}" for case in FINDING.cases)
+        seen = replace(FINDING, node=node, known=True, group=(), cases=cases)
+        (one,) = report(seen, until=110 * DAY).reports
+        reports.append(replace(one, node=node))
+        where = {"node": node, "storage": "a", "scenario": "s", "workload": "w"}
+        labels |= dict.fromkeys(cases, where)
+    verdicts = Verdicts(version=1, reports=tuple(reports), labels=labels)
+    return replace(verdicts, changes=ChangeTracker().name(verdicts))
+
+
+def test_a_change_on_two_nodes_has_one_id_in_metrics_and_as_the_anchor_of_the_page() -> None:
+    verdicts = on_two_nodes()
+    (change,) = verdicts.changes
+    assert change.nodes == ("pve1", "pve2")
+    (labels,) = info(shown(verdicts))
+    (view,) = open_changes(verdicts, {}, START)
+    assert view.anchor == f"change-{labels['change']}" == f"change-{change.id}"

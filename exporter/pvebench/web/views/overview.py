@@ -82,16 +82,18 @@ def open_changes(
     verdicts: Verdicts, cases: Mapping[str, Definition], now: datetime
 ) -> tuple[ChangeView, ...]:
     """Return the open changes, what wants a look first."""
-    named = {id(one.finding): one.id for one in verdicts.changes}
-    ordered = sorted(verdicts.open_findings, key=lambda one: (not one.regression, -one.time))
+    ordered = sorted(
+        verdicts.changes, key=lambda change: (not change.finding.regression, -change.finding.time)
+    )
     found = []
-    for number, finding in enumerate(ordered, start=1):
+    for change in ordered:
+        finding = change.finding
         keys = list(dict.fromkeys(finding.cases))
         links = tuple(_case_link(key, cases) for key in keys[:CASES_NAMED] if key in cases)
         at = datetime.fromtimestamp(finding.time, UTC)
         found.append(
             ChangeView(
-                anchor=f"change-{named.get(id(finding), number)}",
+                anchor=f"change-{change.id}",
                 worse=finding.regression,
                 text=sentence(finding),
                 since=iso(at),
