@@ -327,7 +327,7 @@ def test_an_open_change_is_read_first_and_leads_to_its_cases(judged: str, window
     box = sentence.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] < PHONE[1]
-    assert "Everything on virtio got 20 % slower with pve-qemu-kvm" in sentence.inner_text()
+    assert "Everything on virtio is 20% slower since pve-qemu-kvm" in sentence.inner_text()
     page.locator("#changes summary").first.click()
     page.locator("#changes .cases a").first.click()
     assert "virtio" in page.get_by_role("heading", level=1).inner_text()

@@ -17,8 +17,8 @@ MOVE = Move(
     figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
 )
 FINDING = Change(
-    time=100 * DAY,
-    node="pve1",
+    begin=100 * DAY,
+    nodes=("pve1",),
     known=False,
     kind="slower",
     group=None,

@@ -11,7 +11,7 @@ import pytest
 from pvebench.analysis.case_history import CaseHistory, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
-from pvebench.verdicts.headline import finding_data
+from pvebench.verdicts.headline import change_data
 from pvebench.verdicts.text import sentence
 from support.histories import AFTER, BEFORE, Effect, Labels, after_change, histories
 
@@ -48,26 +48,24 @@ def told(material: Material) -> Change:
 @pytest.mark.parametrize("moved_at", [40, 41])
 def test_of_two_upgrades_a_run_apart_neither_is_blamed_alone(moved_at: int) -> None:
     finding = told(upgraded(after_change(0.8, moved_at), 40, 41))
-    assert " with pve-qemu-kvm 9.2.0-2 or kernel 6.11.11-1-pve, which came 1 run apart (95 %" in (
+    assert " since pve-qemu-kvm 9.2.0-2 or kernel 6.11.11-1-pve (1 run apart) (95% CI" in (
         sentence(finding)
     )
-    assert finding_data(finding)["separable"] is False
+    assert change_data(finding)["separable"] is False
 
 
 def test_a_loss_that_the_runs_between_do_not_show_clearly_is_told_with_both_upgrades() -> None:
     finding = told(upgraded(after_change(0.93, 42), 40, 42, noise=0.05, runs=100))
-    assert "pve-qemu-kvm 9.2.0-2 or kernel 6.11.11-1-pve, which came 2 runs apart" in (
-        sentence(finding)
-    )
+    assert "pve-qemu-kvm 9.2.0-2 or kernel 6.11.11-1-pve (2 runs apart)" in (sentence(finding))
 
 
 def test_the_runs_between_two_upgrades_tell_which_it_was() -> None:
     first = told(upgraded(after_change(0.8, 40), 40, 42))
-    assert " got 20 % slower with pve-qemu-kvm 9.2.0-2 (95 %" in sentence(first)
+    assert " is 20% slower since pve-qemu-kvm 9.2.0-2 (95% CI" in sentence(first)
     second = told(upgraded(after_change(0.8, 42), 40, 42))
-    assert " got 20 % slower with kernel 6.11.11-1-pve (95 %" in sentence(second)
-    assert first.time == second.time - 2 * 86400
-    assert finding_data(second)["separable"] is True
+    assert " is 20% slower since kernel 6.11.11-1-pve (95% CI" in sentence(second)
+    assert first.begin == second.begin - 2 * 86400
+    assert change_data(second)["separable"] is True
 
 
 def test_two_losses_close_together_are_each_told_with_their_own_upgrade() -> None:
@@ -76,13 +74,13 @@ def test_two_losses_close_together_are_each_told_with_their_own_upgrade() -> Non
 
     found = Judge().judge(upgraded(twice, 40, 46, runs=60)).findings
     texts = [sentence(one) for one in found]
-    assert "25 % slower with kernel 6.11.11-1-pve (" in texts[0]
-    assert "20 % slower with pve-qemu-kvm 9.2.0-2 (" in texts[1]
+    assert "25% slower since kernel 6.11.11-1-pve (" in texts[0]
+    assert "20% slower since pve-qemu-kvm 9.2.0-2 (" in texts[1]
 
 
 def test_of_three_upgrades_those_that_cannot_be_it_are_left_out() -> None:
     text = sentence(told(upgraded(after_change(0.8, 44), 40, 44, 45, runs=60)))
-    assert " with kernel 6.11.11-1-pve or ZFS 2.3.1-1, which came 1 run apart (" in text
+    assert " since kernel 6.11.11-1-pve or ZFS 2.3.1-1 (1 run apart) (" in text
 
 
 def test_upgrades_between_which_a_case_was_not_run_are_told_so() -> None:
@@ -96,6 +94,6 @@ def test_upgrades_between_which_a_case_was_not_run_are_told_so() -> None:
         for one in found
     ]
     text = sentence(told(material_of(found)))
-    assert text.startswith("Everything on virtio got 30 % slower with pve-qemu-kvm 9.2.0-2 or")
-    assert " or kernel 6.11.11-1-pve, with no run between them (" in text
-    assert json.dumps(finding_data(told(material_of(found))))
+    assert text.startswith("Everything on virtio is 30% slower since pve-qemu-kvm 9.2.0-2 or")
+    assert " or kernel 6.11.11-1-pve (no run between them) (" in text
+    assert json.dumps(change_data(told(material_of(found))))

@@ -172,7 +172,7 @@ def test_the_name_of_the_node_can_be_left_out_of_verdicts_too(tmp_path: Path) ->
     now = START + timedelta(days=40)
     open_card = card_of(results.now, verdicts, now)
     hidden = card_of(results.now, verdicts, now, anonymous=True)
-    assert "50 % slower with pve-qemu-kvm 9.2.0-2" in hidden.verdict
+    assert "50% slower since pve-qemu-kvm 9.2.0-2" in hidden.verdict
     assert (open_card.where, open_card.verdict.count("on lab")) == ("lab, local", 1)
     assert all("lab" not in one.text for one in texts_of(hidden))
 

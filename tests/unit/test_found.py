@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 import pytest
 
+from pvebench.analysis.verdict import count_text
 from pvebench.drivers.clocks import START
 from pvebench.drivers.simulated.simulated_guest import Fault
 from pvebench.model.definition import Definition, setting_words, workload_words
@@ -88,18 +89,18 @@ def test_the_fastest_setting_and_the_loss_of_the_usual_disk_are_named_with_an_in
     assert usual.rank is Rank.SLOWER
     assert usual.low < -0.2 < usual.high < -0.1
     text = contest_text(contest, after_cycles)
-    assert text.startswith("virtio, raw, cache none is the fastest that keeps data safe: 9,9")
-    assert "The usual disk (scsi, raw, cache none) is 2" in text
-    assert "% slower, beyond noise (95 % interval " in text
+    assert text.startswith("virtio, raw, cache none is the fastest durable configuration: 9,9")
+    assert "The default (scsi, raw, cache none) is 2" in text
+    assert "% slower (95% CI " in text
 
 
 def test_what_is_within_noise_is_not_called_slower() -> None:
     contest = contest_of({"scsi.raw.none": 10000, "virtio.raw.none": 10010}, runs=8)
     assert contest.places[1].rank is Rank.EQUAL
     text = contest_text(contest, after_cycles)
-    assert "is among the fastest that keep data safe (1 other is as fast within noise)" in text
-    assert "% at most." in text
-    assert "slower" not in text
+    assert "is among the fastest durable configurations (1 other within noise)" in text
+    assert " is within noise, at most " in text
+    assert "% slower (95% CI" not in text
 
 
 @pytest.mark.parametrize("runs", range(1, LEAST_RUNS))
@@ -107,9 +108,9 @@ def test_with_too_few_runs_it_says_that_it_cannot_be_known_and_when_it_will(runs
     contest = contest_of({"scsi.raw.none": 5000, "virtio.raw.none": 10000}, runs=runs)
     text = contest_text(contest, after_cycles)
     assert contest.places[1].rank is Rank.UNKNOWN
-    assert "shows the most of those that keep data safe" in text
-    assert "is the fastest" not in text
-    assert "it cannot be known whether that is more than noise, with 3 it can: after" in text
+    assert "is the fastest durable configuration so far" in text
+    needed = f"each can't exclude noise; {count_text(LEAST_RUNS - runs, 'more cycle')} needed."
+    assert needed in text
 
 
 def test_of_twenty_equal_settings_hardly_ever_one_is_called_slower() -> None:
@@ -131,9 +132,9 @@ def test_what_loses_data_is_never_the_fastest_and_is_told_why() -> None:
     assert order(contest.places) == ["scsi.raw.none"]
     assert [one.exclusion for one in contest.excluded] == [Exclusion.NOT_DURABLE]
     text = contest_text(contest, after_cycles)
-    assert text.startswith("scsi, raw, cache none is the only one with a result")
-    assert "scsi, raw, cache unsafe shows 3" in text
-    assert "data is lost with the host, so it does not count" in text
+    assert text.startswith("scsi, raw, cache none is the only configuration with a result")
+    assert "scsi, raw, cache unsafe reaches 3" in text
+    assert "excluded: ignores flushes, a host crash loses data" in text
 
 
 def test_warm_caches_and_the_host_itself_stand_apart() -> None:
@@ -144,7 +145,7 @@ def test_warm_caches_and_the_host_itself_stand_apart() -> None:
     (contest,) = contests(cases, trends)
     assert order(contest.places) == ["scsi.raw.none"]
     assert {one.exclusion for one in contest.excluded} == {Exclusion.WARM, Exclusion.HOST}
-    assert "may read from the host's memory" in contest_text(contest, after_cycles)
+    assert "excluded: may read from host memory" in contest_text(contest, after_cycles)
 
 
 def test_only_runs_in_the_present_environment_are_compared() -> None:
@@ -168,7 +169,7 @@ def test_writes_that_the_hosts_memory_takes_are_called_so_unless_each_is_synced(
     for case, said in ((cached, True), (replace(cached, workload=workload), False)):
         (contest,) = contests({"k": Definition.of(case)}, {"k": trend(100, runs=1)})
         text = contest_text(contest, after_cycles)
-        assert ("until the guest flushes, its writes are in the host's memory" in text) is said
+        assert ("its writes stay in host memory until the guest flushes" in text) is said
 
 
 def test_workloads_and_settings_have_plain_words() -> None:
@@ -190,13 +191,13 @@ def test_after_the_first_cycle_it_says_what_was_found_and_what_comes_when(tmp_pa
         simulation.world.clock.sleep(simulation.worker.step())
     view, now = results_of(simulation).now, simulation.world.clock.now()
     lines = list(cycle_end_lines(view, "lab", now, scheduled=True))
-    assert lines[0] == "What was found on lab:"
+    assert lines[0] == "Results on lab:"
     assert lines[1].startswith("  4k random read, depth 32 on local: ")
     assert lines[2].startswith("  4k random write, depth 32 on local: ")
-    assert "one run of each it cannot be known" in lines[1]
+    assert "One run each can't exclude noise; expected about " in lines[1]
     # The pack runs every five minutes.
-    assert [line.partition(",")[0] for line in lines[3:]] == [
-        "What comes:",
+    assert [line.partition(" (")[0] for line in lines[3:]] == [
+        "Next:",
         "  About 00:12 UTC",
         "  About 00:32 UTC",
     ]
@@ -225,11 +226,11 @@ def test_before_the_first_run_the_running_cycle_tells_when(tmp_path: Path) -> No
     simulation = simulate(tmp_path, cycles=None)
     view, now = results_of(simulation).now, simulation.world.clock.now()
     nobody = [milestone_text(one, now) for one in milestones(view, first_end=None, now=now)]
-    assert nobody[0] == "With 1 run of each case: which setting of each workload shows the most"
+    assert nobody[0] == "With 1 run per case: fastest configuration per workload so far"
     end = now + timedelta(minutes=3)
     soon = [milestone_text(one, now) for one in milestones(view, first_end=end, now=now)]
-    assert soon[0].startswith("About 00:03 UTC, with 1 run of each case")
-    assert soon[1].startswith("About 00:13 UTC, with 3 runs")
+    assert soon[0].startswith("About 00:03 UTC (1 run per case)")
+    assert soon[1].startswith("About 00:13 UTC (3 runs")
 
 
 def test_a_case_that_always_fails_keeps_no_milestone_back(tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ def test_a_time_that_has_passed_is_not_promised(tmp_path: Path) -> None:
     view = results_of(simulation).now
     late = simulation.world.clock.now() + timedelta(days=3)
     (first, *_) = summaries(view, schedule_of(view, late))
-    assert "after 2 more runs" in first.text
+    assert "2 more runs needed" in first.text
     assert contest_title(first.contest, name_node=True).endswith("on lab, local")
 
 

@@ -96,7 +96,7 @@ def test_a_judging_that_fails_is_no_empty_verdict_and_is_made_up_for(fault: Exce
         ("told", False, 7),
     ]
     failed = told[0][1]
-    assert headline(failed).startswith("Cannot tell whether anything got slower: the latest judg")
+    assert headline(failed).startswith("Verdict unknown: the latest update failed")
     assert standing(failed) == "inconclusive"
-    assert headline(told[1][1]).startswith("Nothing has been judged yet")
+    assert headline(told[1][1]).startswith("No verdict yet. Each case needs 7 runs.")
     assert not keeper.current.failed

@@ -12,8 +12,8 @@ MOVE = Move(
     figure=FIGURES["throughput"], effect=-0.2, low=-0.22, high=-0.18, cases=4, runs=5, p_value=1e-6
 )
 FIRST = Change(
-    time=100.0,
-    node="pve1",
+    begin=100.0,
+    nodes=("pve1",),
     known=True,
     kind="slower",
     group=(("bus", "virtio"),),
@@ -26,8 +26,8 @@ FIRST = Change(
 )
 SECOND = replace(
     FIRST,
-    time=90.0,
-    node="pve2",
+    begin=90.0,
+    nodes=("pve2",),
     cases=("e", "f"),
     names=("e", "f"),
     of=2,
@@ -39,10 +39,10 @@ SECOND = replace(
 def test_the_same_new_version_that_did_the_same_on_two_nodes_is_one_change() -> None:
     (found,) = merge_nodes([FIRST, SECOND])
     assert sentence(found) == (
-        "Everything on virtio got 20 % slower with kernel 6.14.8-2-pve "
-        "(95 % interval 16-26 %; all 6 cases, 3 runs after it; on pve1 and pve2)"
+        "Everything on virtio is 20% slower since kernel 6.14.8-2-pve "
+        "(95% CI 16-26%; all 6 cases, 3 runs; on pve1 and pve2)"
     )
-    assert (found.time, found.cases) == (90.0, ("a", "b", "c", "d", "e", "f"))
+    assert (found.begin, found.cases) == (90.0, ("a", "b", "c", "d", "e", "f"))
 
 
 def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
@@ -53,13 +53,14 @@ def test_what_differs_in_size_version_or_cases_stays_apart() -> None:
         replace(SECOND, came_with=(other_kernel,)),
         replace(SECOND, group=(("bus", "scsi"),)),
         replace(SECOND, known=False),
-        replace(SECOND, node="pve1"),
-        replace(SECOND, accepted=True),
+        replace(SECOND, nodes=("pve1",)),
+        replace(SECOND, state="accepted"),
     ):
         assert len(merge_nodes([FIRST, other])) == 2
 
 
 def test_three_nodes_are_told_once_too() -> None:
-    (found,) = merge_nodes([SECOND, FIRST, replace(FIRST, node="pve3")])
-    assert found.node == "pve1 and pve2 and pve3"
+    (found,) = merge_nodes([SECOND, FIRST, replace(FIRST, nodes=("pve3",))])
+    assert found.nodes == ("pve1", "pve2", "pve3")
+    assert "on pve1, pve2 and pve3)" in sentence(found)
     assert found.moves[0].cases == 10

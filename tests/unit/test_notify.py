@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from pvebench.analysis.change import Change
 from pvebench.config import load_settings
 from pvebench.errors import ConfigError
 from pvebench.metrics.families import Families
@@ -30,7 +31,7 @@ from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.current import Results
 from pvebench.store.outbox import MOST_QUEUED
 from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench.verdicts.verdicts import OpenChange
+from pvebench.verdicts.headline import summary
 from support.changes import CASES, FINDING, START, measured, upgrade
 
 MONDAY = datetime(2026, 11, 16, 7, 0, tzinfo=UTC)
@@ -90,7 +91,7 @@ class World:
     def queued(self) -> list[Message]:
         return [one.message for one in self.store.outbox.queued()]
 
-    def say(self, teller: NotificationPlanner, *changes: OpenChange) -> None:
+    def say(self, teller: NotificationPlanner, *changes: Change) -> None:
         """Have the changes known, as judging does, and told."""
         kept = {one.id: one for one in self.store.changes.all()}
         self.store.changes.keep(known(one, kept.get(one.id)) for one in changes)
@@ -103,22 +104,22 @@ class World:
         teller.judged(Verdicts(version=2))
 
 
-def known(change: OpenChange, before: KnownChange | None = None) -> KnownChange:
+def known(change: Change, before: KnownChange | None = None) -> KnownChange:
     return KnownChange(
         id=change.id,
-        since=change.finding.time,
+        since=change.begin,
         worse=True,
         slow=False,
         severity=change.severity,
-        cases=frozenset(change.finding.cases),
-        text=change.summary,
+        cases=frozenset(change.cases),
+        text=summary(change),
         told=before.told if before else "",
     )
 
 
-def change(name: str, **other: object) -> OpenChange:
+def change(name: str, **other: object) -> Change:
     return replace(
-        OpenChange(id=name, finding=FINDING, storages=("local-zfs",), severity="warning"),
+        replace(FINDING, id=name, storages=("local-zfs",), severity="warning"),
         **other,  # type: ignore[arg-type] # by name
     )
 
@@ -150,9 +151,9 @@ def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restar
             world.wait(86400)
     ((url, title, body),) = [one for one in world.taken if "the week" not in one[1]]
     assert url == "json://mail"
-    assert title.startswith("pvebench: a, b, c and 1 more got 18 % slower since 1970-04-11")
-    assert body.splitlines()[0].startswith("a, b, c and 1 more got 18 % slower")
-    assert "95 % interval" in body
+    assert title.startswith("pvebench: a, b, c and 1 more are 18% slower since 1970-04-11")
+    assert body.splitlines()[0].startswith("a, b, c and 1 more are 18% slower")
+    assert "95% CI" in body
     assert "Since: 1970-04-11\nWhere: pve1, storage local-zfs\n\nCases (4):\n* a\n* b" in body
     assert body.endswith("pvebench on bench\nhttps://bench.example.org/")
 
@@ -162,8 +163,8 @@ def test_its_end_is_told_once_and_its_return_as_well(
 ) -> None:
     world.end(told, "old")
     world.end(told, "old")
-    assert [one.title[:20] for one in world.queued()] == ["pvebench: over: a, b"]
-    assert world.queued()[0].body.startswith("It is over: later changes have taken back")
+    assert [one.title[:24] for one in world.queued()] == ["pvebench: resolved: a, b"]
+    assert world.queued()[0].body.startswith("Resolved: later changes have taken back")
     world.wait(86400)
     row = world.store.changes.all()[0]
     world.store.changes.keep([replace(row, ended=None, ending="")])
@@ -174,8 +175,8 @@ def test_its_end_is_told_once_and_its_return_as_well(
 def test_an_old_history_is_summed_up_in_one_message_at_the_first_start(world: World) -> None:
     world.say(world.teller(), *(change(f"c{number}") for number in range(25)))
     (one,) = world.queued()
-    assert one.title == "pvebench: 25 changes for the worse"
-    assert one.body.startswith("From now on every change is told once. Open already:")
+    assert one.title == "pvebench: 25 regressions"
+    assert one.body.startswith("pvebench reports each new change once. Already open:")
     assert one.body.count("\n* ") == 11
     assert "* and 15 more" in one.body
 
@@ -188,7 +189,7 @@ def test_ten_thousand_changes_at_once_are_one_message_of_bounded_length(
     assert "* and 9990 more" in one.body
     assert len(one.body) < 10_000
     world.end(told, *(f"c{number}" for number in range(10_000)))
-    assert world.queued()[1].title == "pvebench: 10000 changes are over"
+    assert world.queued()[1].title == "pvebench: 10000 changes resolved"
 
 
 def test_what_is_for_the_better_waits_for_the_week(world: World, told: NotificationPlanner) -> None:
@@ -200,7 +201,7 @@ def test_what_is_for_the_better_waits_for_the_week(world: World, told: Notificat
     told.look()
     (week,) = world.queued()
     assert week.kind == "weekly"
-    assert "Open, for the worse (1):\n* 1970-04-11: a, b" in week.body
+    assert "Open regressions (1):\n* 1970-04-11: a, b" in week.body
     assert "Open, for the better (1):" in week.body
     world.wait(7 * 86400 - 3 * 3600)  # Monday, before eight
     told.look()
@@ -238,12 +239,12 @@ def test_a_stop_is_told_once_and_so_is_the_next_run(world: World) -> None:
     world.teller().look()
     (stop,) = world.queued()
     assert stop.title == "pvebench: measuring has stopped on pve1"
-    assert "The last good run ended 1970-01-01 00:16 UTC.\nIt is paused." in stop.body
+    assert "The latest one ended 1970-01-01 00:16 UTC.\nCurrent state: paused." in stop.body
     world.pulses = [replace(world.pulses[0], newest=90_000.0)]
     # A restart in between forgets nothing.
     world.teller().look()
     teller.look()
-    assert [one.title for one in world.queued()][1:] == ["pvebench: measuring goes on on pve1"]
+    assert [one.title for one in world.queued()][1:] == ["pvebench: measuring has resumed on pve1"]
 
 
 def test_quiet_hours_and_a_clock_that_jumps_are_no_stop(world: World) -> None:
@@ -264,7 +265,7 @@ def test_a_service_that_falls_again_and_again_tells_it_once(world: World) -> Non
         world.teller().fell("the guest image is missing")
         world.teller().look()
     (one,) = world.queued()
-    assert one.title == "pvebench: measuring has stopped: pvebench has ended"
+    assert one.title == "pvebench: measuring has stopped: pvebench has exited"
     assert "the guest image is missing" in one.body
     world.store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=1)
     world.store.add_run(measured(CASES[0], 1))
@@ -281,7 +282,7 @@ def test_without_targets_nothing_is_queued_and_the_first_target_gets_the_sum(wor
     assert world.queued() == []
     world.targets = ("mail",)
     world.say(teller, change("old"))
-    assert world.queued()[0].title == "pvebench: 1 change for the worse"
+    assert world.queued()[0].title == "pvebench: 1 regression"
 
 
 def test_a_message_is_tried_again_ever_more_seldom_until_it_arrives(world: World) -> None:
@@ -411,21 +412,20 @@ def test_from_an_upgrade_to_the_messages_and_after_it_is_accepted(world: World) 
         ids |= {one.id for one in keeper.judge().changes}
     assert len(ids) == 1
     (one,) = world.queued()
-    assert "Everything on virtio got 20 % slower with pve-qemu-kvm 9.2.0-2" in one.body
+    assert "Everything on virtio is 20% slower since pve-qemu-kvm 9.2.0-2" in one.body
     until = measured(CASES[0], 60).finished
     store.decisions.add(Decision(made=START, kind="accept", cases="*", until=until, reason=""))
     keeper.judge()
     keeper.judge()
     assert [one.kind for one in world.queued()] == ["changed", "ended"]
-    assert world.queued()[1].body.startswith("Somebody has accepted it")
+    assert world.queued()[1].body.startswith("Accepted: the current level")
 
 
 def test_hostile_names_make_no_header_and_no_second_line(
     world: World, told: NotificationPlanner
 ) -> None:
     evil = 'x\r\nBcc: y@example.org\r\n\r\n<script>"' + "z" * 3000
-    finding = replace(FINDING, names=(evil,), node=evil)
-    world.say(told, change("evil", finding=finding, storages=(evil,)))
+    world.say(told, change("evil", names=(evil,), nodes=(evil,), storages=(evil,)))
     (one,) = world.queued()
     assert one.title.isprintable()
     assert len(one.title) <= MOST_TITLE

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pvebench.analysis import changepoints, noise_patterns, window_scan
-from pvebench.analysis.change import Happening, candidates, gaps
+from pvebench.analysis.change import NearbyEvent, candidates, gaps
 from pvebench.analysis.changepoints import LevelScan
 from pvebench.analysis.gradual_change import slow_trend
 
@@ -234,7 +234,7 @@ def test_a_creeping_loss_is_a_trend_and_noise_is_none() -> None:
 def test_what_happened_near_a_change_is_named_the_nearest_first() -> None:
     times = [86400.0 * day for day in range(60)]
     del times[30:37]
-    upgrade = Happening(times[32], "environment", "kernel")
+    upgrade = NearbyEvent(times[32], "environment", "kernel")
     found = candidates(times, 30, [upgrade, *gaps(times)])
-    assert [(one.happening.kind, one.runs) for one in found] == [("gap", 0), ("environment", 2)]
-    assert found[0].happening.text == "no run for 192 h"
+    assert [(one.event.kind, one.runs) for one in found] == [("gap", 0), ("environment", 2)]
+    assert found[0].event.text == "no run for 192 h"

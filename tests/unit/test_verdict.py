@@ -51,8 +51,8 @@ def test_what_the_affected_cases_have_in_common_is_named() -> None:
     report = judge(histories(after_change(0.82, bus="virtio", rw="randwrite")))
     assert states(report) == {"unchanged": 20, "slower": 4}
     assert told(report) == [
-        "Random write on virtio got 18 % slower with pve-qemu-kvm 9.2.0-2 "
-        "(95 % interval 17-19 %; all 4 cases, 5 runs after it)"
+        "Random write on virtio is 18% slower since pve-qemu-kvm 9.2.0-2 "
+        "(95% CI 17-19%; all 4 cases, 5 runs)"
     ]
 
 
@@ -64,8 +64,8 @@ def test_figures_that_moved_together_are_told_together_with_the_known_issue() ->
 
     report = judge(histories(slower_and_dearer, figures=("throughput", "cpu_cost")))
     (text,) = told(report)
-    assert text.startswith("Everything on virtio got 17 % slower with pve-qemu-kvm 9.2.0-2")
-    assert "host CPU per I/O up 8.9 %" in text
+    assert text.startswith("Everything on virtio is 17% slower since pve-qemu-kvm 9.2.0-2")
+    assert "host CPU per I/O up 8.9%" in text
     assert "known issue R2" in text
     assert "fixed in 9.2.0-3" in text
 
@@ -73,7 +73,7 @@ def test_figures_that_moved_together_are_told_together_with_the_known_issue() ->
 def test_a_change_of_everything_is_told_as_that_and_not_taken_for_noise_of_the_host() -> None:
     report = judge(histories(after_change(0.9)))
     assert states(report) == {"slower": 24}
-    assert told(report)[0].startswith("Everything got 10.0 % slower")
+    assert told(report)[0].startswith("Everything is 10.0% slower")
 
 
 def test_one_case_alone_needs_three_runs() -> None:
@@ -100,7 +100,7 @@ def test_a_gain_of_durable_writes_is_an_alarm_and_no_win() -> None:
     (finding,) = report.findings
     assert finding.regression
     assert "known issue R1" in sentence(finding)
-    assert "Too good to be true" in sentence(finding)
+    assert ". Implausible: " in sentence(finding)
 
 
 def test_a_plausible_gain_is_no_alarm() -> None:
@@ -114,7 +114,7 @@ def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> N
     assert states(report)["slower"] == 8
     (finding,) = [one for one in report.findings if len(one.cases) > 1]
     assert not finding.known
-    assert sentence(finding).startswith("Everything on virtio got 20 % slower since 1970-03-0")
+    assert sentence(finding).startswith("Everything on virtio is 20% slower since 1970-03-0")
 
 
 def test_a_history_of_a_few_runs_is_not_called_the_same() -> None:
@@ -154,7 +154,7 @@ def test_half_the_speed_after_a_few_runs_is_told(before: int) -> None:
     )
     report = judge(found)
     assert states(report) == {"slower": 9}
-    assert told(report)[0].startswith("Everything got 50 % slower with pve-qemu-kvm 9.2.0-2")
+    assert told(report)[0].startswith("Everything is 50% slower since pve-qemu-kvm 9.2.0-2")
 
 
 @pytest.mark.parametrize("before", [5, 10, 15])
@@ -201,7 +201,7 @@ def test_the_table_and_the_sentence_say_the_same_number() -> None:
         finding.moves[0].low,
         finding.moves[0].high,
     )
-    assert f" got {verdict.ratio:.0%} faster".replace("%", " %") in sentence(finding)
+    assert f" is {verdict.ratio:.0%} faster" in sentence(finding)
 
 
 def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
@@ -210,7 +210,9 @@ def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
     last = max(point.time for one in found for point in one.points)
     quiet = Judge().judge(material(found, accepted_until={one.of: last for one in found}))
     assert [finding.regression for finding in loud.findings] == [True]
-    assert [(finding.regression, finding.accepted) for finding in quiet.findings] == [(False, True)]
+    assert [(finding.regression, finding.state) for finding in quiet.findings] == [
+        (False, "accepted")
+    ]
     assert states(quiet) == {"unchanged": 24}
     assert sum(bool(verdict.accepted) for verdict in quiet.verdicts) == 8
 
@@ -277,7 +279,7 @@ def test_a_step_before_an_upgrade_is_not_blamed_on_it() -> None:
     report = judge(found)
     (finding,) = report.findings
     assert not finding.known
-    assert "got 20 % slower since 1970-03-0" in sentence(finding)
+    assert "is 20% slower since 1970-03-0" in sentence(finding)
 
 
 def creeping(loss: float, begin: int = 0, **wanted: str) -> Effect:
@@ -295,8 +297,8 @@ def test_a_level_that_creeps_is_told_with_how_far_and_since_when() -> None:
     report = judge(found)
     assert states(report) == {"gradually_slower": 8, "unchanged": 16}
     assert told(report) == [
-        "Everything on virtio is slowly getting slower: 21 % over 240 runs since 1970-01-02 "
-        "(95 % interval 20-22 %; all 8 cases)"
+        "Everything on virtio is gradually slower: 21% since 1970-01-02 (240 runs) "
+        "(95% CI 20-22%; all 8 cases)"
     ]
     assert report.findings[0].regression
 
@@ -340,4 +342,6 @@ def test_an_accepted_creep_is_told_again_only_if_it_goes_on() -> None:
         accepted = {one.of: half for one in made}
         report = Judge().judge(material(made, accepted_until=accepted))
         assert states(report) == {state: 1}
-        assert all(finding.time >= half for finding in report.findings if not finding.accepted)
+        assert all(
+            finding.begin >= half for finding in report.findings if finding.state != "accepted"
+        )

@@ -107,8 +107,8 @@ def test_each_cell_says_how_far_it_is_behind_the_fastest_and_the_table_says_it_i
     behind = [cell.against for cell in cells if not cell.best]
     assert all(re.fullmatch("\N{MINUS SIGN}[0-9.]+%", text) for text in behind), behind
     assert reads.found.startswith("virtio, raw, cache writeback is ")
-    assert "The usual disk (scsi, raw, cache none) is" in reads.found
-    assert "beyond noise (95 % interval " in reads.found
+    assert "The default (scsi, raw, cache none) is" in reads.found
+    assert "% slower (95% CI " in reads.found
 
 
 def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_since(
@@ -276,7 +276,7 @@ def test_an_idle_worker_tells_when_the_next_case_is_due(tmp_path: Path) -> None:
 def test_an_empty_store_says_what_will_come(tmp_path: Path) -> None:
     simulation = simulate(tmp_path)
     simulation.worker.step()
-    assert "There is no result yet. The first one is being measured now" in said(index(simulation))
+    assert "No results yet. The first case is running now" in said(index(simulation))
     assert "12 not measured yet" in said(index(simulation))
 
 
@@ -313,7 +313,7 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     (change,) = view.changes
     assert change.worse
     assert change.anchor == f"change-{verdicts.changes[0].id}"
-    assert headline(verdicts) == f"Since {change.since[:10]}: {change.text}"
+    assert headline(verdicts) == f"{change.since[:10]}: {change.text}"
     assert change.count == len(change.cases) == 6
     assert change.cases[0].text.startswith("4k random ")
     assert {case.url.split("/")[3].split(".")[1] for case in change.cases} == {"virtio"}
@@ -358,6 +358,22 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     # What is not known is not called slower, nor in the colour of it.
     assert "slower," not in text.replace("whether anything gets slower,", "")
     assert not [note for t in view.tables for r in t.rows for c in r.cells if c for note in c.notes]
+
+
+def test_a_judging_that_failed_is_on_the_page_at_once_however_young_the_store(
+    tmp_path: Path,
+) -> None:
+    simulation = simulate(tmp_path, cycles=None)
+    simulation.world.clock.sleep(simulation.worker.step())
+    simulation.world.clock.sleep(simulation.worker.step())
+    assert results_of(simulation).now.cases
+    current = [Verdicts()]
+    words = "Verdict unknown: the latest update failed"
+    with served(app_of(simulation, verdicts=lambda: current[-1])) as address:
+        assert words not in said(asking.get(f"{address}/").text)
+        current.append(Verdicts(failed=True))
+        assert words in said(asking.get(f"{address}/").text)
+        assert asking.get(f"{address}/api/v1/verdict").json()["failed"] is True
 
 
 def test_an_empty_store_with_nothing_running_says_what_to_do(tmp_path: Path) -> None:

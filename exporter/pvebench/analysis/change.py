@@ -1,4 +1,4 @@
-"""What is told: every change once, with all that moved with it, and what it comes from."""
+"""One change of any number of cases: its size, its likely causes, and its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvebench.analysis.concurrent_changes import ConcurrentChange
 from pvebench.analysis.levels import LEAST
 from pvebench.model.environment import KnownIssue
 
-# --- What a change may come from: what differs, what is known of that, what happened near it.
+# --- Likely causes: differences, known issues, events nearby.
 
 LIKELY: Final = (
     "governor",
@@ -33,18 +33,18 @@ LIKELY: Final = (
     "pve",
     "host_os",
 )
-"""Facts that move storage numbers, the likeliest first: pve-manager has hardly ever done so."""
+"""Facts that change storage performance, likeliest first: pve-manager has hardly ever done so."""
 INCOMPARABLE: Final = ("accel", "cpu_model", "cpus")
-"""Across a change of these no number compares: it is another machine."""
+"""Facts that identify the machine: results before and after a change of one do not compare."""
 SAME: Final = 0.25
-"""Difference, as share of the throughput's effect, up to which a figure only follows it."""
-MOST_OF_THEM: Final = 0.8
-"""Share of the changed cases that must have an option which a known issue needs."""
+"""Largest difference from the throughput's effect, as a share of it, of a dependent metric."""
+LEAST_SHARE: Final = 0.8
+"""Minimum share of the changed cases that have an option required by a known issue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One fact that differs; empty text: it is not known there."""
+    """One fact that differs between two environments; empty text: unknown."""
 
     fact: str
     before: str
@@ -52,18 +52,18 @@ class Difference:
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return what differs between two environments, the likeliest to matter first."""
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    order = {name: place for place, name in enumerate(LIKELY)}
-    names.sort(key=lambda name: (order.get(name, len(order)), name))
-    found = tuple(Difference(name, before.get(name, ""), after.get(name, "")) for name in names)
-    # The package's version says more than QEMU's own number.
-    packaged = any(one.fact == "qemu_package" and one.after for one in found)
-    return tuple(one for one in found if not (packaged and one.fact == "qemu"))
+    """Return the differences between two environments, likeliest cause first."""
+    facts = [fact for fact in {**before, **after} if before.get(fact) != after.get(fact)]
+    rank = {fact: number for number, fact in enumerate(LIKELY)}
+    facts.sort(key=lambda fact: (rank.get(fact, len(rank)), fact))
+    different = [Difference(fact, before.get(fact, ""), after.get(fact, "")) for fact in facts]
+    # The package's version is more precise than QEMU's own number.
+    packaged = any(one.fact == "qemu_package" and one.after for one in different)
+    return tuple(one for one in different if not (packaged and one.fact == "qemu"))
 
 
 def incomparable(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return the differences across which nothing compares."""
+    """Return the differences that make results incomparable."""
     return tuple(one for one in differences(before, after) if one.fact in INCOMPARABLE)
 
 
@@ -72,8 +72,8 @@ class Match:
     """A known issue that fits a change.
 
     Attributes:
-        ends: True if the upgrade leaves the range of versions that have it: the fix has arrived.
-        fixed_in: version that has it no more; empty: none is known.
+        ends: True if the upgrade leaves the affected versions, so that the fix has arrived.
+        fixed_in: first version without the issue; empty: unknown.
     """
 
     issue: KnownIssue
@@ -92,25 +92,25 @@ def known_issues(
 
     Args:
         before, after: facts of the environments on both sides.
-        moved: figure -> its effect, logarithm, plus for better.
+        moved: metric -> its effect, logarithm, plus for better.
         members: labels of the changed cases.
     """
-    found = []
+    matches = []
     for issue in issues:
         old, new = issue.holds(before), issue.holds(after)
         if (old is None) == (new is None):
             continue
         if not _same_shape(issue, moved, begins=new is not None) or not _fits(issue, members):
             continue
-        place = new or old
-        fixed = (place.fixed_in or place.before) if place is not None else ""
-        found.append((_closeness(issue, moved), Match(issue, new is None, fixed)))
-    found.sort(key=lambda pair: -pair[0])
-    return tuple(match for _, match in found)
+        versions = new or old
+        fixed = (versions.fixed_in or versions.before) if versions is not None else ""
+        matches.append((_specificity(issue, moved), Match(issue, new is None, fixed)))
+    matches.sort(key=lambda pair: -pair[0])
+    return tuple(match for _, match in matches)
 
 
 def derived(name: str, moved: Mapping[str, float]) -> bool:
-    """Tell whether a figure says only what the throughput says.
+    """Return whether a metric only follows the throughput.
 
     At a fixed depth half the rate is twice the latency, and twice the CPU per I/O if the host
     works as hard as before.
@@ -122,7 +122,7 @@ def derived(name: str, moved: Mapping[str, float]) -> bool:
 
 
 def _same_shape(issue: KnownIssue, moved: Mapping[str, float], *, begins: bool) -> bool:
-    """Tell whether a figure that the issue moves has moved that way, of its own."""
+    """Return whether a metric of the issue moved its way, independently of the throughput."""
     worse = begins != (issue.kind == "implausible")
     return any(
         name in moved and (moved[name] < 0) == worse and not derived(name, moved)
@@ -131,26 +131,26 @@ def _same_shape(issue: KnownIssue, moved: Mapping[str, float], *, begins: bool) 
 
 
 def _fits(issue: KnownIssue, members: Sequence[Mapping[str, str]]) -> bool:
-    """Tell whether most changed cases have the options that the issue needs."""
+    """Return whether enough changed cases have the options that the issue requires."""
     return all(
-        _share(members, option, values) >= MOST_OF_THEM for option, values in issue.options.items()
+        _share(members, option, values) >= LEAST_SHARE for option, values in issue.options.items()
     )
 
 
 def _share(members: Sequence[Mapping[str, str]], option: str, values: Collection[str]) -> float:
-    # A label that a case does not carry says nothing against the issue.
+    # A case without the label does not contradict the issue.
     return sum(member.get(option, "") in {"", *values} for member in members) / max(1, len(members))
 
 
-def _closeness(issue: KnownIssue, moved: Mapping[str, float]) -> float:
-    """Return how specific the match is: figures in common, options, a first figure that moved."""
+def _specificity(issue: KnownIssue, moved: Mapping[str, float]) -> float:
+    """Return a score: shared metrics, options, and whether the issue's first metric moved."""
     common = sum(name in moved for name in issue.moves) / len(issue.moves)
     return common + 0.5 * len(issue.options) + (issue.moves[0] in moved)
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that may have moved a level: at `time` (seconds since the epoch, UTC)."""
+class NearbyEvent:
+    """An event that may have moved a level, at `time` (Unix seconds)."""
 
     time: float
     kind: Literal["environment", "gap"]
@@ -159,56 +159,63 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A happening near a change. `runs` counts from the change to it; 0: exactly there."""
+    """An event near a change. `runs` counts from the change to the event; 0: at the same run."""
 
-    happening: Happening
+    event: NearbyEvent
     runs: int
 
 
-def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[Happening, ...]:
-    """Return pauses `factor` times as long as usual: something may have happened meanwhile."""
+def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[NearbyEvent, ...]:
+    """Return pauses `factor` times as long as usual: the system may have changed meanwhile.
+
+    Args:
+        times: ends of runs, Unix seconds, oldest first.
+    """
     pauses = [after - before for before, after in itertools.pairwise(times)]
     if len(pauses) < LEAST:
         return ()
     usual = statistics.median(pauses)
     return tuple(
-        Happening(times[index + 1], "gap", f"no run for {pause / 3600:.0f} h")
+        NearbyEvent(times[index + 1], "gap", f"no run for {pause / 3600:.0f} h")
         for index, pause in enumerate(pauses)
         if pause > factor * usual and usual > 0
     )
 
 
 def candidates(
-    times: Sequence[float], index: int, happenings: Sequence[Happening], *, within: int = 5
+    times: Sequence[float], index: int, events: Sequence[NearbyEvent], *, within: int = 5
 ) -> tuple[Candidate, ...]:
-    """Return the happenings at most `within` runs from the change at `index`, nearest first.
+    """Return the events at most `within` runs from the change at `index`, nearest first.
 
     An environment change comes before a gap at the same distance.
     """
     order = ("environment", "gap")
     near = []
-    for happening in happenings:
-        place = sum(time < happening.time for time in times)
-        if abs(place - index) <= within:
-            near.append(Candidate(happening, place - index))
-    near.sort(key=lambda one: (abs(one.runs), order.index(one.happening.kind)))
+    for event in events:
+        position = sum(time < event.time for time in times)
+        if abs(position - index) <= within:
+            near.append(Candidate(event, position - index))
+    near.sort(key=lambda candidate: (abs(candidate.runs), order.index(candidate.event.kind)))
     return tuple(near)
 
 
+# --- The change itself, and joining the same change of several nodes.
+
 ChangeKind = Literal["slower", "faster", "implausible", "stall", "cost", "operation", "accounting"]
-AND: Final = " and "
+ChangeState = Literal["open", "accepted", "resolved"]
+Severity = Literal["critical", "warning", "info"]
 ALIKE: Final = 1.5
-"""Times by which the effects on two nodes may differ and still be told as one."""
+"""Maximum ratio of the effects on two nodes that are reported as one change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """How far one figure has moved; logarithms, plus for better.
+    """How far one metric has moved; logarithms, plus for better.
 
     Attributes:
-        cases: that moved.
-        runs: after the change, of the case with the fewest; of a slow one: over which it came.
-        p_value: of the group, or of the clearest of the cases, adjusted for their number.
+        cases: number of cases that moved.
+        runs: after the change, of the case with the fewest; of a drift: over which it developed.
+        p_value: of the group, or of the most certain case, adjusted for the number of cases.
     """
 
     figure: Figure
@@ -222,34 +229,38 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change.
+    """One event that changed any number of cases; every output shows this object.
+
+    `ChangeTracker` sets `id`, `storages` and `severity` after detection.
 
     Attributes:
-        node: where.
-        time: of the event, or of the first run after the change.
+        id: constant while the change is open; empty: never reported.
+        begin: time of the event, or of the first run after the change, Unix seconds; of a drift:
+            since when it is visible.
+        end: when later changes had taken back more than half of it, Unix seconds; None: not yet.
+        state: `open`: it lasts, and no decision accepts it; `resolved`: it ended, or the latest
+            runs no longer show it.
         known: whether an environment change explains it.
-        slow: whether it came little by little; `time` is then since when it is seen.
-        kind: what sort of change it is.
-        group: what its cases share; empty: everything; None: they are only listed.
-        all_but: the cases are those that do not share it.
-        names: of the cases, for people.
-        of: how many judged cases share the group.
-        moves: the figures that moved, the most telling first.
-        came_with: what differs at each event that it may have come with, the oldest first, each
-            the likeliest to matter first; of more than one it cannot be told which.
+        slow: whether it is a drift.
+        group: labels that its cases share; empty: all cases; None: cases are only listed.
+        all_but: the cases are those outside the group.
+        names: names of the cases.
+        of: number of judged cases in the group.
+        moves: moved metrics, the most important first.
+        came_with: differences at each event that may explain it, oldest event first, likeliest
+            difference first; the runs cannot separate several events.
         events_apart: runs between the first and the last of those events.
-        candidates: what happened near a change at an unknown time.
-        issues: known ones that fit.
-        meanwhile: what else changed with it, and may have brought it.
-        reason: why a gain is implausible.
-        accepted: somebody has accepted it.
-        over: later changes have taken back the better half of it.
-        until: since when they have; 0 where it is not over.
-        back: it takes back the better half of what had changed before.
+        candidates: events near a change at an unknown time.
+        issues: known issues that fit.
+        meanwhile: other possible causes that changed at the same time.
+        reason: why an improvement is implausible.
+        back: it returns to the level before an earlier change.
+        storages: storages of its cases, sorted.
+        severity: `critical`: much of a storage got slower; `info`: no open regression.
     """
 
-    time: float
-    node: str
+    begin: float
+    nodes: tuple[str, ...]
     known: bool
     kind: ChangeKind
     group: Group | None
@@ -264,78 +275,87 @@ class Change:
     issues: tuple[Match, ...] = ()
     meanwhile: tuple[ConcurrentChange, ...] = ()
     reason: str = ""
-    accepted: bool = False
     slow: bool = False
-    over: bool = False
-    until: float = 0.0
     back: bool = False
+    state: ChangeState = "open"
+    end: float | None = None
+    id: str = ""
+    storages: tuple[str, ...] = ()
+    severity: Severity = "info"
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """All that differs at the events that it may have come with."""
+        """All differences at the events that may explain it."""
         return tuple(one for event in self.came_with for one in event)
 
     @property
+    def worse(self) -> bool:
+        """Whether its most important metric moved for the worse."""
+        return self.moves[0].effect < 0
+
+    @property
     def regression(self) -> bool:
-        """Whether somebody should look at it."""
-        return not self.accepted and (self.kind == "implausible" or self.moves[0].effect < 0)
+        """Whether it is open and needs attention."""
+        return self.state == "open" and (self.kind == "implausible" or self.worse)
 
 
-def merge_nodes(findings: Sequence[Change]) -> tuple[Change, ...]:
-    """Return the findings with those made one that are the same on several nodes.
+def merge_nodes(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes with equal ones of several nodes joined.
 
-    The same versions came, the same cases by what they share moved the same way and about as
-    far. A change at an unknown time is each node's own.
+    Equal: the same new versions, the same group of cases, the same direction and about the same
+    size. A change at an unknown time stays separate on each node.
     """
-    found: list[Change] = []
-    for finding in findings:
-        place = next((i for i, one in enumerate(found) if _same(one, finding)), None)
+    merged: list[Change] = []
+    for change in changes:
+        place = next((i for i, known in enumerate(merged) if _same(known, change)), None)
         if place is None:
-            found.append(finding)
+            merged.append(change)
         else:
-            found[place] = _joined(found[place], finding)
-    return tuple(found)
+            merged[place] = _joined(merged[place], change)
+    return tuple(merged)
 
 
-def _same(one: Change, other: Change) -> bool:
-    apart = other.node not in one.node.split(AND)
-    alike = one.known and one.group is not None and _marks(one) == _marks(other)
-    return apart and alike and _as_far(one.moves[0], other.moves[0])
+def _same(change: Change, other: Change) -> bool:
+    separate = not set(other.nodes) & set(change.nodes)
+    known = change.known and other.known
+    alike = known and change.group is not None and _traits(change) == _traits(other)
+    return separate and alike and _similar_size(change.moves[0], other.moves[0])
 
 
-def _marks(one: Change) -> tuple[object, ...]:
-    """Return what must be equal: which versions came, not from which they came."""
-    came = tuple(
+def _traits(change: Change) -> tuple[object, ...]:
+    """Return what must be equal: the new versions, not those before."""
+    versions = tuple(
         frozenset((difference.fact, difference.after) for difference in event)
-        for event in one.came_with
+        for event in change.came_with
     )
-    else_changed = {found.text for found in one.meanwhile}
-    story = one.known, one.kind, one.group, one.all_but, came, else_changed
-    return *story, one.over, one.back, one.accepted
+    concurrent = {other.text for other in change.meanwhile}
+    cases = change.kind, change.group, change.all_but
+    return *cases, versions, concurrent, change.state, change.back
 
 
-def _as_far(one: Move, other: Move) -> bool:
-    if one.figure is not other.figure or one.effect * other.effect <= 0:
+def _similar_size(move: Move, other: Move) -> bool:
+    if move.figure is not other.figure or move.effect * other.effect <= 0:
         return False
-    return abs(math.log(one.effect / other.effect)) < math.log(ALIKE)
+    return abs(math.log(move.effect / other.effect)) < math.log(ALIKE)
 
 
-def _joined(one: Change, other: Change) -> Change:
-    nodes = sorted({*one.node.split(AND), *other.node.split(AND)})
+def _joined(change: Change, other: Change) -> Change:
+    ends = [end for end in (change.end, other.end) if end is not None]
     return replace(
-        one,
-        node=AND.join(nodes),
-        time=min(one.time, other.time),
-        cases=(*one.cases, *other.cases),
-        names=(*one.names, *other.names),
-        of=one.of + other.of,
-        moves=tuple(_mean(move, other.moves) for move in one.moves),
+        change,
+        nodes=tuple(sorted({*change.nodes, *other.nodes})),
+        begin=min(change.begin, other.begin),
+        end=max(ends, default=None),
+        cases=(*change.cases, *other.cases),
+        names=(*change.names, *other.names),
+        of=change.of + other.of,
+        moves=tuple(_mean(move, other.moves) for move in change.moves),
     )
 
 
 def _mean(move: Move, others: Sequence[Move]) -> Move:
-    """Return a figure's move on both nodes, each case counting once; the interval spans both."""
-    other = next((found for found in others if found.figure is move.figure), None)
+    """Return a metric's move on both nodes, weighted by cases; the interval spans both."""
+    other = next((one for one in others if one.figure is move.figure), None)
     if other is None:
         return move
     cases = move.cases + other.cases

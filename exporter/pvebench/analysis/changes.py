@@ -1,4 +1,4 @@
-"""From steps to findings: what moved together is told together, once."""
+"""Group the steps of all cases into changes, each with its causes and its state."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pvebench.analysis.change import (
     Candidate,
     Change,
     ChangeKind,
-    Happening,
+    ChangeState,
     Match,
     Move,
+    NearbyEvent,
     candidates,
     gaps,
     known_issues,
@@ -27,18 +28,18 @@ from pvebench.analysis.group_effects import GroupShift
 from pvebench.analysis.verdict import Verdict, too_good
 from pvebench.model.environment import KnownIssue
 
-# --- What is told together: steps of one moment, creeps, and cases that have much in common.
+# --- Grouping: steps at one time, drifts, and cases with shared labels.
 
 Changed = tuple[Verdict, CaseStep]
-Named = tuple[Group | None, bool]
-"""What cases share, and whether it was for the worse."""
+GroupKey = tuple[Group | None, bool]
+"""Shared labels of cases, and whether they moved for the worse."""
 FURTHER: Final = 1.5
-"""Times as far as everything (in logarithms) that a group must have moved to be told apart."""
+"""Minimum ratio (of logarithms) to the effect on all cases to report a group separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """When something changed: at an event, at an unknown time, or slowly since then."""
+    """Steps at one event, at one unknown time, or drifts; `time` in Unix seconds."""
 
     time: float
     known: bool
@@ -46,76 +47,78 @@ class ChangeGroup:
     changed: tuple[Changed, ...]
 
 
-def occasions(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
-    """Yield the occasions of all steps and creeps, in no order."""
+def change_groups(verdicts: Sequence[Verdict]) -> Iterator[ChangeGroup]:
+    """Yield the groups of all steps and drifts, in no order."""
     steps = [
         (verdict, step) for verdict in verdicts for step in (*verdict.accepted, *verdict.steps)
     ]
     for time, pairs in _by_time([pair for pair in steps if pair[1].known]):
         yield ChangeGroup(time, known=True, slow=False, changed=tuple(pairs))
     yield from _unknown([pair for pair in steps if not pair[1].known])
-    creeps = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
-    if creeps:
-        # How far back a creep is seen says little of when it began: they are told as one.
-        time = statistics.median_low([step.time for _, step in creeps])
-        yield ChangeGroup(time, known=False, slow=True, changed=tuple(creeps))
+    drifts = [(verdict, verdict.creep) for verdict in verdicts if verdict.creep is not None]
+    if drifts:
+        # How far back a drift is visible hardly shows when it began: they are reported as one.
+        time = statistics.median_low([step.time for _, step in drifts])
+        yield ChangeGroup(time, known=False, slow=True, changed=tuple(drifts))
 
 
 def _by_time(pairs: Sequence[Changed]) -> Iterator[tuple[float, list[Changed]]]:
     ordered = sorted(pairs, key=lambda pair: pair[1].time)
-    for time, here in itertools.groupby(ordered, key=lambda pair: pair[1].time):
-        yield time, list(here)
+    for time, same_time in itertools.groupby(ordered, key=lambda pair: pair[1].time):
+        yield time, list(same_time)
 
 
 def _unknown(pairs: Sequence[Changed]) -> Iterator[ChangeGroup]:
-    """Yield the occasions of steps at unknown times; those within one round are one."""
-    together: list[list[Changed]] = []
-    for time, here in _by_time(pairs):
-        if together and _within_a_round(together[-1][0], time):
-            together[-1] += here
+    """Yield the groups of steps at unknown times; those within one cycle are one group."""
+    groups: list[list[Changed]] = []
+    for time, same_time in _by_time(pairs):
+        if groups and _within_a_cycle(groups[-1][0], time):
+            groups[-1] += same_time
         else:
-            together.append(here)
-    for found in together:
-        yield ChangeGroup(found[0][1].time, known=False, slow=False, changed=tuple(found))
+            groups.append(same_time)
+    for group in groups:
+        yield ChangeGroup(group[0][1].time, known=False, slow=False, changed=tuple(group))
 
 
-def _within_a_round(first: Changed, time: float) -> bool:
+def _within_a_cycle(first: Changed, time: float) -> bool:
     verdict, step = first
     return verdict.history.runs_between(time, step.time) <= 1
 
 
-def together(pairs: Sequence[Changed], verdicts: Sequence[Verdict]) -> dict[Named, list[Changed]]:
-    """Return (group, whether for worse) -> its cases, over all figures.
+def by_group(
+    pairs: Sequence[Changed], verdicts: Sequence[Verdict]
+) -> dict[GroupKey, list[Changed]]:
+    """Return (group, whether for the worse) -> its cases, over all metrics.
 
-    The figures of one case are told together: whoever moved with a group in one figure and
-    alone in another is told with the group.
+    All metrics of one case are reported together: a case that moved with a group in one metric
+    and alone in another belongs to the group.
     """
     groups = {verdict.history.of: step.group for verdict, step in pairs if step.group is not None}
-    found: dict[Named, list[Changed]] = {}
+    members: dict[GroupKey, list[Changed]] = {}
     worse = _worse(pairs)
     for verdict, step in pairs:
         group = step.group if step.group is not None else groups.get(verdict.history.of)
-        found.setdefault((group, worse[verdict.history.of]), []).append((verdict, step))
-    for key in [key for key in found if key[0] is None]:
-        name = _in_common(found[key], verdicts)
-        if name is not None and (name, key[1]) not in found:
-            found[name, key[1]] = found.pop(key)
-    for worse_too in (True, False):
-        _join_everything(found, worse=worse_too)
-    return found
+        members.setdefault((group, worse[verdict.history.of]), []).append((verdict, step))
+    for key in [key for key in members if key[0] is None]:
+        shared = _in_common(members[key], verdicts)
+        if shared is not None and (shared, key[1]) not in members:
+            members[shared, key[1]] = members.pop(key)
+    for direction in (True, False):
+        _join_everything(members, worse=direction)
+    return members
 
 
-def _join_everything(found: dict[Named, list[Changed]], *, worse: bool) -> None:
-    """Tell a group with everything, where that moved about as far: it is no story of its own."""
-    everything = found.get(((), worse))
+def _join_everything(members: dict[GroupKey, list[Changed]], *, worse: bool) -> None:
+    """Join a group with all cases where those moved about as far: it is no separate change."""
+    everything = members.get(((), worse))
     if everything is None:
         return
-    for key in [key for key in found if key[0] and key[1] == worse]:
-        if _as_far(found[key], everything):
-            everything += found.pop(key)
+    for key in [key for key in members if key[0] and key[1] == worse]:
+        if _similar_size(members[key], everything):
+            everything += members.pop(key)
 
 
-def _as_far(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
+def _similar_size(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
     name = first_figure(others)
     effects = [
         statistics.median(
@@ -128,35 +131,37 @@ def _as_far(some: Sequence[Changed], others: Sequence[Changed]) -> bool:
 
 
 def first_figure(pairs: Sequence[Changed]) -> str:
-    """Return the name of the most telling figure that moved."""
+    """Return the name of the most important metric that moved."""
     return min((verdict.history.figure.name for verdict, _ in pairs), key=list(FIGURES).index)
 
 
 def _in_common(members: Sequence[Changed], verdicts: Sequence[Verdict]) -> Group | None:
-    """Return what cases that were found one by one have in common, if that names them."""
-    mine = {verdict.history.of: verdict.history.labels for verdict, _ in members}
+    """Return the labels that identify cases which were detected one by one, if any do."""
+    changed = {verdict.history.of: verdict.history.labels for verdict, _ in members}
     judged = {
         verdict.history.of: verdict.history.labels for verdict in verdicts if verdict.state.judged
     }
-    return common_group(list(mine.values()), list(judged.values()))
+    return common_group(list(changed.values()), list(judged.values()))
 
 
 def _worse(pairs: Sequence[Changed]) -> dict[str, bool]:
-    """Return case -> whether its most telling figure has moved for the worse."""
+    """Return case -> whether its most important metric moved for the worse."""
     order = list(FIGURES)
     first: dict[str, tuple[int, float]] = {}
     for verdict, step in pairs:
-        place = (order.index(verdict.history.figure.name), step.effect)
-        first[verdict.history.of] = min(place, first.get(verdict.history.of, place))
+        ranked = (order.index(verdict.history.figure.name), step.effect)
+        first[verdict.history.of] = min(ranked, first.get(verdict.history.of, ranked))
     return {case: effect < 0 for case, (_, effect) in first.items()}
 
 
+# --- Changes: causes, state and size of each group.
+
 Shifts = Sequence[tuple[Event, str, EventShift]]
-"""(event, figure, what it did)."""
+"""(event, metric, its effect)."""
 Effect = tuple[float, float, float]
 """effect, low, high."""
 LEFT: Final = 0.5
-"""Share of a change that must be left for it to be one still."""
+"""Share of a change that must remain for it to last."""
 
 
 def find_changes(
@@ -171,17 +176,18 @@ def find_changes(
     """Return every confirmed change, the newest first.
 
     Args:
-        verdicts: of all cases and figures.
-        shifts: what every event did to every figure.
-        environment_changes: of the node, oldest first, before those close together were made one.
-        accepted_until: case -> time up to which its changes have been accepted.
+        verdicts: of all cases and metrics.
+        shifts: the effect of every event on every metric.
+        node: empty: unknown.
+        environment_changes: of the node, oldest first, before events close together were merged.
+        accepted_until: case -> time up to which its changes are accepted, Unix seconds.
     """
     events = {event.time: event for event, _, _ in shifts}
-    found: list[Change] = []
-    for occasion in occasions(verdicts):
+    changes: list[Change] = []
+    for occasion in change_groups(verdicts):
         event = events.get(occasion.time) if occasion.known else None
-        found += [
-            _finding(
+        changes += [
+            _change(
                 occasion,
                 _came_with(event, members, environment_changes),
                 group,
@@ -190,15 +196,23 @@ def find_changes(
                 shifts,
                 issues,
             )
-            for (group, _), members in together(occasion.changed, verdicts).items()
+            for (group, _), members in by_group(occasion.changed, verdicts).items()
         ]
-    accepted = [replace(_accepted(one, accepted_until), node=node) for one in found]
+    decided = [
+        replace(_decided(change, accepted_until), nodes=(node,) if node else ())
+        for change in changes
+    ]
     return tuple(
-        sorted(accepted, key=lambda one: (-one.time, not one.regression, one.group is None))
+        sorted(decided, key=lambda one: (-one.begin, not one.regression, one.group is None))
     )
 
 
-def _finding(
+def _decided(change: Change, accepted_until: Mapping[str, float]) -> Change:
+    accepted = all(accepted_until.get(case, -math.inf) >= change.begin for case in change.cases)
+    return replace(change, state="accepted") if accepted else change
+
+
+def _change(
     occasion: ChangeGroup,
     came: CameWith | None,
     group: Group | None,
@@ -207,12 +221,16 @@ def _finding(
     shifts: Shifts,
     issues: Sequence[KnownIssue],
 ) -> Change:
-    # What events did to groups says nothing of a change that came at another time.
+    # Group effects of events do not apply to a change at another time.
     at = math.nan if came is None else occasion.time
     moves = moves_of(at, group, members, shifts)
     histories = {verdict.history.of: verdict.history for verdict, _ in members}
-    courses = [step_course(*one) for one in members if one[0].history.figure is moves[0].figure]
-    implausible = [one.reason for one in courses if one.reason]
+    courses = [
+        step_course(verdict, step)
+        for verdict, step in members
+        if verdict.history.figure is moves[0].figure
+    ]
+    implausible = [course.reason for course in courses if course.reason]
     matches: tuple[Match, ...] = ()
     if came is not None:
         matches = known_issues(
@@ -222,10 +240,12 @@ def _finding(
             {move.figure.name: move.effect for move in moves},
             [history.labels for history in histories.values()],
         )
+    # A change with a single event has that event's time.
+    single = came is not None and len(came.events) == 1
+    ended = most([course.end is not None for course in courses])
     return Change(
-        # What came with one event alone is told at its time.
-        time=came.events[0].time if came is not None and len(came.events) == 1 else occasion.time,
-        node="",
+        begin=came.events[0].time if came is not None and single else occasion.time,
+        nodes=(),
         known=came is not None,
         slow=occasion.slow,
         kind=_kind(moves, implausible=bool(implausible)),
@@ -240,16 +260,23 @@ def _finding(
         candidates=() if came is not None or occasion.slow else _near(members[0], shifts),
         issues=matches,
         reason=implausible[0] if implausible else "",
-        over=most([one.over for one in courses]),
-        until=max((one.until for one in courses), default=0.0),
-        back=most([one.back for one in courses]),
+        state=_state(courses),
+        end=max(course.end for course in courses if course.end is not None) if ended else None,
+        back=most([course.back for course in courses]),
     )
+
+
+def _state(courses: Sequence[StepCourse]) -> ChangeState:
+    ended = most([course.end is not None for course in courses])
+    back = most([course.back for course in courses])
+    lasting = any(course.lasting for course in courses)
+    return "open" if lasting and not (ended or back) else "resolved"
 
 
 def _came_with(
     event: Event | None, members: Sequence[Changed], environment_changes: Sequence[Event]
 ) -> CameWith | None:
-    """Return the events that may have brought a change; None: at its time nothing is known."""
+    """Return the events that may have caused a change; None: no event is known at its time."""
     if event is None:
         return None
     figure = FIGURES[first_figure(members)]
@@ -271,11 +298,11 @@ def _kind(moves: Sequence[Move], *, implausible: bool) -> ChangeKind:
 
 
 def _all_but(time: float, group: Group | None, shifts: Shifts) -> bool:
-    return any(found.all_but for _, found in _group_shifts(time, group, shifts))
+    return any(shift.all_but for _, shift in _group_shifts(time, group, shifts))
 
 
 def _sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Figure) -> int:
-    """Return how many cases with a verdict on a figure have what a group shares."""
+    """Return how many cases with a verdict on a metric share the labels of a group."""
     if group is None:
         return 0
     return len(
@@ -290,31 +317,26 @@ def _sharing(group: Group | None, verdicts: Sequence[Verdict], figure: Figure) -
 
 
 def _near(changed: Changed, shifts: Shifts) -> tuple[Candidate, ...]:
-    """Return what happened near a change at an unknown time."""
+    """Return the events near a change at an unknown time."""
     verdict, step = changed
     times = verdict.history.times()
-    happenings = [
-        Happening(event.time, "environment", ", ".join(one.fact for one in event.differences))
+    nearby = [
+        NearbyEvent(event.time, "environment", ", ".join(one.fact for one in event.differences))
         for event in {event.time: event for event, _, _ in shifts}.values()
     ]
     index = verdict.history.split(step.time)
-    return candidates(times, index, [*happenings, *gaps(times)])
-
-
-def _accepted(finding: Change, accepted_until: Mapping[str, float]) -> Change:
-    done = all(accepted_until.get(case, float("-inf")) >= finding.time for case in finding.cases)
-    return replace(finding, accepted=done)
+    return candidates(times, index, [*nearby, *gaps(times)])
 
 
 def moves_of(
     time: float, group: Group | None, members: Sequence[Changed], shifts: Shifts
 ) -> tuple[Move, ...]:
-    """Return how far each figure moved: as the group was found to, else as its cases did."""
+    """Return how far each metric moved: the effect on the group, else the median of its cases."""
     own = _pooled(time, group, shifts)
-    # A group is found against the other cases: what moved everything has moved it too.
+    # A group is detected relative to the other cases: what moved all of them moved it too.
     shared = _pooled(time, (), shifts) if group else {}
-    chances = {name: found.p_value for name, found in _group_shifts(time, group, shifts)}
-    found = []
+    p_values = {name: shift.p_value for name, shift in _group_shifts(time, group, shifts)}
+    moves = []
     for figure in FIGURES.values():
         steps = [step for verdict, step in members if verdict.history.figure is figure]
         if not steps:
@@ -323,7 +345,7 @@ def moves_of(
         if figure.name in own and figure.name in shared:
             effect, low, high = _sum(own[figure.name], shared[figure.name])
         clearest = min(1.0, len(steps) * min(step.p_value for step in steps))
-        found.append(
+        moves.append(
             Move(
                 figure=figure,
                 effect=effect,
@@ -331,24 +353,24 @@ def moves_of(
                 high=high,
                 cases=len(steps),
                 runs=min(step.runs for step in steps),
-                p_value=min(clearest, chances.get(figure.name, 1.0)),
+                p_value=min(clearest, p_values.get(figure.name, 1.0)),
             )
         )
-    return tuple(found)
+    return tuple(moves)
 
 
 def _pooled(time: float, group: Group | None, shifts: Shifts) -> dict[str, Effect]:
-    """Return figure -> how far a group was found to have moved at an event."""
+    """Return metric -> effect of an event on a group."""
     return {
-        name: (found.effect, found.low, found.high)
-        for name, found in _group_shifts(time, group, shifts)
+        name: (shift.effect, shift.low, shift.high)
+        for name, shift in _group_shifts(time, group, shifts)
     }
 
 
 def _group_shifts(
     time: float, group: Group | None, shifts: Shifts
 ) -> Iterator[tuple[str, GroupShift]]:
-    """Yield (figure, what an event did to a group of it)."""
+    """Yield (metric, effect of an event on a group)."""
     for event, name, shift in shifts:
         if event.time == time:
             for named in shift.groups:
@@ -370,43 +392,62 @@ def _median(steps: Sequence[CaseStep]) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class StepCourse:
-    """A step among those before and after it.
+    """A step relative to those before and after it.
 
     Attributes:
-        over: later steps have taken back the better half of it.
-        until: time of the step that did; 0 if none has.
-        back: it takes back the better half of what was there before.
-        reason: why the gain that it led to was too good to be true; empty: it was not.
+        end: time of the step that completed taking back more than half of it, Unix seconds;
+            None: no step did.
+        back: it takes back more than half of the earlier steps.
+        lasting: the latest runs do not contradict it.
+        reason: why the resulting improvement is implausible; empty: it is plausible.
     """
 
-    over: bool
-    until: float
+    end: float | None
     back: bool
+    lasting: bool
     reason: str
 
 
 def step_course(verdict: Verdict, step: CaseStep) -> StepCourse:
-    """Return what a step of a case means among all that the case has had."""
+    """Return a step of a case relative to all other steps of that case."""
     steps = (*verdict.accepted, *verdict.steps)
     before = sum(one.effect for one in steps if one.time < step.time)
-    until = 0.0 if step.slow else _ended(steps, step)
     back = abs(before + step.effect) < LEFT * abs(before)
     gained = step.effect > 0 and not back
-    reason = too_good(verdict.history, before + step.effect) if gained else ""
-    return StepCourse(until > 0, until, back, reason)
+    return StepCourse(
+        end=None if step.slow else _end(steps, step),
+        back=back,
+        lasting=_lasts(verdict, step),
+        reason=too_good(verdict.history, before + step.effect) if gained else "",
+    )
 
 
-def _ended(steps: Sequence[CaseStep], step: CaseStep) -> float:
-    """Return when later steps had taken back the better half of one."""
+def _end(steps: Sequence[CaseStep], step: CaseStep) -> float | None:
+    """Return when later steps had taken back more than half of a step, Unix seconds."""
     left = step.effect
     for later in steps:
         if later.time > step.time:
             left += later.effect
             if left / step.effect < LEFT:
                 return later.time
-    return 0.0
+    return None
+
+
+def _lasts(verdict: Verdict, step: CaseStep) -> bool:
+    """Return whether more than half of a step remains in the latest runs.
+
+    Runs that allow no comparison do not contradict it: it was confirmed before.
+    """
+    if step in verdict.accepted:
+        return False
+    if step.slow or verdict.baseline is None:
+        return True
+    if verdict.state.judged and not verdict.state.confirmed:
+        return False
+    earlier = sum(one.effect for one in verdict.steps if one.time < step.time)
+    return (verdict.effect - earlier) / step.effect > LEFT
 
 
 def most(votes: Sequence[bool]) -> bool:
-    """Tell whether most say yes."""
+    """Return whether more than half of the votes are True."""
     return 2 * sum(votes) > len(votes)

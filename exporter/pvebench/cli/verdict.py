@@ -1,4 +1,4 @@
-"""`pvebench verdict`: what changed, by how much, how sure that is."""
+"""`pvebench verdict` and `pvebench judge`: changes, their size and their confidence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,6 @@ from rich.table import Table
 from pvebench.analysis.case_history import FIGURES, CaseHistory, Figure, GoodRun, GoodRuns
 from pvebench.analysis.change import Change
 from pvebench.analysis.judge import Judge, Material
-from pvebench.analysis.verdict import VerdictState
 from pvebench.cli.options import PATH, read_settings, settings_options
 from pvebench.cli.selection import make_console, results_of
 from pvebench.config.known_issues import load_known_issues
@@ -28,8 +28,17 @@ from pvebench.model.units import MIB, plain_number
 from pvebench.store import Store
 from pvebench.store.current import Results
 from pvebench.verdicts import Feed, Verdicts, VerdictService
-from pvebench.verdicts.headline import COLUMNS, calm, counts_text, verdict_row, verdicts_data
+from pvebench.verdicts.change_tracker import ChangeTracker
+from pvebench.verdicts.headline import (
+    COLUMNS,
+    count_line,
+    exit_code,
+    mark,
+    verdict_row,
+    verdicts_data,
+)
 from pvebench.verdicts.text import sentence
+from pvebench.verdicts.verdicts import changes_of
 
 # --- A history from a CSV file of somebody else's benchmark; complaints with file:line:column.
 
@@ -180,14 +189,11 @@ def _value(text: str) -> float | None:
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-# --- How verdicts are shown. For people: the summary first, then what moved, then the table.
+# --- Output: headline, changes, table.
 
 HEAD: Final = ("case", *COLUMNS)
-SIGNS: Final = {True: "×", False: "+"}
 REDEFINED: Final = 5
-"""Cases with another definition that are named."""
-INCONCLUSIVE: Final = 10
-"""Exit status with `--strict`; those below are of errors."""
+"""Maximum listed cases with a changed definition."""
 FORMATS: Final = ("text", "markdown", "json")
 
 form_option = click.option(
@@ -196,43 +202,37 @@ form_option = click.option(
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="markdown for a forum, json for programs.",
+    help="Output format: markdown for a forum, json for programs.",
 )
 significant_option = click.option(
-    "--only-significant", is_flag=True, help="Leave out what is the same or has no verdict."
+    "--only-significant", is_flag=True, help="Hide unchanged and inconclusive rows."
 )
 
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="End with 10 if nothing got slower, but not all can be told."
+    "--strict", is_flag=True, help="Exit with code 10 if some results are inconclusive."
 )
 
 
 def show_verdicts(
     context: click.Context, verdicts: Verdicts, form: str, *, only_significant: bool, strict: bool
 ) -> None:
-    """Print verdicts in the form asked for; end with 1 if anything got slower.
-
-    Where nothing did: with `INCONCLUSIVE` if that is asked for and not known of everything.
-    """
+    """Print verdicts and exit with `headline.exit_code`."""
     if form == "json":
         click.echo(json.dumps(verdicts_data(verdicts), indent=2))
     elif form == "markdown":
         _print_markdown(verdicts, only_significant=only_significant)
     else:
         _print_text(verdicts, only_significant=only_significant)
-    unknown = not verdicts.verdicts or VerdictState.INCONCLUSIVE in verdicts.counts()
-    context.exit(1 if verdicts.regressions else INCONCLUSIVE if strict and unknown else 0)
+    context.exit(exit_code(verdicts, strict=strict))
 
 
 def _print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
     """Print verdicts for a terminal."""
-    for line in (*_summary(verdicts), *_redefined(verdicts)):
+    for line in (count_line(verdicts), *_redefined(verdicts)):
         click.echo(line)
-    standing = verdicts.regressions
-    for finding in verdicts.findings:
-        over = finding.accepted or (finding.regression and finding not in standing)
-        click.echo(f"{'-' if over else SIGNS[finding.regression]} {_dated(finding)}")
+    for change in verdicts.changes:
+        click.echo(f"{mark(change)} {_dated(change)}")
     rows = list(_table_rows(verdicts, only_significant=only_significant))
     if rows:
         table = Table(*HEAD, box=None)
@@ -244,12 +244,11 @@ def _print_text(verdicts: Verdicts, *, only_significant: bool) -> None:
 
 def _print_markdown(verdicts: Verdicts, *, only_significant: bool) -> None:
     """Print verdicts as Markdown, for a forum or an issue."""
-    for line in _summary(verdicts):
-        click.echo(f"**{line}**\n")
+    click.echo(f"**{count_line(verdicts)}**\n")
     for line in _redefined(verdicts):
         click.echo(f"- {line}")
-    for finding in verdicts.findings:
-        click.echo(f"- {_dated(finding)}")
+    for change in verdicts.changes:
+        click.echo(f"- {_dated(change)}")
     rows = list(_table_rows(verdicts, only_significant=only_significant))
     if rows:
         click.echo(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
@@ -257,25 +256,17 @@ def _print_markdown(verdicts: Verdicts, *, only_significant: bool) -> None:
             click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
 
 
-def _dated(finding: Change) -> str:
-    """Return a change with its day, as one tells a story."""
-    return f"{datetime.fromtimestamp(finding.time, UTC):%Y-%m-%d}: {sentence(finding)}"
-
-
-def _summary(verdicts: Verdicts) -> Iterator[str]:
-    count = len(verdicts.regressions)
-    if count:
-        yield f"{count} regression{'s' if count > 1 else ''}: {counts_text(verdicts)}"
-    else:
-        yield calm(verdicts)
+def _dated(change: Change) -> str:
+    """Return the sentence of a change with its date."""
+    return f"{datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d}: {sentence(change)}"
 
 
 def _redefined(verdicts: Verdicts) -> Iterator[str]:
-    """Yield which cases mean something else than before, of many the newest changes only."""
+    """Yield the cases with a changed definition, newest first."""
     changes = verdicts.definition_changes
     yield from (change.text for change in changes[:REDEFINED])
     if len(changes) > REDEFINED:
-        yield f"and {len(changes) - REDEFINED} more cases mean something else (all: --format json)"
+        yield f"{len(changes) - REDEFINED} more cases with a changed definition (--format json)"
 
 
 def _table_rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple[str, ...]]:
@@ -284,7 +275,7 @@ def _table_rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple
             yield (verdict.history.name, *verdict_row(verdict))
 
 
-# --- `pvebench judge`: the same judgement for a history that came from elsewhere.
+# --- The commands.
 
 
 @click.command()
@@ -294,7 +285,7 @@ def _table_rows(verdicts: Verdicts, *, only_significant: bool) -> Iterator[tuple
     type=click.Choice(list(FIGURES)),
     default="throughput",
     show_default=True,
-    help="What the values are: it decides whether more is better.",
+    help="Metric of the values; it defines whether higher is better.",
 )
 @significant_option
 @strict_option
@@ -309,17 +300,21 @@ def judge(
     strict: bool,
     form: str,
 ) -> None:
-    """Judge the history in a CSV file: columns time, value, and optionally environment, case."""
+    """Detect changes in a CSV history.
+
+    Columns: time, value, and optionally environment and case.
+    """
     report = Judge().judge(read_csv(file, FIGURES[metric]))
-    show_verdicts(
-        context, Verdicts(reports=(report,)), form, only_significant=only_significant, strict=strict
-    )
+    labels = {one.history.of: {"node": "", "storage": ""} for one in report.verdicts}
+    verdicts = Verdicts(reports=(report,), labels=labels, changes=changes_of((report,)))
+    verdicts = replace(verdicts, changes=ChangeTracker().name(verdicts))
+    show_verdicts(context, verdicts, form, only_significant=only_significant, strict=strict)
 
 
 @click.command()
 @settings_options
 @click.option(
-    "--since", type=click.DateTime(), help="Only changes since then (UTC); the baseline stays."
+    "--since", type=click.DateTime(), help="Show only later changes (UTC); baselines stay."
 )
 @click.option(
     "--env",
@@ -342,10 +337,10 @@ def verdict(
     form: str,
     **options: Any,
 ) -> None:
-    """Tell whether anything got slower, and what it comes from.
+    """Report regressions and their likely causes.
 
-    Ends with 1 if something is confirmed slower or implausiblely faster and nobody has
-    accepted it; with --strict with 10 where nothing did, but of some it cannot be told.
+    Exits with code 1 if a confirmed regression or an implausible improvement is not accepted;
+    with --strict, exits with code 10 if there is none but some results are inconclusive.
     """
     settings = read_settings(**options)
     issues = load_known_issues(*settings.known_issues)

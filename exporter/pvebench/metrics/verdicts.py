@@ -1,4 +1,4 @@
-"""Verdicts as metrics. Pure; made once for every judging, not for every scrape."""
+"""Verdicts as metrics. Pure; made once per verdict update, not per scrape."""
 
 from __future__ import annotations
 
@@ -6,59 +6,59 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from pvebench.analysis.change import Change
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio
 from pvebench.metrics import catalog
 from pvebench.metrics.catalog import Metric
 from pvebench.metrics.families import Families
 from pvebench.sanitize import one_line
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.headline import headline, standing
-from pvebench.verdicts.verdicts import SEVERITIES, OpenChange, listed
+from pvebench.verdicts.headline import headline, standing, summary
+from pvebench.verdicts.text import listed
+from pvebench.verdicts.verdicts import SEVERITIES
 
-# --- The open changes and the verdict on everything as metrics: few series, each with its sentence.
+# --- Open changes and the overall verdict: few series, each with its sentence.
 
 MOST_SHOWN: Final = 50
-"""Changes beyond these are only counted: nobody reads them. Each is seven series and its cases."""
+"""Maximum changes with own series, seven and their cases each; more are only counted."""
 
 
 def collect_changes(verdicts: Verdicts, families: Families) -> None:
-    """The headline, the weightiest changes, and how many there are."""
-    said = {"state": standing(verdicts), "summary": one_line(headline(verdicts, evidence=False))}
-    families.add(catalog.VERDICT_INFO, said, 1)
+    """Add the headline, the most severe changes, and their number."""
+    overall = {"state": standing(verdicts), "summary": one_line(headline(verdicts, evidence=False))}
+    families.add(catalog.VERDICT_INFO, overall, 1)
+    changes = verdicts.open_changes
     for severity in SEVERITIES:
-        count = sum(one.severity == severity for one in verdicts.changes)
+        count = sum(change.severity == severity for change in changes)
         families.add(catalog.CHANGES, {"severity": severity}, count)
-    for change in verdicts.changes[:MOST_SHOWN]:
+    for change in changes[:MOST_SHOWN]:
         _add_change(change, families)
         _add_cases(change, verdicts.labels, families)
 
 
-def _add_change(change: OpenChange, families: Families) -> None:
-    finding = change.finding
-    first, labels = finding.moves[0], {"change": change.id}
+def _add_change(change: Change, families: Families) -> None:
+    first, labels = change.moves[0], {"change": change.id}
     about = {
         "node": one_line(listed(change.nodes)),
         "storage": one_line(listed(change.storages)),
-        "kind": finding.kind,
+        "kind": change.kind,
         "severity": change.severity,
-        "since": f"{datetime.fromtimestamp(finding.time, UTC):%Y-%m-%d}",
-        "summary": change.summary,
+        "since": f"{datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d}",
+        "summary": summary(change),
     }
-    surest = min(move.p_value for move in finding.moves)
+    lowest = min(move.p_value for move in change.moves)
     families.add(catalog.CHANGE_INFO, labels | about, 1)
-    families.add(catalog.CHANGE_CASES, labels, len(set(finding.cases)))
+    families.add(catalog.CHANGE_CASES, labels, len(set(change.cases)))
     families.add(catalog.CHANGE_EFFECT, labels, as_ratio(first.effect, first.figure))
     families.add(catalog.CHANGE_EFFECT_LOW, labels, as_ratio(first.low, first.figure))
     families.add(catalog.CHANGE_EFFECT_HIGH, labels, as_ratio(first.high, first.figure))
-    families.add(catalog.CHANGE_CONFIDENCE, labels, 1 - surest)
-    families.add(catalog.CHANGE_SINCE, labels, finding.time)
+    families.add(catalog.CHANGE_CONFIDENCE, labels, 1 - lowest)
+    families.add(catalog.CHANGE_SINCE, labels, change.begin)
 
 
-def _add_cases(
-    change: OpenChange, labels: Mapping[str, Mapping[str, str]], families: Families
-) -> None:
-    """Name the cases that a change has moved; a figure's name is no part of theirs."""
-    for case in dict.fromkeys(change.finding.cases):
+def _add_cases(change: Change, labels: Mapping[str, Mapping[str, str]], families: Families) -> None:
+    """Add the cases of a change."""
+    for case in dict.fromkeys(change.cases):
         if case in labels:
             where = {name: labels[case][name] for name in ("node", "scenario", "workload")}
             families.add(catalog.CHANGE_CASE, {"change": change.id} | where, 1)
@@ -72,7 +72,7 @@ BASELINES: Final[Mapping[str, tuple[Metric, Mapping[str, str]]]] = {
 
 
 def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
-    """What was said of every case, of every storage, and when."""
+    """Add the verdicts on every case and storage, and their time."""
     collect_changes(verdicts, families)
     counts: dict[tuple[str, str, VerdictState], int] = {}
     shown: set[str] = set()
@@ -81,7 +81,7 @@ def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
         place = (labels["node"], labels["storage"], verdict.state)
         counts[place] = counts.get(place, 0) + 1
         if verdict.state.judged:
-            _add_open_change(verdict, labels, families)
+            _add_figures(verdict, labels, families)
         if verdict.baseline is not None:
             _add_baseline(verdict, labels, families, first=verdict.history.of not in shown)
             shown.add(verdict.history.of)
@@ -94,7 +94,7 @@ def collect_verdicts(verdicts: Verdicts, families: Families) -> None:
         families.add(catalog.VERDICT_TIMESTAMP, {}, newest)
 
 
-def _add_open_change(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
+def _add_figures(verdict: Verdict, labels: Mapping[str, str], families: Families) -> None:
     history = verdict.history
     where = {**labels, "direction": history.direction, "metric": history.figure.name}
     worse = verdict.state in {VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
@@ -110,7 +110,7 @@ def _add_open_change(verdict: Verdict, labels: Mapping[str, str], families: Fami
 def _add_baseline(
     verdict: Verdict, labels: Mapping[str, str], families: Families, *, first: bool
 ) -> None:
-    """Add the level compared with; `first`: also what all figures of a case share."""
+    """Add the baseline; `first`: also what all metrics of a case share."""
     history = verdict.history
     if first:
         families.add(catalog.BASELINE_RUNS, labels, verdict.baseline_runs)

@@ -1,7 +1,7 @@
-"""Decides what is to be told: changes and their ends, stops and starts, the week. Each once.
+"""Plan notifications: changes and their ends, stops and restarts, the weekly summary.
 
-What was told stands in the store, in the same transaction as the message: nothing is queued twice
-or forgotten, whenever the process is killed.
+Each event is queued once: the store records it in the same transaction as the message, so that
+nothing is queued twice or forgotten if the process is killed.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from typing import Final
 
 import structlog
 
+from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
 from pvebench.model.week import Weekly
 from pvebench.notify import messages
 from pvebench.notify.messages import Sender
 from pvebench.store import KnownChange, Message, Store
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.verdicts import OpenChange
 
 log = structlog.get_logger()
 
 ALONE: Final = 3
-"""Changes of one judging that get a message each; more are told in one."""
+"""Maximum changes of one update that get a message each; more share one."""
 OVERDUE: Final = 2.5
-"""Intervals without a good run after which measuring has stopped; as the alert has it."""
+"""Intervals without a successful run after which measuring has stopped; as in the alert."""
 LEAST_STOP_SECONDS: Final = 3600.0
 WEEK_SECONDS: Final = 7 * 86400.0
 SERVICE: Final = "service/"
-"""How that begins which all nodes have in common."""
+"""Prefix of events that concern all nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """What a node's measuring looks like now.
+    """The current activity of a node.
 
     Attributes:
-        newest: end of its newest good run, UNIX seconds; None: there is none.
+        newest: end of its latest successful run, Unix seconds; None: there is none.
         interval: shortest one of its cases, in seconds.
-        waiting: nothing is to be measured now, by the settings.
-        doing: in words, for the message; empty: nothing to say.
+        waiting: in quiet hours.
+        doing: in words, for the message; empty: unknown.
     """
 
     node: str
@@ -54,11 +54,11 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationPolicy:
-    """What the settings ask for.
+    """Notification settings.
 
     Attributes:
-        targets: names; none: nobody is told anything.
-        weekly: None: no summary.
+        targets: names of the receivers; empty: notifications are off.
+        weekly: time of the weekly summary; None: off.
     """
 
     targets: Sequence[str]
@@ -67,13 +67,13 @@ class NotificationPolicy:
 
 
 class NotificationPlanner:
-    """Puts messages into the outbox.
+    """Queue notifications in the outbox.
 
     Args:
-        wishes: of the settings in force.
+        wishes: policy of the current settings.
         pulses: of all nodes.
-        now: the time, in the zone that the week is told in.
-        monotonic: seconds of a clock that nobody sets: a stop is told by it.
+        now: the time, in the time zone of the weekly summary.
+        monotonic: seconds of a clock that never jumps: it measures stops.
     """
 
     def __init__(
@@ -93,19 +93,19 @@ class NotificationPlanner:
         self._one_at_a_time = threading.Lock()
 
     def judged(self, verdicts: Verdicts) -> None:
-        """Take over new verdicts and tell what is new in them; called by who judges."""
+        """Queue notifications for new and ended changes; `VerdictService` calls this."""
         self._verdicts = verdicts
         wishes = self._wishes()
         try:
             with self._one_at_a_time:
                 if wishes.targets:
-                    self._tell_changes(verdicts, wishes)
+                    self._queue_changes(verdicts, wishes)
         except StoreError as error:
-            # Nothing is noted as told: the next judging tells it.
-            log.warning("changes could not be queued for telling", reason=str(error))
+            # Nothing is marked as notified: the next update queues it.
+            log.warning("queueing notifications failed", reason=str(error))
 
     def look(self) -> None:
-        """Tell what has come with time: a stop, a start, the end of a week. Raises StoreError."""
+        """Queue what depends on time: a stop, a restart, the weekly summary. Raises StoreError."""
         wishes = self._wishes()
         if not wishes.targets:
             return
@@ -116,28 +116,28 @@ class NotificationPlanner:
             self._look_at_week(wishes)
 
     def fell(self, why: str) -> None:
-        """Tell that the service ends by a fault. Raises StoreError."""
+        """Queue a message that the service ends with an error. Raises StoreError."""
         wishes = self._wishes()
         if wishes.targets:
             about = f"{SERVICE}stopped/{self._version()}"
             self._put(wishes, [messages.fell(wishes.sender, why, about=about)])
 
-    def _tell_changes(self, verdicts: Verdicts, wishes: NotificationPolicy) -> None:
+    def _queue_changes(self, verdicts: Verdicts, wishes: NotificationPolicy) -> None:
         known = {one.id: one for one in self._store.changes.all()}
-        untold = [one for one in verdicts.changes if one.id in known]
-        untold = [one for one in untold if known[one.id].told != "open"]
-        # What is for the better waits for the week's summary.
-        worse = [one for one in untold if one.severity != "info"]
+        fresh = [one for one in verdicts.open_changes if one.id in known]
+        fresh = [one for one in fresh if known[one.id].told != "open"]
         ends = [one for one in known.values() if one.ended is not None and one.told == "open"]
-        found = self._of_changes(wishes.sender, worse, known)
-        found += self._of_ends(wishes.sender, [one for one in ends if one.severity != "info"])
-        told = [replace(known[one.id], told="open") for one in untold]
-        told += [replace(one, told="ended") for one in ends]
-        if told:
-            self._put(wishes, found, told)
+        # Improvements are only in the weekly summary.
+        regressions = [one for one in fresh if one.severity != "info"]
+        queued = self._of_changes(wishes.sender, regressions, known)
+        queued += self._of_ends(wishes.sender, [one for one in ends if one.severity != "info"])
+        notified = [replace(known[one.id], told="open") for one in fresh]
+        notified += [replace(one, told="ended") for one in ends]
+        if notified:
+            self._put(wishes, queued, notified)
 
     def _of_changes(
-        self, sender: Sender, fresh: Sequence[OpenChange], known: Mapping[str, KnownChange]
+        self, sender: Sender, fresh: Sequence[Change], known: Mapping[str, KnownChange]
     ) -> list[Message]:
         first = bool(fresh) and all(one.told == "" for one in known.values())
         if first or len(fresh) > ALONE:
@@ -166,7 +166,7 @@ class NotificationPlanner:
         return f"changes/{what}/{self._day()}/{len(ids)}/{min(ids)}"
 
     def _look_at(self, pulse: Pulse, wishes: NotificationPolicy) -> None:
-        """Tell that a node has stopped, or goes again."""
+        """Queue a message that a node has stopped, or has resumed."""
         name, run = f"node/{pulse.node}/", f"{pulse.newest or 0:.0f}"
         still = self._still(pulse)
         last = self._store.outbox.newest("stopped", "going", about=name)
@@ -185,7 +185,7 @@ class NotificationPlanner:
             self._put(wishes, [message])
 
     def _still(self, pulse: Pulse) -> float:
-        """Return for how many seconds a node could have measured, and had no good run."""
+        """Return for how many seconds a node could have measured without a successful run."""
         newest, since = self._seen.get(pulse.node, (None, 0.0))
         if pulse.node not in self._seen or pulse.newest != newest or pulse.waiting:
             since = self._monotonic()
@@ -207,10 +207,10 @@ class NotificationPlanner:
         due = wishes.weekly.last(now)
         last = self._store.outbox.newest("weekly")
         if last is None:
-            if due <= self._begun <= now:  # it was before anybody could tell it
+            if due <= self._begun <= now:  # it was due before this instance started
                 return
         elif f"weekly/{due:%Y-%m-%d}" <= last <= f"weekly/{now:%Y-%m-%d}":
-            return  # a summary of the future, instead, was told by another clock
+            return  # a later date than now comes from a clock that was wrong
         since = now.timestamp() - WEEK_SECONDS
         ends = [one for one in self._store.changes.all() if (one.ended or 0) > since]
         about = f"weekly/{due:%Y-%m-%d}"
@@ -224,7 +224,10 @@ class NotificationPlanner:
         return f"{self._now():%Y-%m-%d}"
 
     def _put(
-        self, wishes: NotificationPolicy, found: Sequence[Message], told: Iterable[KnownChange] = ()
+        self,
+        wishes: NotificationPolicy,
+        queued: Sequence[Message],
+        notified: Iterable[KnownChange] = (),
     ) -> None:
         now = self._now().timestamp()
-        self._store.outbox.put(found, wishes.targets, now=now, told=told)
+        self._store.outbox.put(queued, wishes.targets, now=now, told=notified)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from io import BytesIO
@@ -22,7 +22,7 @@ from pvebench.model.environment import EnvironmentPeriod
 from pvebench.model.units import KIB, MIB
 from pvebench.store.current import View
 from pvebench.verdicts import Verdicts
-from pvebench.verdicts.headline import calm, standing
+from pvebench.verdicts.headline import short_headline, standing
 from pvebench.verdicts.ranking import Place, Rank, Ranking
 from pvebench.verdicts.summary import (
     level_text,
@@ -32,7 +32,6 @@ from pvebench.verdicts.summary import (
     summaries,
     writes_unflushed,
 )
-from pvebench.verdicts.text import sentence
 
 # --- What the card says: a picture that people post in a forum. Pure; `card_picture` draws it.
 
@@ -162,18 +161,12 @@ def _gap(usual: Place, first: Place) -> str:
 
 
 def _verdict(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool) -> str:
-    """Return what is wrong, or that nothing is, or when that can be said."""
-    if verdicts.regressions:
-        finding = verdicts.regressions[0]
-        # Its node stands in the sentence, and nowhere else in it.
-        shown = replace(finding, node="") if anonymous else finding
-        more = len(verdicts.regressions) - 1
-        return sentence(shown, evidence=False) + (f" (and {more} more)" if more else "")
+    """Return the headline, or when there will be a verdict."""
     if standing(verdicts) == "inconclusive":
-        soon = milestones(view, first_end=None, now=now)
-        ahead = [milestone_text(one, now) for one in soon if not one.reached]
-        return f"No verdict yet. {ahead[-1]}." if ahead else "No verdict yet."
-    return calm(verdicts)
+        upcoming = milestones(view, first_end=None, now=now)
+        texts = [milestone_text(one, now) for one in upcoming if not one.reached]
+        return f"No verdict yet. {texts[-1]}." if texts else "No verdict yet."
+    return short_headline(verdicts, name_nodes=not anonymous)
 
 
 WIDTH: Final = 1200

@@ -1,7 +1,7 @@
-"""Gives changes their ids, and knows them again when they are judged anew.
+"""Change IDs: recognize each change in later updates.
 
-A finding is made afresh by every judging: with more runs its time moves a little, cases join it,
-another node shows it too. Whoever was told of it must not be told twice.
+Every update detects changes anew: with more runs the time of a change moves a little, cases join
+it, another node shows it too. It must keep its id, so that it is reported once.
 """
 
 from __future__ import annotations
@@ -17,94 +17,101 @@ from pvebench.analysis.case_history import CaseHistory
 from pvebench.analysis.change import Change
 from pvebench.errors import StoreError
 from pvebench.store import Changes, Ending, KnownChange
-from pvebench.verdicts.verdicts import SEVERITIES, OpenChange, Severity, Verdicts
+from pvebench.verdicts.headline import severity_of, summary
+from pvebench.verdicts.verdicts import Verdicts
 
 log = structlog.get_logger()
 
 NEAR_RUNS: Final = 10
-"""Runs by which the time of a change may have moved since it was told."""
+"""Maximum runs by which the time of a change may move between updates."""
 ID_LETTERS: Final = 8
 UNSAID_SECONDS: Final = 86400.0
-"""How long a change may be doubted again before it is taken for none."""
+"""How long a change may be unconfirmed before it counts as ended, seconds of judged runs."""
 KNOWN_SECONDS: Final = 30 * 86400.0
-"""How long one that is over is known again, should it return."""
-WIDESPREAD: Final = 0.2
-"""Share of a storage's cases from which a change is critical."""
-LEAST_CASES: Final = 10
-"""Cases of a storage from which one can speak of widespread."""
+"""How long an ended change keeps its id, should it return."""
 
 
 Apart = Callable[[str, float, float], int]
-"""(case's key, one time, another) -> how many runs lie between them."""
+"""(case key, time, other time) -> number of runs between them."""
 
 
 class ChangeTracker:
-    """Names the changes of one judging after the other, and notes which are open no more.
+    """Give changes their ids, update after update, and record when they end.
 
     Args:
-        kept: where what is known of them outlasts the process; None: it is forgotten with it.
+        kept: where known changes survive a restart; None: they do not.
     """
 
     def __init__(self, kept: Changes | None = None) -> None:
         self._kept = kept
         self._known: dict[str, KnownChange] = {}
 
-    def name(self, verdicts: Verdicts) -> tuple[OpenChange, ...]:
-        """Return the open changes, the weightiest first."""
+    def name(self, verdicts: Verdicts) -> tuple[Change, ...]:
+        """Return all changes in their order, the open ones with id, storages and severity."""
         self._load()
-        findings = verdicts.open_findings
+        opened = [change for change in verdicts.changes if change.state == "open"]
         apart = _apart(verdicts)
         known = list(self._known.values())
-        ids = recognised(findings, known, apart)
-        rest = [place for place in range(len(findings)) if place not in ids]
-        parts = recognised([findings[place] for place in rest], known, apart)
-        found = self._changes(findings, ids, verdicts)
-        now = {one.id: self._known_again(one) for one in found}
+        ids = recognised(opened, known, apart)
+        rest = [place for place in range(len(opened)) if place not in ids]
+        parts = recognised([opened[place] for place in rest], known, apart)
+        named = self._named(opened, ids, verdicts)
+        now = {change.id: self._as_known(change) for change in named}
         for number, place in enumerate(rest):
-            if number in parts:  # of one that was told as a whole
-                told = self._known[parts[number]].told
-                now[found[place].id] = replace(now[found[place].id], told=told)
+            if number in parts:  # part of a change that was reported as a whole
+                notified = self._known[parts[number]].told
+                now[named[place].id] = replace(now[named[place].id], told=notified)
         missing = [one for one in known if one.id not in now]
-        self._take(now, missing, findings, verdicts, apart)
-        return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+        self._update(now, missing, opened, verdicts, apart)
+        in_order = iter(named)
+        return tuple(
+            next(in_order) if change.state == "open" else change for change in verdicts.changes
+        )
 
-    def _changes(
-        self, findings: Sequence[Change], ids: Mapping[int, str], verdicts: Verdicts
-    ) -> list[OpenChange]:
+    def _named(
+        self, opened: Sequence[Change], ids: Mapping[int, str], verdicts: Verdicts
+    ) -> list[Change]:
         taken, judged = {*ids.values(), *self._known}, _judged_cases(verdicts)
-        found: list[OpenChange] = []
-        for place, finding in enumerate(findings):
-            name = ids.get(place) or _new_id(finding, taken)
-            taken.add(name)
-            storages, severity = _storages(finding, verdicts), _severity(finding, verdicts, judged)
-            found.append(OpenChange(id=name, finding=finding, storages=storages, severity=severity))
-        return found
+        named: list[Change] = []
+        for place, change in enumerate(opened):
+            identifier = ids.get(place) or _new_id(change, taken)
+            taken.add(identifier)
+            moved = _by_place(set(change.cases), verdicts.labels)
+            named.append(
+                replace(
+                    change,
+                    id=identifier,
+                    storages=tuple(sorted({storage for _, storage in moved if storage})),
+                    severity=severity_of(change, moved, judged),
+                )
+            )
+        return named
 
-    def _known_again(self, change: OpenChange) -> KnownChange:
-        finding, before = change.finding, self._known.get(change.id)
+    def _as_known(self, change: Change) -> KnownChange:
+        before = self._known.get(change.id)
         return KnownChange(
             id=change.id,
-            since=finding.time,
-            worse=finding.moves[0].effect < 0,
-            slow=finding.slow,
+            since=change.begin,
+            worse=change.worse,
+            slow=change.slow,
             severity=change.severity,
-            cases=frozenset(finding.cases),
-            text=change.summary,
+            cases=frozenset(change.cases),
+            text=summary(change),
             told=before.told if before else "",
         )
 
-    def _take(
+    def _update(
         self,
         now: Mapping[str, KnownChange],
         missing: Sequence[KnownChange],
-        findings: Sequence[Change],
+        opened: Sequence[Change],
         verdicts: Verdicts,
         apart: Apart,
     ) -> None:
-        """Take over what is open now; what is not is over, told with another, or missing."""
+        """Keep the open changes; the others have ended, joined another one, or are missing."""
         moment = max((report.judged_until for report in verdicts.reports), default=0.0)
-        absorbed = set(recognised(findings, missing, apart).values())
-        closed = [one for one in verdicts.findings if one.accepted or one.over]
+        absorbed = set(recognised(opened, missing, apart).values())
+        closed = [one for one in verdicts.changes if one.state == "accepted" or one.end is not None]
         ends = {name: closed[place] for place, name in recognised(closed, missing, apart).items()}
         later = {one.id: _missing(one, ends.get(one.id), moment) for one in missing}
         gone = {
@@ -121,23 +128,23 @@ class ChangeTracker:
             if self._kept is not None:
                 self._known = {one.id: one for one in self._kept.all()}
         except StoreError as error:
-            log.warning("changes are known by this process's memory only", reason=str(error))
+            log.warning("loading change IDs failed", reason=str(error))
 
     def _keep(self, changed: Sequence[KnownChange], gone: Iterable[str]) -> None:
         try:
             if self._kept is not None:
                 self._kept.keep(changed, gone)
         except StoreError as error:
-            # The verdict holds all the same; with the next one it is tried again.
-            log.warning("what is known of changes is not kept", reason=str(error))
+            # The verdict stays valid; the next update saves again.
+            log.warning("saving change IDs failed", reason=str(error))
 
 
 def _missing(one: KnownChange, end: Change | None, moment: float) -> KnownChange:
-    """Return what is known of a change that is not open now."""
+    """Return the record of a change that is not open now."""
     if one.ended is not None:
         return one
     if end is not None:
-        ending: Ending = "accepted" if end.accepted else "over"
+        ending: Ending = "accepted" if end.state == "accepted" else "over"
         return replace(one, ended=moment, ending=ending)
     since = moment if one.missing is None else one.missing
     if moment - since >= UNSAID_SECONDS:
@@ -146,65 +153,62 @@ def _missing(one: KnownChange, end: Change | None, moment: float) -> KnownChange
 
 
 def recognised(
-    findings: Sequence[Change], known: Sequence[KnownChange], apart: Apart
+    changes: Sequence[Change], known: Sequence[KnownChange], apart: Apart
 ) -> dict[int, str]:
-    """Return place of a finding -> id of the change that it is, of those that are known.
+    """Return position of a change -> id of the known change that it is.
 
-    They have at least half of the fewer cases in common, go the same way, and are about as old;
-    how old a slow one is says little. The nearest in time is taken first.
+    Both share at least half of the fewer cases, the direction, and about the time; the begin of
+    a drift is uncertain. The nearest in time is matched first.
     """
     of_case: dict[str, list[KnownChange]] = {}
     for one in known:
         for case in one.cases:
             of_case.setdefault(case, []).append(one)
     pairs: list[tuple[int, int, int, str]] = []
-    for place, finding in enumerate(findings):
-        near = {one.id: one for case in finding.cases for one in of_case.get(case, ())}
+    for place, change in enumerate(changes):
+        near = {one.id: one for case in change.cases for one in of_case.get(case, ())}
         for one in near.values():
-            common = one.cases.intersection(finding.cases)
-            alike = one.worse == (finding.moves[0].effect < 0)
-            if not alike or 2 * len(common) < min(len(one.cases), len(finding.cases)):
+            common = one.cases.intersection(change.cases)
+            alike = one.worse == change.worse
+            if not alike or 2 * len(common) < min(len(one.cases), len(change.cases)):
                 continue
-            moved = _moved(finding, one, sorted(common), apart)
+            moved = _moved(change, one, sorted(common), apart)
             if moved <= NEAR_RUNS:
                 pairs.append((moved, -len(common), place, one.id))
-    found: dict[int, str] = {}
+    matches: dict[int, str] = {}
     taken: set[str] = set()
     for _, _, place, name in sorted(pairs):
-        if place not in found and name not in taken:
-            found[place] = name
+        if place not in matches and name not in taken:
+            matches[place] = name
             taken.add(name)
-    return found
+    return matches
 
 
-def _moved(finding: Change, one: KnownChange, common: Sequence[str], apart: Apart) -> int:
-    if finding.slow or one.slow:
-        return 0 if finding.slow and one.slow else NEAR_RUNS
-    return min(apart(case, finding.time, one.since) for case in common)
+def _moved(change: Change, one: KnownChange, common: Sequence[str], apart: Apart) -> int:
+    if change.slow or one.slow:
+        return 0 if change.slow and one.slow else NEAR_RUNS
+    return min(apart(case, change.begin, one.since) for case in common)
 
 
 def _apart(verdicts: Verdicts) -> Apart:
     histories: dict[str, CaseHistory] = {one.history.of: one.history for one in verdicts.verdicts}
 
-    def apart(case: str, one: float, other: float) -> int:
+    def apart(case: str, time: float, other: float) -> int:
         history = histories.get(case)
-        return 0 if history is None else history.runs_between(one, other)
+        return 0 if history is None else history.runs_between(time, other)
 
     return apart
 
 
-def _new_id(finding: Change, taken: set[str]) -> str:
-    """Return a short id: the same for the same finding, as long as no other one has it."""
-    what = f"{finding.node}|{finding.kind}|{finding.time:.0f}|{'|'.join(sorted(finding.cases))}"
-    for again in range(len(taken) + 1):
-        found = hashlib.sha256(f"{what}|{again}".encode()).hexdigest()[:ID_LETTERS]
-        if found not in taken:
-            return found
-    raise AssertionError("there are more ids than those that are taken")
-
-
-def _storages(finding: Change, verdicts: Verdicts) -> tuple[str, ...]:
-    return tuple(sorted({verdicts.labels[case]["storage"] for case in finding.cases}))
+def _new_id(change: Change, taken: set[str]) -> str:
+    """Return a short id: the same for the same change, unless another one has it."""
+    nodes, cases = " ".join(change.nodes), "|".join(sorted(change.cases))
+    what = f"{nodes}|{change.kind}|{change.begin:.0f}|{cases}"
+    for attempt in range(len(taken) + 1):
+        identifier = hashlib.sha256(f"{what}|{attempt}".encode()).hexdigest()[:ID_LETTERS]
+        if identifier not in taken:
+            return identifier
+    raise AssertionError("more ids exist than are taken")
 
 
 Place = tuple[str, str]
@@ -217,21 +221,8 @@ def _judged_cases(verdicts: Verdicts) -> dict[Place, int]:
 
 
 def _by_place(cases: Iterable[str], labels: Mapping[str, Mapping[str, str]]) -> dict[Place, int]:
-    found: dict[Place, int] = {}
+    counts: dict[Place, int] = {}
     for case in cases:
         place = (labels[case]["node"], labels[case]["storage"])
-        found[place] = found.get(place, 0) + 1
-    return found
-
-
-def _severity(finding: Change, verdicts: Verdicts, judged: Mapping[Place, int]) -> Severity:
-    if not finding.regression:
-        return "info"
-    if finding.kind not in {"slower", "stall"}:
-        return "warning"
-    moved = _by_place(set(finding.cases), verdicts.labels)
-    widespread = any(
-        judged.get(place, 0) >= LEAST_CASES and count > WIDESPREAD * judged[place]
-        for place, count in moved.items()
-    )
-    return "critical" if widespread else "warning"
+        counts[place] = counts.get(place, 0) + 1
+    return counts

@@ -1,56 +1,87 @@
-"""Verdicts as plain data: UTC, ratios with plus for better."""
+"""What every output says of all verdicts: headline, state, severity, exit code, and plain data.
+
+Page, API, metrics, card, notifications and commands all derive from here, so that they agree.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from pvebench.analysis.change import Change, Move
+from pvebench.analysis.change import Change, Move, Severity
 from pvebench.analysis.difference import size_text
 from pvebench.analysis.performance_index import EnvironmentLevel
 from pvebench.analysis.verdict import Verdict, VerdictState, as_ratio, count_text
+from pvebench.sanitize import one_line
 from pvebench.store import Decision
 from pvebench.verdicts.summary import LEAST_JUDGED
 from pvebench.verdicts.text import issue_text, sentence
 from pvebench.verdicts.verdicts import Verdicts
 
-# --- The verdict in one line, for a page's top and for the first line of a command.
+# --- One change: its severity, its mark, its summary.
+
+WIDESPREAD: Final = 0.2
+"""Share of a storage's cases from which a change is critical."""
+LEAST_CASES: Final = 10
+"""Minimum cases of a storage to call a change widespread."""
+
+
+def severity_of(
+    change: Change, moved: Mapping[tuple[str, str], int], judged: Mapping[tuple[str, str], int]
+) -> Severity:
+    """Return how urgent a change is.
+
+    Args:
+        moved: (node, storage) -> number of cases that changed.
+        judged: (node, storage) -> number of cases with a verdict.
+    """
+    if not change.regression:
+        return "info"
+    if change.kind not in {"slower", "stall"}:
+        return "warning"
+    widespread = any(
+        judged.get(place, 0) >= LEAST_CASES and count > WIDESPREAD * judged[place]
+        for place, count in moved.items()
+    )
+    return "critical" if widespread else "warning"
+
+
+def mark(change: Change) -> str:
+    """Return the sign of a change in lists: `×` regression, `+` better, `-` closed regression."""
+    if change.regression:
+        return "×"
+    closed = change.worse or change.kind == "implausible" or change.state == "accepted"
+    return "-" if closed else "+"
+
+
+def summary(change: Change) -> str:
+    """Return the sentence of a change on one line, without what differs with every run."""
+    return one_line(sentence(change, evidence=False))
+
+
+# --- All verdicts: state, headline, exit code.
 
 WORDS: Final = {
-    VerdictState.IMPLAUSIBLE: "implausiblely faster",
+    VerdictState.IMPLAUSIBLE: "implausible",
     VerdictState.SLOWER: "slower",
-    VerdictState.GRADUALLY_SLOWER: "slowly getting slower",
-    VerdictState.POSSIBLY_SLOWER: "maybe slower",
+    VerdictState.GRADUALLY_SLOWER: "gradually slower",
+    VerdictState.POSSIBLY_SLOWER: "possibly slower",
     VerdictState.FASTER: "faster",
-    VerdictState.GRADUALLY_FASTER: "slowly getting faster",
-    VerdictState.POSSIBLY_FASTER: "maybe faster",
-    VerdictState.UNCHANGED: "the same",
-    VerdictState.INCONCLUSIVE: "cannot tell",
+    VerdictState.GRADUALLY_FASTER: "gradually faster",
+    VerdictState.POSSIBLY_FASTER: "possibly faster",
+    VerdictState.UNCHANGED: "unchanged",
+    VerdictState.INCONCLUSIVE: "inconclusive",
 }
-"""State -> how it is said."""
+"""State -> its name for users."""
 Standing = Literal["regression", "ok", "partial", "inconclusive"]
+INCONCLUSIVE_EXIT: Final = 10
+"""Exit code with `--strict` if some results are inconclusive; lower ones are of errors."""
 WORSE: Final = {VerdictState.IMPLAUSIBLE, VerdictState.SLOWER, VerdictState.GRADUALLY_SLOWER}
 
 
-def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
-    """Return the most important thing in one sentence; `evidence` as of `words.sentence`."""
-    regressions = verdicts.regressions
-    if regressions:
-        more = f" (and {len(regressions) - 1} more)" if len(regressions) > 1 else ""
-        return _dated(regressions[0], evidence=evidence) + more
-    return calm(verdicts)
-
-
-def _dated(finding: Change, *, evidence: bool) -> str:
-    """Return the sentence with its day, which it leaves out where it names an upgrade instead."""
-    text = sentence(finding, evidence=evidence)
-    if finding.slow or not finding.came_with:
-        return text
-    return f"Since {datetime.fromtimestamp(finding.time, UTC):%Y-%m-%d}: {text}"
-
-
 def standing(verdicts: Verdicts) -> Standing:
-    """Return in one word what the headline says."""
+    """Return the overall state."""
     if verdicts.regressions:
         return "regression"
     if verdicts.failed:
@@ -61,45 +92,93 @@ def standing(verdicts: Verdicts) -> Standing:
     return "partial" if unknown else "ok"
 
 
-def calm(verdicts: Verdicts) -> str:
-    """Return what can be said where no change wants a look: no more than is known.
+def exit_code(verdicts: Verdicts, *, strict: bool) -> int:
+    """Return the exit code of `verdict` and `judge`."""
+    state = standing(verdicts)
+    if state == "regression":
+        return 1
+    return INCONCLUSIVE_EXIT if strict and state != "ok" else 0
 
-    Figures may be slower all the same: what they come from is over, or before the days asked for.
+
+def headline(verdicts: Verdicts, *, evidence: bool = True) -> str:
+    """Return the most important statement; `evidence` as of `text.sentence`."""
+    regressions = verdicts.regressions
+    if regressions:
+        return _dated(regressions[0], evidence=evidence) + _more(verdicts)
+    return calm(verdicts)
+
+
+def short_headline(verdicts: Verdicts, *, name_nodes: bool = True) -> str:
+    """Return the headline without date and evidence; `name_nodes`: may it name the nodes?"""
+    regressions = verdicts.regressions
+    if regressions:
+        text = sentence(regressions[0], evidence=False, name_nodes=name_nodes)
+        return text + _more(verdicts)
+    return calm(verdicts)
+
+
+def count_line(verdicts: Verdicts) -> str:
+    """Return the first line of a list of changes: how many are regressions."""
+    regressions = verdicts.regressions
+    if regressions:
+        return f"{count_text(len(regressions), 'regression')}: {counts_text(verdicts)}"
+    return calm(verdicts)
+
+
+def _more(verdicts: Verdicts) -> str:
+    more = len(verdicts.regressions) - 1
+    return f" (and {more} more)" if more else ""
+
+
+def _dated(change: Change, *, evidence: bool) -> str:
+    """Return the sentence with its date, which it omits where it names an upgrade instead."""
+    text = sentence(change, evidence=evidence)
+    if change.slow or not change.came_with:
+        return text
+    return f"{datetime.fromtimestamp(change.begin, UTC):%Y-%m-%d}: {text}"
+
+
+def calm(verdicts: Verdicts) -> str:
+    """Return the headline without open regressions: no more than is known.
+
+    Metrics may be slower all the same: their change is accepted or resolved, or outside `--since`.
     """
     if verdicts.failed:
-        return "Cannot tell whether anything got slower: the latest judging failed; see the log."
+        return "Verdict unknown: the latest update failed; see the log."
     counts = verdicts.counts()
-    further = " further" if WORSE & counts.keys() else ""
+    kind = "open" if WORSE & counts.keys() else ""
     if not counts:
-        return f"Nothing has been judged yet: a verdict takes {LEAST_JUDGED} runs of a case."
+        return f"No verdict yet. Each case needs {LEAST_JUDGED} runs."
     unknown = [one for one in verdicts.verdicts if one.state is VerdictState.INCONCLUSIVE]
     if not unknown:
         widest = max((one.excluded for one in verdicts.verdicts if one.state.code == 0), default=0)
-        claim = f", and no change above {size_text(widest)}" if widest and not further else ""
-        return f"Nothing{further} got slower{claim}: {counts_text(verdicts)}."
+        if kind or not widest:
+            return f"No {kind or 'confirmed'} regressions: {counts_text(verdicts)}."
+        return (
+            f"No regressions. Changes above {size_text(widest)} ruled out: {counts_text(verdicts)}."
+        )
     first = min(unknown, key=lambda one: (not one.more_runs, one.more_runs))
     why = f"{first.history.name}: {first.reason}."
     if len(unknown) == sum(counts.values()):
         cases = count_text(len({one.history.of for one in unknown}), "case")
-        of = f"{count_text(len(unknown), 'figure')} of {cases}"
-        return f"Cannot tell yet whether anything got slower, in {of}. {why}"
-    begin = f"Nothing{further} is known to have got slower, but not all can be told"
+        return f"Inconclusive: {count_text(len(unknown), 'metric')} of {cases}. {why}"
+    begin = f"No {kind or 'confirmed'} regressions; some results are inconclusive"
     return f"{begin}: {counts_text(verdicts)}. {why}"
 
 
 def counts_text(verdicts: Verdicts) -> str:
-    """Return how many figures have which state: `12 the same, 3 maybe slower`."""
+    """Return the number of metrics per state: `12 unchanged, 3 possibly slower`."""
     counts = verdicts.counts()
     return ", ".join(f"{counts[state]} {word}" for state, word in WORDS.items() if state in counts)
 
 
-# --- A verdict as a row of a table, for terminals, forums and the page.
+# --- A verdict as a table row, for terminals, forums and the web UI.
 
-COLUMNS: Final = ("direction", "metric", "verdict", "change", "95 % interval", "runs")
+COLUMNS: Final = ("direction", "metric", "verdict", "change", "95% CI", "runs")
 
 
 def verdict_row(verdict: Verdict) -> tuple[str, ...]:
-    """Return the texts of `COLUMNS`; plus is better, empty where there is no verdict."""
+    """Return the texts of `COLUMNS`; plus is better; empty without a verdict."""
     history = verdict.history
     change = interval = ""
     if verdict.state.judged:
@@ -118,23 +197,27 @@ def verdict_row(verdict: Verdict) -> tuple[str, ...]:
 
 
 def verdict_sign(state: VerdictState) -> str:
-    """Return what stands before a verdict; a gain too good to be true is none."""
+    """Return the sign before a verdict; an implausible improvement counts as a warning."""
     if state is VerdictState.IMPLAUSIBLE:
         return "!"
     return "" if state.code == 0 else "▲" if state.code > 0 else "▼"
 
 
+# --- Plain data: UTC, ratios with plus for better.
+
 Data = dict[str, Any]
 
 
 def verdicts_data(verdicts: Verdicts) -> Data:
-    """Return everything that was said."""
+    """Return everything for `--format json` and the API."""
     return {
         "run": verdicts.version,
         "failed": verdicts.failed,
+        "state": standing(verdicts),
+        "headline": headline(verdicts),
         "regression": bool(verdicts.regressions),
         "counts": {str(state): count for state, count in verdicts.counts().items()},
-        "changes": [finding_data(finding) for finding in verdicts.findings],
+        "changes": [change_data(change) for change in verdicts.changes],
         "verdicts": [verdict_data(verdict) for verdict in verdicts.verdicts],
         "levels": [
             {"node": report.node, **level_data(level)}
@@ -150,34 +233,39 @@ def verdicts_data(verdicts: Verdicts) -> Data:
 
 
 def moment(time: float) -> str:
-    """Return seconds since the epoch as ISO 8601 in UTC."""
+    """Return Unix seconds as ISO 8601 in UTC."""
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
 
 
-def finding_data(finding: Change) -> Data:
+def change_data(change: Change) -> Data:
     """Return a change."""
     return {
-        "text": sentence(finding),
-        "kind": finding.kind,
-        "regression": finding.regression,
-        "accepted": finding.accepted,
-        "time": moment(finding.time),
-        "known_time": finding.known,
-        "slow": finding.slow,
-        "shared": None if finding.group is None else dict(finding.group),
-        "all_but": finding.all_but,
-        "case_keys": list(finding.cases),
-        "moves": [_move_data(move) for move in finding.moves],
+        "id": change.id,
+        "text": sentence(change),
+        "kind": change.kind,
+        "state": change.state,
+        "severity": change.severity,
+        "regression": change.regression,
+        "accepted": change.state == "accepted",
+        "nodes": list(change.nodes),
+        "time": moment(change.begin),
+        "end": None if change.end is None else moment(change.end),
+        "known_time": change.known,
+        "slow": change.slow,
+        "shared": None if change.group is None else dict(change.group),
+        "all_but": change.all_but,
+        "case_keys": list(change.cases),
+        "moves": [_move_data(move) for move in change.moves],
         "differences": [
             {"fact": one.fact, "before": one.before, "after": one.after}
-            for one in finding.differences
+            for one in change.differences
         ],
-        "separable": len(finding.came_with) < 2,
+        "separable": len(change.came_with) < 2,
         "candidates": [
-            {"kind": one.happening.kind, "text": one.happening.text, "runs": one.runs}
-            for one in finding.candidates
+            {"kind": one.event.kind, "text": one.event.text, "runs": one.runs}
+            for one in change.candidates
         ],
-        "meanwhile": [{"text": one.text, "numbers": one.numbers} for one in finding.meanwhile],
+        "meanwhile": [{"text": one.text, "numbers": one.numbers} for one in change.meanwhile],
         "known_issues": [
             {
                 "id": match.issue.id,
@@ -187,7 +275,7 @@ def finding_data(finding: Change) -> Data:
                 "workaround": match.issue.workaround,
                 "source": match.issue.source,
             }
-            for match in finding.issues
+            for match in change.issues
         ],
     }
 
@@ -204,7 +292,7 @@ def _move_data(move: Move) -> Data:
 
 
 def verdict_data(verdict: Verdict) -> Data:
-    """Return the verdict on one case and figure; numbers are null where there is none."""
+    """Return the verdict on one metric of a case; numbers are null without a verdict."""
     judged = verdict.state.judged
     return {
         "case_key": verdict.history.of,

@@ -1,6 +1,6 @@
-"""What was found, in words: the fastest settings, what the usual disk loses, what comes when.
+"""Results in words: the fastest configurations, the gap of the default, upcoming results.
 
-The page, the terminal after a cycle and the card say these sentences; nobody has others.
+The web UI, the terminal after a cycle and the card show these sentences.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from pvebench.store.current import View
 from pvebench.verdicts.ranking import LEAST_RUNS, NEWEST, Exclusion, Place, Rank, Ranking, contests
 
 LEAST_JUDGED: Final = LEAST_BASELINE + LEAST_PRESENT
-"""Runs of a case from which on a verdict is possible."""
+"""Minimum runs of a case for a verdict."""
 NOT_COUNTED: Final = {
-    Exclusion.NOT_DURABLE: "but ignores flushes: data is lost with the host, so it does not count",
-    Exclusion.WARM: "but may read from the host's memory, not from the disk, so it does not count",
+    Exclusion.NOT_DURABLE: "excluded: ignores flushes, a host crash loses data",
+    Exclusion.WARM: "excluded: may read from host memory",
     Exclusion.HOST: "",
     Exclusion.LXC: "",
 }
-"""Why a setting that shows more is not called the fastest."""
+"""Why a configuration with a higher result is not the fastest."""
 MOST_TOLD: Final = 8
-"""Workloads that a terminal is told of; a wide pack has more than a screen holds."""
+"""Maximum workloads on a terminal; a wide pack has more than a screen holds."""
 _SYNCED: Final = ("fsync", "fdatasync", "sync")
 
 When = Callable[[str, int], str]
-"""Says when a case will have so many more runs: `about 14:20 UTC`, `after 2 more cycles`."""
+"""(case key, further runs) -> when: `expected about 14:20 UTC`, `2 more cycles needed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What was found under one workload on one storage.
+    """The result of one workload on one storage.
 
     Attributes:
-        title: the workload and where, in words.
-        text: what is said of it.
+        title: workload and storage, in words.
+        text: the ranking in sentences.
     """
 
     contest: Ranking
@@ -55,11 +55,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Milestone:
-    """Something that will be known.
+    """An upcoming result.
 
     Attributes:
-        runs: of each case that it takes.
-        at: when, at the present schedule; None: it is known now, or nobody can say.
+        runs: required runs of each case.
+        at: when, at the current schedule; None: available already, or unknown.
     """
 
     text: str
@@ -69,28 +69,28 @@ class Milestone:
 
 
 def level_text(metric: str, level: float) -> str:
-    """Return a level for people: `9,072 IOPS`, `35.4 MiB/s`."""
+    """Return a level in words: `9,072 IOPS`, `35.4 MiB/s`."""
     return show_rate(level) if metric == "bandwidth" else f"{level:,.0f} IOPS"
 
 
 def summaries(
     view: View, when: When, cases: Mapping[str, Definition] | None = None
 ) -> tuple[Summary, ...]:
-    """Return what can be said of each workload on each storage; none without any result.
+    """Return the result of each workload on each storage; empty without any result.
 
     Args:
-        cases: key -> case; None: those of the present packs, or of all results without any.
+        cases: key -> case; None: those of the current packs, or of all results without packs.
     """
     known = _known(view) if cases is None else cases
     several = len({one.node for one in known.values()}) > 1
-    made = (one for one in contests(known, view.trends) if one.places or one.excluded)
+    rankings = (one for one in contests(known, view.trends) if one.places or one.excluded)
     return tuple(
         Summary(
             contest=contest,
             title=contest_title(contest, name_node=several),
             text=contest_text(contest, when),
         )
-        for contest in made
+        for contest in rankings
     )
 
 
@@ -108,79 +108,78 @@ def contest_title(contest: Ranking, *, name_node: bool = False) -> str:
 
 
 def contest_text(contest: Ranking, when: When) -> str:
-    """Return which setting is the fastest, what the usual disk loses, and how sure that is."""
+    """Return the fastest configuration, the gap of the default, and its confidence."""
     first = contest.fastest
     if first is None:
-        return "No setting that can be compared has a result yet."
+        return "No comparable configuration has a result yet."
     level = level_text(contest.metric, first.level)
     text = f"{setting_words(first.definition)} {_rank(contest)}: {level}{_in_memory(first)}."
-    return " ".join([text, *_beside(contest, first, when), *_faster_ones(contest, first)])
+    return " ".join([text, *_gap(contest, first, when), *_faster_ones(contest, first)])
 
 
 def _rank(contest: Ranking) -> str:
-    """Return what the first of a contest is, no more than is known."""
+    """Return the rank of the first, no more than is known."""
     others = contest.places[1:]
     if not others:
-        return "is the only one with a result"
+        return "is the only configuration with a result"
     if any(one.rank is Rank.UNKNOWN for one in others):
-        return "shows the most of those that keep data safe"
+        return "is the fastest durable configuration so far"
     alike = sum(one.rank is Rank.EQUAL for one in others)
     if not alike:
-        return "is the fastest that keeps data safe"
-    verb = "is" if alike == 1 else "are"
-    equals = f"{count_text(alike, 'other')} {verb} as fast within noise"
-    return f"is among the fastest that keep data safe ({equals})"
+        return "is the fastest durable configuration"
+    others_text = f"{count_text(alike, 'other')} within noise"
+    return f"is among the fastest durable configurations ({others_text})"
 
 
 def _in_memory(place: Place) -> str:
-    """Return what is to be known of writes that the host's memory takes."""
+    """Return a note about writes that stay in host memory."""
     unflushed = writes_unflushed(place.definition)
-    return " (until the guest flushes, its writes are in the host's memory)" if unflushed else ""
+    return " (its writes stay in host memory until the guest flushes)" if unflushed else ""
 
 
 def writes_unflushed(definition: Definition) -> bool:
-    """Whether what is counted are writes that the host's memory has taken, and no more."""
+    """Return whether completed writes may still be in host memory only."""
     synced = any(definition.parameters.get(name) for name in _SYNCED)
     writes = Direction.WRITE in definition.directions
     return writes and not synced and definition.cache == Cache.WRITEBACK
 
 
-def _beside(contest: Ranking, first: Place, when: When) -> Iterator[str]:
-    """Yield what the usual disk loses; where it is the fastest, what the next one does."""
+def _gap(contest: Ranking, first: Place, when: When) -> Iterator[str]:
+    """Yield the gap of the default; if that is the fastest, the gap of the second."""
     usual = contest.usual
     if usual is first:
-        yield "That is the usual disk."
+        yield "This is the default."
         if len(contest.places) > 1:
             second = contest.places[1]
-            yield compared_text(f"Next is {setting_words(second.definition)}, which", second, when)
+            yield compared_text(f"The second ({setting_words(second.definition)})", second, when)
     elif usual is not None:
-        yield compared_text(f"The usual disk ({setting_words(usual.definition)})", usual, when)
+        yield compared_text(f"The default ({setting_words(usual.definition)})", usual, when)
 
 
 def compared_text(subject: str, place: Place, when: When) -> str:
-    """Return how a setting compares with the fastest, as a sentence about `subject`."""
+    """Return the gap of a configuration to the fastest, as a sentence about `subject`."""
     if place.rank is Rank.SLOWER:
         low, high = sorted((-100 * place.low, -100 * place.high))
-        runs = f"95 % interval {low:.0f}-{high:.0f} %, {count_text(place.runs, 'run')}"
-        return f"{subject} is {_percent(place.ratio)} slower, beyond noise ({runs})."
+        runs = f"95% CI {low:.0f}-{high:.0f}%, {count_text(place.runs, 'run')}"
+        return f"{subject} is {_percent(place.ratio)} slower ({runs})."
     if place.rank is Rank.EQUAL:
-        return f"{subject} is as fast within noise: it loses {_percent(place.low)} at most."
+        return f"{subject} is within noise, at most {_percent(place.low)} slower."
     more = max(1, LEAST_RUNS - place.runs)
-    runs = "one run" if place.runs == 1 else f"{place.runs} runs"
+    runs = "One run" if place.runs == 1 else f"{place.runs} runs"
     return (
-        f"{subject} shows {_percent(place.ratio)} less; with {runs} of each it cannot be known "
-        f"whether that is more than noise, with {LEAST_RUNS} it can: {when(place.key, more)}."
+        f"{subject} is {_percent(place.ratio)} slower. "
+        f"{runs} each can't exclude noise; {when(place.key, more)}."
     )
 
 
 def _percent(ratio: float) -> str:
-    """Return the size of a ratio: `18 %`, with one digit more where it is small."""
+    """Return the size of a ratio: `18%`, with a decimal if it is small."""
     size = abs(100 * ratio)
-    return f"{size:.0f} %" if size >= 9.95 else f"{size:.1f} %"
+    return f"{size:.0f}%" if size >= 9.95 else f"{size:.1f}%"
 
 
 def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
-    """Yield the setting that shows the most of each kind that does not count, if it is more."""
+    """Yield the fastest excluded configuration of each kind, if it beats the fastest."""
     for exclusion, reason in NOT_COUNTED.items():
         more = [
             one
@@ -190,24 +189,24 @@ def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
         if more and reason:
             best = max(more, key=lambda one: one.level)
             level = level_text(contest.metric, best.level)
-            yield f"{setting_words(best.definition)} shows {level}, {reason}."
+            yield f"{setting_words(best.definition)} reaches {level}; {reason}."
 
 
 def schedule_of(view: View, now: datetime) -> When:
-    """Return what says when more runs will be there, at the present schedule."""
+    """Return a function that tells when further runs are expected, by the current schedule."""
 
     def when(key: str, more: int) -> str:
         at = _expected(view, key, more)
         if at is None or at <= now:
-            return f"after {count_text(more, 'more run')}"
-        return f"about {moment_text(at, now)}"
+            return f"{count_text(more, 'more run')} needed"
+        return f"expected about {moment_text(at, now)}"
 
     return when
 
 
 def after_cycles(_: str, more: int) -> str:
-    """Say when more runs will be there if nobody has said when they are made."""
-    return f"after {count_text(more, 'more cycle')}"
+    """Return how many further cycles are needed, without a schedule."""
+    return f"{count_text(more, 'more cycle')} needed"
 
 
 def moment_text(at: datetime, now: datetime) -> str:
@@ -217,7 +216,7 @@ def moment_text(at: datetime, now: datetime) -> str:
 
 
 def _expected(view: View, key: str, more: int) -> datetime | None:
-    """Return when a case will have so many more runs; None if it is in no pack."""
+    """Return when a case will have so many further runs; None if it is in no pack."""
     planned, record = view.planned.get(key), view.cases.get(key)
     if planned is None:
         return None
@@ -227,9 +226,9 @@ def _expected(view: View, key: str, more: int) -> datetime | None:
 
 
 def _pace(view: View, key: str) -> float:
-    """Return the seconds from one run of a case to the next, as the newest ones were made.
+    """Return the seconds between the newest runs of a case.
 
-    Where there is one, a round of all cases takes as long as the first one did.
+    With a single run: the duration of the first cycle.
     """
     trend = view.trends.get(key)
     times = sorted({point.finished for point in trend.points})[-NEWEST:] if trend else []
@@ -244,23 +243,23 @@ def _pace(view: View, key: str) -> float:
 
 
 _STEPS: Final = (
-    (1, "which setting of each workload shows the most"),
-    (LEAST_RUNS, "which differences between settings are more than noise"),
-    (LEAST_JUDGED, "whether anything gets slower, and with which update"),
+    (1, "fastest configuration per workload so far"),
+    (LEAST_RUNS, "significant differences between configurations"),
+    (LEAST_JUDGED, "regressions, and the updates that cause them"),
 )
-"""Runs of each case, and what they tell."""
+"""(required runs of each case, result)."""
 
 
 def milestones(
     view: View, *, first_end: datetime | None, now: datetime, scheduled: bool = True
 ) -> tuple[Milestone, ...]:
-    """Return what will be known when; empty where nothing is planned, or all is known already.
+    """Return the upcoming results; empty if nothing is planned, or all are available.
 
-    Cases that never gave a result keep nothing back: they are told elsewhere.
+    Cases that never gave a result delay nothing: failures are listed separately.
 
     Args:
-        first_end: when the cycle that runs now is expected to end; None if none does.
-        scheduled: whether cycles follow by themselves.
+        first_end: expected end of the current cycle; None: no cycle is running.
+        scheduled: whether further cycles start automatically.
     """
     counts = {key: _good_runs(view, key) for key in view.planned}
     tried = {key: count for key, count in counts.items() if count or key not in view.cases}
@@ -288,7 +287,7 @@ _COUNTED: Final = tuple(one for one in Outcome if one.good)
 def _reached_at(
     view: View, counts: dict[str, int], runs: int, first_end: datetime | None, now: datetime
 ) -> datetime | None:
-    found: list[datetime] = []
+    times: list[datetime] = []
     for key, count in counts.items():
         missing = runs - count
         if missing <= 0:
@@ -298,40 +297,40 @@ def _reached_at(
             at = first_end + (missing - 1) * timedelta(seconds=view.planned[key].every_seconds)
         if at is None:
             return None
-        found.append(at)
-    latest = max(found, default=None)
+        times.append(at)
+    latest = max(times, default=None)
     return latest if latest is not None and latest > now else None
 
 
 def milestone_text(one: Milestone, now: datetime) -> str:
-    """Return a milestone as a sentence without its stop."""
-    runs = f"{count_text(one.runs, 'run')} of each case"
+    """Return an upcoming result as a sentence without a period."""
+    runs = f"{count_text(one.runs, 'run')} per case"
     if one.reached:
-        return f"Known: {one.text}"
+        return f"Available: {one.text}"
     if one.at is None:
         return f"With {runs}: {one.text}"
-    return f"About {moment_text(one.at, now)}, with {runs}: {one.text}"
+    return f"About {moment_text(one.at, now)} ({runs}): {one.text}"
 
 
 def cycle_end_lines(view: View, node: str, now: datetime, *, scheduled: bool) -> Iterator[str]:
-    """Yield the lines that a terminal shows when a cycle of a node has ended.
+    """Yield the lines for a terminal at the end of a node's cycle.
 
     Args:
-        scheduled: whether cycles follow by themselves.
+        scheduled: whether further cycles start automatically.
     """
     when = schedule_of(view, now) if scheduled else after_cycles
-    found = [one for one in summaries(view, when) if one.contest.node == node]
-    if not found:
+    results = [one for one in summaries(view, when) if one.contest.node == node]
+    if not results:
         return
-    yield f"What was found on {node}:"
-    yield from (f"  {one.title}: {one.text}" for one in found[:MOST_TOLD])
-    if len(found) > MOST_TOLD:
-        yield f"  and {len(found) - MOST_TOLD} more, on the page"
+    yield f"Results on {node}:"
+    yield from (f"  {one.title}: {one.text}" for one in results[:MOST_TOLD])
+    if len(results) > MOST_TOLD:
+        yield f"  and {len(results) - MOST_TOLD} more in the web UI"
     ahead = [
         one
         for one in milestones(view, first_end=None, now=now, scheduled=scheduled)
         if not one.reached
     ]
     if ahead:
-        yield "What comes:"
+        yield "Next:"
         yield from (f"  {milestone_text(one, now)}" for one in ahead)

@@ -1,4 +1,4 @@
-"""The page at `/` as values: tables, failures, and what to say when there is nothing. Pure."""
+"""The page at `/` as values: changes, tables, runs with issues. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
+from pvebench.analysis.change import Change
 from pvebench.model.definition import Definition, setting_words, workload_words
 from pvebench.model.run import Outcome
 from pvebench.model.status import WorkerStatus
@@ -23,17 +24,17 @@ from pvebench.web.views.tables import Table, is_stale, shown_cases, tables_view
 from pvebench.web.views.timeline import YearChart, year_chart
 from pvebench.web.views.workers import WorkerView, case_url, worker_view
 
-# --- Open changes, what comes when, and the storages to choose from, as values for the page. Pure.
+# --- Open changes, upcoming results, and the storages to choose from, as values for the page.
 
 CASES_NAMED: Final = 40
-"""Cases of a change that are linked; of more the number is told."""
+"""Maximum linked cases of a change; of more the page gives the number."""
 OVER_TOLD: Final = 5
-"""Changes that are over and still told; the rest is in `pvebench verdict`."""
+"""Maximum resolved and accepted changes; `pvebench verdict` lists all."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseLink:
-    """A case in words, and its page."""
+    """A case in words, and the address of its page."""
 
     text: str
     url: str
@@ -41,13 +42,13 @@ class CaseLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeView:
-    """A change that lasts, and that nobody has accepted.
+    """An open change.
 
     Attributes:
-        worse: whether somebody should look at it.
-        text: the verdict's own sentence.
-        age: since when, in words; `since` is the moment.
-        cases: those that moved; `further` more are not linked.
+        worse: whether it is a regression.
+        text: its sentence.
+        age: how long ago it began, in words; `since` is the time.
+        cases: linked cases; `further` more are not linked.
     """
 
     anchor: str
@@ -72,7 +73,7 @@ class StorageOption:
 
 @dataclass(frozen=True, slots=True)
 class UpcomingResult:
-    """What will be known, and whether it is already."""
+    """An upcoming result, and whether it is available already."""
 
     text: str
     reached: bool
@@ -81,90 +82,85 @@ class UpcomingResult:
 def open_changes(
     verdicts: Verdicts, cases: Mapping[str, Definition], now: datetime
 ) -> tuple[ChangeView, ...]:
-    """Return the open changes, what wants a look first."""
-    ordered = sorted(
-        verdicts.changes, key=lambda change: (not change.finding.regression, -change.finding.time)
+    """Return the open changes, regressions first."""
+    better = [change for change in verdicts.open_changes if not change.regression]
+    return tuple(_change_view(change, cases, now) for change in (*verdicts.regressions, *better))
+
+
+def _change_view(change: Change, cases: Mapping[str, Definition], now: datetime) -> ChangeView:
+    keys = list(dict.fromkeys(change.cases))
+    links = tuple(_case_link(key, cases) for key in keys[:CASES_NAMED] if key in cases)
+    begin = datetime.fromtimestamp(change.begin, UTC)
+    return ChangeView(
+        anchor=f"change-{change.id}",
+        worse=change.regression,
+        text=sentence(change),
+        since=iso(begin),
+        age=show_age((now - begin).total_seconds()),
+        count=len(keys),
+        cases=links,
+        further=len(keys) - len(links),
     )
-    found = []
-    for change in ordered:
-        finding = change.finding
-        keys = list(dict.fromkeys(finding.cases))
-        links = tuple(_case_link(key, cases) for key in keys[:CASES_NAMED] if key in cases)
-        at = datetime.fromtimestamp(finding.time, UTC)
-        found.append(
-            ChangeView(
-                anchor=f"change-{change.id}",
-                worse=finding.regression,
-                text=sentence(finding),
-                since=iso(at),
-                age=show_age((now - at).total_seconds()),
-                count=len(keys),
-                cases=links,
-                further=len(keys) - len(links),
-            )
-        )
-    return tuple(found)
 
 
 def _case_link(key: str, cases: Mapping[str, Definition]) -> CaseLink:
-    one = cases[key]
-    where = f"{one.node}, {one.storage}"
-    return CaseLink(f"{workload_words(one)} on {where}: {setting_words(one)}", case_url(key))
+    case = cases[key]
+    where = f"{case.node}, {case.storage}"
+    return CaseLink(f"{workload_words(case)} on {where}: {setting_words(case)}", case_url(key))
 
 
 def past_changes(verdicts: Verdicts) -> tuple[str, ...]:
-    """Return the sentences of the newest changes that are over or accepted."""
-    standing = verdicts.open_findings
-    past = [one for one in verdicts.findings if one not in standing]
-    return tuple(sentence(one) for one in past[:OVER_TOLD])
+    """Return the sentences of the newest resolved and accepted changes."""
+    past = [change for change in verdicts.changes if change.state != "open"]
+    return tuple(sentence(change) for change in past[:OVER_TOLD])
 
 
 def chosen_storage(wish: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
-    """Return the storage to show: the one asked for, else that of a change, else the first.
+    """Return the storage to show: `wish`, else that of a regression, else the first.
 
     Raises:
-        KeyError: the one asked for is not there.
+        KeyError: there is no storage `wish`.
     """
     known = list(of_storage(cases))
     if wish:
         if wish not in known:
             raise KeyError(wish)
         return wish
-    for finding in verdicts.regressions:
-        mine = [cases[key] for key in finding.cases if key in cases]
-        if mine:
-            return f"{mine[0].node}/{mine[0].storage}"
+    for change in verdicts.regressions:
+        changed = [cases[key] for key in change.cases if key in cases]
+        if changed:
+            return f"{changed[0].node}/{changed[0].storage}"
     return known[0] if known else ""
 
 
 def storage_choices(
     chosen: str, verdicts: Verdicts, cases: Mapping[str, Definition]
 ) -> tuple[StorageOption, ...]:
-    """Return the storages to choose from; none where there is only one."""
+    """Return the storages to choose from; none if there is only one."""
     known = of_storage(cases)
     if len(known) < 2:
         return ()
-    moved: dict[str, int] = {}
-    for finding in verdicts.regressions:
-        places = {f"{cases[k].node}/{cases[k].storage}" for k in finding.cases if k in cases}
+    counts: dict[str, int] = {}
+    for change in verdicts.regressions:
+        places = {f"{cases[k].node}/{cases[k].storage}" for k in change.cases if k in cases}
         for place in places:
-            moved[place] = moved.get(place, 0) + 1
+            counts[place] = counts.get(place, 0) + 1
     several = len({one.node for one in cases.values()}) > 1
     return tuple(
         StorageOption(
-            name=one.replace("/", ", ", 1) if several else one.partition("/")[2],
-            url=f"/?storage={quote(one, safe='')}#results",
-            chosen=one == chosen,
-            changes=moved.get(one, 0),
+            name=place.replace("/", ", ", 1) if several else place.partition("/")[2],
+            url=f"/?storage={quote(place, safe='')}#results",
+            chosen=place == chosen,
+            changes=counts.get(place, 0),
         )
-        for one in known
+        for place in known
     )
 
 
 def ahead(
     content: View, statuses: Sequence[WorkerStatus], now: datetime
 ) -> tuple[UpcomingResult, ...]:
-    """Return what will be known when; empty when a verdict on every case is possible."""
+    """Return the upcoming results; empty once every case can have a verdict."""
     ends = [
         status.cycle.expected_end
         for status in statuses
@@ -178,14 +174,16 @@ def ahead(
     )
 
 
+# --- The whole page.
+
 UNJUDGED: Final = Verdicts()
 REDEFINED: Final = 5
-"""Cases with another definition that are named."""
+"""Maximum listed cases with a changed definition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A run that is not ok."""
+    """A run with an issue."""
 
     number: int
     case: str
@@ -201,17 +199,17 @@ class Index:
     """The page at `/`.
 
     Attributes:
-        counts: number and word, such as (12, "measured"); those that are zero are absent.
-        elsewhere: how many cases with results belong to no pack any more.
-        verdict: whether anything got slower, where no open change says so; may be empty.
-        changes: those that are open, what wants a look first.
-        past: sentences of changes that are over or accepted.
-        redefined: which cases mean something else than before, the newest change first.
-        ahead: what will be known when; empty once a verdict is possible on everything.
-        choices: the storages to choose from; `chosen` is the one that tables and year are of.
+        counts: number and word, such as (12, "cases"); zeros are absent.
+        elsewhere: number of cases with results that belong to no current pack.
+        verdict: the headline without a regression; may be empty.
+        changes: open changes, regressions first.
+        past: sentences of resolved and accepted changes.
+        redefined: cases with a changed definition, the newest change first.
+        ahead: upcoming results; empty once every case can have a verdict.
+        choices: the storages to choose from; tables and year show `chosen`.
         card: address of the picture of the chosen storage; empty without a result.
-        year: None while there are no two runs.
-        advice: what to know or do while there is no result; empty otherwise.
+        year: None with fewer than two runs.
+        advice: status or next step while there is no result; empty otherwise.
     """
 
     now: str
@@ -244,60 +242,61 @@ def index_view(
     """Return the page at `/`.
 
     Args:
-        storage: `node/storage` that the tables and the year are of; empty: that of an open
-            change, or the first.
+        storage: `node/storage` that tables and year show; empty: that of a regression, or the
+            first.
 
     Raises:
         KeyError: there is no such storage.
     """
     shown = shown_cases(content)
     chosen = chosen_storage(storage, verdicts, shown)
-    mine = of_storage(shown).get(chosen, {})
-    found = summaries(content, schedule_of(content, now), mine)
+    cases = of_storage(shown).get(chosen, {})
+    ranked = summaries(content, schedule_of(content, now), cases)
     workers = tuple(worker_view(status, now) for status in statuses)
-    soon = ahead(content, statuses, now)
+    upcoming = ahead(content, statuses, now)
     return Index(
         now=iso(now),
         now_text=show_moment(now),
         simulated=content.simulated,
         workers=workers,
         counts=_counts(content, list(shown), now),
-        tables=tables_view(content, mine, now, verdicts.standing(), found),
+        tables=tables_view(content, cases, now, verdicts.standing(), ranked),
         failures=tuple(failure_view(run, now) for run in content.failures),
         elsewhere=len(content.cases.keys() - shown.keys()),
-        verdict=_verdict(content, verdicts, young=bool(soon)),
+        verdict=_verdict(content, verdicts, young=bool(upcoming)),
         changes=open_changes(verdicts, shown, now),
         past=past_changes(verdicts),
         redefined=tuple(one.text for one in content.definition_changes()[:REDEFINED]),
-        ahead=soon,
+        ahead=upcoming,
         choices=storage_choices(chosen, verdicts, shown),
         chosen=chosen.replace("/", ", ", 1),
         card=f"/card.png?storage={quote(chosen, safe='')}" if content.cases else "",
-        year=_year(content, verdicts, found, mine),
+        year=_year(content, verdicts, ranked, cases),
         advice="" if content.cases else _advice(workers),
     )
 
 
 def _verdict(content: View, verdicts: Verdicts, *, young: bool) -> str:
-    """Return what is said where nothing got slower; what is ahead says it of a young store."""
-    said = standing(verdicts)
+    """Return the headline without a regression; upcoming results replace it in a young store."""
+    state = standing(verdicts)
     if (
         not content.cases
-        or said == "regression"
-        or (young and said == "inconclusive" and not verdicts.failed)
+        or state == "regression"
+        or (young and state == "inconclusive" and not verdicts.failed)
     ):
         return ""
     return calm(verdicts)
 
 
 def _year(
-    content: View, verdicts: Verdicts, found: Sequence[Summary], mine: Mapping[str, Definition]
+    content: View, verdicts: Verdicts, ranked: Sequence[Summary], cases: Mapping[str, Definition]
 ) -> YearChart | None:
-    return year_chart(content, verdicts, [one.contest for one in found], mine) if mine else None
+    rankings = [summary.contest for summary in ranked]
+    return year_chart(content, verdicts, rankings, cases) if cases else None
 
 
 def failure_view(run: StoredRun, now: datetime) -> Failure:
-    """Return a run that is not ok, as one line."""
+    """Return a run with an issue as one line."""
     return Failure(
         number=run.number,
         case=f"{run.scenario}/{run.workload}",
@@ -314,7 +313,7 @@ def _counts(content: View, keys: Sequence[str], now: datetime) -> tuple[tuple[in
     counts = (
         (len(keys), "case" if len(keys) == 1 else "cases"),
         (sum(state.good is not None for _, state in tried), "with a result"),
-        (sum(state.last.outcome is not Outcome.OK for _, state in tried), "not ok at the last try"),
+        (sum(state.last.outcome is not Outcome.OK for _, state in tried), "last run not ok"),
         (sum(is_stale(planned, state, now) for planned, state in tried), "stale"),
         (len(keys) - len(tried), "not measured yet"),
     )
@@ -325,11 +324,11 @@ def _advice(workers: Sequence[WorkerView]) -> str:
     for worker in workers:
         if worker.working:
             ends = worker.cycle.ends if worker.cycle else None
-            until = f"; the whole cycle ends at about {ends.text}" if ends else ""
-            return f"There is no result yet. The first one is being measured now{until}."
+            until = f"; the cycle ends at about {ends.text}" if ends else ""
+            return f"No results yet. The first case is running now{until}."
         if worker.due:
-            return f"There is no result yet. The first case is due at {worker.due.text}."
+            return f"No results yet. The first case is due at {worker.due.text}."
     return (
-        "Nothing has been measured, and nothing is running. Start measuring with “pvebench serve”; "
-        "“pvebench check” says what is missing, “pvebench plan” what would run."
+        "No results yet, and nothing is running. Start measuring with “pvebench serve”. "
+        "“pvebench check” shows what is missing, “pvebench plan” what would run."
     )

@@ -120,8 +120,8 @@ def year_chart(
         rankings: rankings of that storage.
         cases: key -> case of that storage.
     """
-    changes = [change for change in verdicts.findings if set(change.cases) & cases.keys()]
-    keys, title = _chosen(verdicts, rankings, cases)
+    changes = [one for one in verdicts.changes if set(one.cases) & cases.keys()]
+    keys, title = _chosen(verdicts, contests, cases)
     histories = {key: days for key in keys if len(days := _history(content, verdicts, key)) > 1}
     if not histories:
         return None
@@ -134,7 +134,7 @@ def year_chart(
         YearLine(number, _points(days, axis), _line_text(cases[key]), case_url(key))
         for number, (key, days) in enumerate(histories.items(), start=1)
     )
-    marks = tuple(_marks(changes, verdicts, axis))
+    marks = tuple(_marks(changes, axis))
     return YearChart(
         title=title,
         point="one day" if end - start >= 2 * DAY else "one run",
@@ -250,19 +250,18 @@ def _changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return ", ".join(changed) or "another environment"
 
 
-def _marks(changes: Sequence[Change], verdicts: Verdicts, axis: _Axis) -> Iterator[ChangeMark]:
-    """Yield the visible changes, oldest first."""
-    open_changes = verdicts.open_findings
-    visible = sorted((one for one in changes if one.time >= axis.start), key=lambda one: one.time)
-    for number, change in enumerate(visible[-MAX_MARKS:], start=1):
-        at = datetime.fromtimestamp(change.time, UTC)
+def _marks(changes: Sequence[Change], axis: _Axis) -> Iterator[ChangeMark]:
+    """Yield the changes that the picture shows, oldest first."""
+    shown = sorted((one for one in changes if one.begin >= axis.start), key=lambda one: one.begin)
+    for number, finding in enumerate(shown[-MOST_MARKS:], start=1):
+        at = datetime.fromtimestamp(finding.begin, UTC)
         yield ChangeMark(
-            x=axis.x(change.time),
+            x=axis.x(finding.begin),
             number=number,
             iso=iso(at),
             day=f"{at:%Y-%m-%d}",
-            text=sentence(change, evidence=False),
-            open=change in open_changes,
+            text=sentence(finding, evidence=False),
+            open=finding.state == "open",
         )
 
 
