@@ -73,7 +73,7 @@ def test_simulated_cycles_end_with_0_and_their_results_are_listed(
     assert run_cli(["run", *state, "--pack", str(QUICK), "--cycles", "2"]) == 0
     said = capsys.readouterr().out
     assert said.count("Results on lab:") == 1
-    assert "with 2 runs of each it cannot be known whether that is more than noise" in said
+    assert "2 runs each can't exclude noise; 1 more cycle needed." in said
     assert said.rstrip().endswith("12 of 12 cases ok")
     assert run_cli(["results", "--state", str(tmp_path), "--json", "--limit", "100"]) == 0
     runs = json.loads(capsys.readouterr().out)

@@ -291,10 +291,7 @@ def test_an_address_that_nothing_can_be_sent_to_is_told_without_itself(
     config: Path, told: Path, capsys: Captured
 ) -> None:
     told.write_text("jsno://user:secret-word@127.0.0.1/")
-    assert seen(config, capsys, code=3)["notify phone"] == (
-        "critical",
-        "its address is none that apprise knows",
-    )
+    assert seen(config, capsys, code=3)["notify phone"] == ("critical", "unknown apprise address")
 
 
 def test_the_environment_of_the_service_is_not_this_one(
@@ -303,7 +300,7 @@ def test_the_environment_of_the_service_is_not_this_one(
     config.write_text(config.read_text().replace("url_file: phone", "url_env: PVEBENCH_PHONE"))
     sight, text = seen(config, capsys)["notify phone"]
     assert sight == "unknown"
-    assert "PVEBENCH_PHONE is not in the environment" in text
+    assert "PVEBENCH_PHONE is not set" in text
 
 
 NOTE = Message(about="note", kind="changed", title="title", body="text")

@@ -62,7 +62,7 @@ def test_every_fault_of_a_file_is_told_with_its_place(tmp_path: Path, capsys: Ca
     assert complaints(tmp_path / "bad.csv", lines, capsys) == [
         "3:1: 'yesterday' is not a time: write 2026-03-01T12:00:00Z or seconds",
         "3:11: '-5' is not a positive number",
-        "4:1: has 1 values; the header has 2 columns",
+        "4:1: 1 values for 2 columns",
         "4:1: '' is not a positive number",
     ]
 
@@ -75,8 +75,8 @@ def test_every_fault_of_a_file_is_told_with_its_place(tmp_path: Path, capsys: Ca
             "1:1: unknown column 'when'; known: time, value, environment, case",
         ),
         (["time", "1"], "1:1: missing column 'value'"),
-        (["time,value"], "2:1: there are no runs below the header"),
-        (["time,value", '1,"2'], "2:1: is not CSV: unexpected end of data"),
+        (["time,value"], "2:1: no runs after the header"),
+        (["time,value", '1,"2'], "2:1: invalid CSV: unexpected end of data"),
     ],
 )
 def test_a_file_of_another_form_is_refused(

@@ -149,7 +149,7 @@ def test_a_change_is_told_once_however_often_it_is_judged_and_the_service_restar
             world.say(teller, change("old"), change("new"))
             world.courier(teller).step()
             world.wait(86400)
-    ((url, title, body),) = [one for one in world.taken if "the week" not in one[1]]
+    ((url, title, body),) = [one for one in world.taken if "weekly summary" not in one[1]]
     assert url == "json://mail"
     assert title.startswith("pvebench: a, b, c and 1 more are 18% slower since 1970-04-11")
     assert body.splitlines()[0].startswith("a, b, c and 1 more are 18% slower")
@@ -169,7 +169,7 @@ def test_its_end_is_told_once_and_its_return_as_well(
     row = world.store.changes.all()[0]
     world.store.changes.keep([replace(row, ended=None, ending="")])
     told.judged(Verdicts(version=3, changes=(change("old"),)))
-    assert world.queued()[1].body.startswith("It is back:")
+    assert world.queued()[1].body.startswith("This change is back:")
 
 
 def test_an_old_history_is_summed_up_in_one_message_at_the_first_start(world: World) -> None:
@@ -202,7 +202,7 @@ def test_what_is_for_the_better_waits_for_the_week(world: World, told: Notificat
     (week,) = world.queued()
     assert week.kind == "weekly"
     assert "Open regressions (1):\n* 1970-04-11: a, b" in week.body
-    assert "Open, for the better (1):" in week.body
+    assert "Open improvements (1):" in week.body
     world.wait(7 * 86400 - 3 * 3600)  # Monday, before eight
     told.look()
     assert len(world.queued()) == 1
@@ -287,7 +287,7 @@ def test_without_targets_nothing_is_queued_and_the_first_target_gets_the_sum(wor
 
 def test_a_message_is_tried_again_ever_more_seldom_until_it_arrives(world: World) -> None:
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
-    world.answer = Sent(reason="the server answered 500")
+    world.answer = Sent(reason="the server returned status 500")
     courier = world.courier()
     waits = []
     for _ in range(9):
@@ -332,7 +332,7 @@ def test_one_target_that_takes_nothing_costs_the_other_one_nothing(world: World)
 def test_what_is_refused_again_and_again_is_given_up_and_the_next_one_tried(world: World) -> None:
     notes = [NOTE, replace(NOTE, about="next")]
     world.store.outbox.put(notes, ["mail"], now=world.time())
-    world.answer = Sent(reason="the server answered 404", hopeless=True)
+    world.answer = Sent(reason="the server returned status 404", hopeless=True)
     courier = world.courier()
     for _ in range(HOPELESS_ATTEMPTS):
         courier.step()
@@ -377,7 +377,7 @@ def test_killed_between_sending_and_noting_it_comes_again_and_says_that(world: W
     assert done.returncode == -signal.SIGKILL
     world.courier().step()
     ((_, _, body),) = world.taken
-    assert body == "(This may have come before: an attempt was cut off.)\n\ntext"
+    assert body == "(Possible duplicate: an earlier attempt was interrupted.)\n\ntext"
     world.courier().step()
     assert len(world.taken) == 1
 
@@ -467,7 +467,7 @@ def test_addresses_come_from_a_file_or_the_environment(
     assert (wishes.targets, wishes.weekly) == (["mail", "phone"], parse_weekly("Fri 17:30"))
     assert wishes.sender.link == "https://bench.example.org"
     monkeypatch.delenv("TEST_PHONE_URL")
-    with pytest.raises(ConfigError, match="TEST_PHONE_URL is not in the environment"):
+    with pytest.raises(ConfigError, match="TEST_PHONE_URL is not set"):
         read["phone"]()
     (tmp_path / "mail-url").chmod(0o644)
     with pytest.raises(ConfigError, match="others can read"):
@@ -514,10 +514,10 @@ def test_what_is_wrong_is_told_without_the_secret(tmp_path: Path, text: str) -> 
 
 def test_no_secret_stands_in_the_log_or_the_store_when_sending_fails(world: World) -> None:
     world.store.outbox.put([NOTE], ["mail"], now=world.time())
-    world.answer = Sent(reason="the server answered 500")
+    world.answer = Sent(reason="the server returned status 500")
     courier = world.courier(address="json://user:hunter2@example.org")
     with capture_logs() as logs:
         courier.step()
-    assert [one["reason"] for one in logs] == ["the server answered 500"]
+    assert [one["reason"] for one in logs] == ["the server returned status 500"]
     assert "hunter2" not in str(logs)
     assert b"hunter2" not in world.store.path.read_bytes()

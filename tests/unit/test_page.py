@@ -267,7 +267,7 @@ def test_verdicts_of_a_judging_that_failed_are_shown_as_old(simulation: Simulati
     assert shown(Verdicts())[0] == 1
     health, summary = shown(Verdicts(failed=True))
     assert health == 0
-    assert "the latest judging failed" in summary
+    assert "the latest update failed" in summary
     assert "judged yet" not in summary
     assert shown(Verdicts())[0] == 1
 

@@ -129,7 +129,7 @@ def test_a_webhook_gets_the_message_and_only_the_one_that_is_named() -> None:
         assert send(f"{address}/fine/", "title", "text") == Sent()
         assert asked[0][1]["title"] == "title"
         assert asked[0][1]["message"] == "text"
-        assert send(f"{address}/elsewhere/", "t", "x").reason == "the server answered 307"
+        assert send(f"{address}/elsewhere/", "t", "x").reason == "the server returned status 307"
         assert [path for path, _ in asked] == ["/fine/", "/elsewhere/"]
 
 
@@ -139,7 +139,7 @@ def test_a_webhook_gets_the_message_and_only_the_one_that_is_named() -> None:
 def test_what_a_server_refuses_is_told_by_its_status(status: str, hopeless: bool) -> None:
     with web_server() as (_, address):
         sent = send(f"{address}/{status}/", "title", "text")
-    assert sent == Sent(reason=f"the server answered {status}", hopeless=hopeless)
+    assert sent == Sent(reason=f"the server returned status {status}", hopeless=hopeless)
 
 
 @pytest.mark.parametrize("kind", ["drip", "endless"])
@@ -155,9 +155,9 @@ def test_a_server_that_answers_without_end_is_left_in_time(kind: str) -> None:
 
 def test_no_server_and_no_address_are_told_without_the_secret() -> None:
     gone = send(f"json://user:{SECRET}@127.0.0.1:{free_port()}", "t", "x")
-    assert gone == Sent(reason="the server cannot be reached, or did not take it")
+    assert gone == Sent(reason="the server is unreachable or rejected the message")
     none = send(f"nonsense {SECRET}", "t", "x")
-    assert none == Sent(reason="its address is none that apprise knows", hopeless=True)
+    assert none == Sent(reason="unknown apprise address", hopeless=True)
     unchecked = send(f"jsons://{SECRET}@127.0.0.1/?verify=no", "t", "x")
     assert unchecked.hopeless
     assert "certificate" in unchecked.reason
@@ -190,7 +190,7 @@ def test_the_command_tries_every_target_and_shows_what_waits(
         settings.chmod(0o600)
         assert run_cli(["notify", "--test", "--config", str(settings)]) == 1
         told = capfd.readouterr()
-        assert told.out == "fine: taken\nsad: the server answered 500\n"
+        assert told.out == "fine: taken\nsad: the server returned status 500\n"
         assert "no message to sad" in told.err
         assert asked[0][1]["message"].startswith("This is a test: notifications arrive.")
     assert SECRET not in told.out + told.err

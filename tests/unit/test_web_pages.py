@@ -352,7 +352,7 @@ def test_a_young_store_says_what_the_page_will_say_and_when(tmp_path: Path, step
     now = simulation.world.clock.now()
     view = index_view(results.now, [simulation.worker.status], now, verdicts)
     assert [one.reached for one in view.ahead] == [steps >= 13, False, False]
-    assert bool(re.search(r"About 00:\d\d UTC, with 7 runs", view.ahead[2].text)) is (steps > 0)
+    assert bool(re.search(r"About 00:\d\d UTC \(7 runs", view.ahead[2].text)) is (steps > 0)
     text = said(render("index.html", page=view, simulated=True, here="/"))
     assert "Upcoming results" in text
     # What is not known is not called slower, nor in the colour of it.

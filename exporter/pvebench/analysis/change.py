@@ -166,7 +166,7 @@ class Candidate:
 
 
 def gaps(times: Sequence[float], *, factor: float = 5.0) -> tuple[NearbyEvent, ...]:
-    """Return pauses `factor` times as long as usual: the system may have changed meanwhile.
+    """Return pauses `factor` times as long as usual: the system may have changed.
 
     Args:
         times: ends of runs, Unix seconds, oldest first.

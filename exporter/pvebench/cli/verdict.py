@@ -40,26 +40,26 @@ from pvebench.verdicts.headline import (
 from pvebench.verdicts.text import sentence
 from pvebench.verdicts.verdicts import changes_of
 
-# --- A history from a CSV file of somebody else's benchmark; complaints with file:line:column.
+# --- A history from a CSV file; errors have file:line:column.
 
 CSV_COLUMNS: Final = ("time", "value", "environment", "case")
-"""`time` and `value` must be there."""
+"""`time` and `value` are required."""
 MOST_BYTES: Final = 16 * MIB
 MOST_RUNS: Final = 50_000
 MOST_CASES: Final = 500
 MOST_ENVIRONMENTS: Final = 300
-"""Of one file. More of each would take minutes; a run an hour are 8,766 a year."""
+"""Limits of one file: more would take minutes; hourly runs are 8,766 per year."""
 MOST_PROBLEMS: Final = 50
 
 
 def read_csv(path: Path, figure: Figure) -> Material:
-    """Return the histories in a file: one line a run, with a header.
+    """Return the histories in a file: a header, then one line per run.
 
-    Times are ISO 8601 (UTC if they do not say) or seconds since the epoch; values positive
+    Times are ISO 8601 (default: UTC) or Unix seconds; values are positive
     numbers. A change of `environment` is an event; lines without `case` are one case.
 
     Raises:
-        ConfigError: with every fault of the file.
+        ConfigError: with every error of the file.
     """
     problems: list[Problem] = []
     cases: dict[str, list[GoodRun]] = {}
@@ -71,7 +71,7 @@ def read_csv(path: Path, figure: Figure) -> Material:
             break
     problems += _too_many(path, cases)
     if not problems and not cases:
-        problems.append(Problem(str(path), 2, 1, "there are no runs below the header"))
+        problems.append(Problem(str(path), 2, 1, "no runs after the header"))
     if problems:
         raise ConfigError(problems)
     histories = [
@@ -91,7 +91,7 @@ def read_csv(path: Path, figure: Figure) -> Material:
 
 
 def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
-    found = {
+    counts = {
         "runs": (sum(len(points) for points in cases.values()), MOST_RUNS),
         "cases": (len(cases), MOST_CASES),
         "environments": (
@@ -99,9 +99,9 @@ def _too_many(path: Path, cases: dict[str, list[GoodRun]]) -> Iterator[Problem]:
             MOST_ENVIRONMENTS,
         ),
     }
-    for what, (count, most) in found.items():
+    for what, (count, most) in counts.items():
         if count > most:
-            message = f"has more than {most} {what}; split it, or leave out the oldest"
+            message = f"more than {most} {what}; split the file or remove the oldest"
             yield Problem(str(path), 0, 0, message)
 
 
@@ -109,7 +109,7 @@ Row = dict[str, str]
 
 
 def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
-    """Yield (line, column -> text); the header must be right."""
+    """Yield (line, column -> text); the header must be valid."""
     line = 1
     text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -123,14 +123,14 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[tuple[int, Row]]:
             if any(cell.strip() for cell in cells):
                 yield line, _row(path, line, header, cells, problems)
     except csv.Error as error:
-        problems.append(Problem(str(path), line + 1, 1, f"is not CSV: {error}"))
+        problems.append(Problem(str(path), line + 1, 1, f"invalid CSV: {error}"))
 
 
 def _row(
     path: Path, line: int, header: list[str], cells: list[str], problems: list[Problem]
 ) -> Row:
     if len(cells) != len(header):
-        message = f"has {len(cells)} values; the header has {len(header)} columns"
+        message = f"{len(cells)} values for {len(header)} columns"
         problems.append(Problem(str(path), line, 1, message))
     return {name: cell.strip() for name, cell in zip(header, cells, strict=False)} | {
         "\0columns": ",".join(str(place) for place in _columns(header, cells))
@@ -138,7 +138,7 @@ def _row(
 
 
 def _columns(header: list[str], cells: list[str]) -> list[int]:
-    """Return at which column of its line each of COLUMNS begins, as far as it is there."""
+    """Return the start of each of CSV_COLUMNS in its line, 1 if absent."""
     starts, place = [], 1
     for cell in cells:
         starts.append(place)

@@ -1,1 +1,1 @@
-"""Notifications about changes: planner, queue, delivery outside the workers."""
+"""Notifications: planning, texts, the queue and delivery, without delaying runs."""

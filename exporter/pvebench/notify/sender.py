@@ -1,4 +1,4 @@
-"""Takes queued messages to their targets, in a thread of its own, until they arrive."""
+"""Deliver queued notifications and retry failures, in a separate thread."""
 
 from __future__ import annotations
 
@@ -21,59 +21,62 @@ from pvebench.notify.planner import NotificationPlanner
 from pvebench.store import Outbox, QueuedMessage
 from pvebench.store.outbox import MOST_WAIT_SECONDS
 
-# --- Where the addresses of the targets are read: a file, the environment, or the settings.
+# --- Addresses of receivers: from a file, the environment, or the settings.
 
 Address = Callable[[], str]
-"""Reads an address anew. Raises ConfigError, OSError."""
+"""Read an address at each call. Raises ConfigError, OSError."""
 
 
 def addresses_of(settings: Settings) -> dict[str, Address]:
-    """Return name of a target -> what reads its address."""
+    """Return receiver -> function that reads its address."""
     targets = settings.notify.to if settings.notify else ()
     return {one.name: partial(address_of, one) for one in targets}
 
 
 def address_of(target: NotifyTarget) -> str:
-    """Return the address of a target.
+    """Return the address of a receiver.
 
     Raises:
-        ConfigError, OSError: it cannot be read; the message does not hold it.
+        ConfigError, OSError: it cannot be read; the error does not contain it.
     """
     if target.url is not None:
         return target.url.get_secret_value()
     if target.url_file is not None:
         return read_secret(target.url_file)
     name = target.url_env or ""
-    found = os.environ.get(name, "").strip()
-    if not found:
-        problem = Problem(f"notify target {target.name}", 0, 0, f"{name} is not in the environment")
-        raise ConfigError([problem], next_step="set it for the service, or use url_file")
-    return found
+    url = os.environ.get(name, "").strip()
+    if not url:
+        problem = Problem(f"notify target {target.name}", 0, 0, f"{name} is not set")
+        raise ConfigError([problem], next_step="set it for the service or use url_file")
+    return url
 
+
+# --- Delivery.
 
 log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 30.0
 FIRST_WAIT_SECONDS: Final = 60.0
 HOPELESS_ATTEMPTS: Final = 5
-"""After so many refusals of one message it is given up."""
+"""Rejections after which a message is dropped."""
 MOST_ATTEMPTS: Final = 170
-"""About a week of them."""
+"""Attempts after which a message is dropped: about a week."""
 END_SECONDS: Final = 2.0
 LAST_WORDS_SECONDS: Final = 20.0
-"""How long the end of the process waits for the message that says it."""
+"""How long shutdown waits for the message about it."""
 
 Send = Callable[[str, str, str], Sent]
-"""(address, title, text) -> how it ended."""
+"""(address, title, text) -> result."""
 
 
 class NotificationSender:
-    """Delivers, and has the teller look at the time.
+    """Deliver notifications, and let the planner check what depends on time.
 
     Args:
-        addresses: of the targets that the settings in force name.
-        now: UNIX seconds.
-        rest: waits so many seconds, or until it is woken; None: as the courier itself is woken.
+        teller: plans notifications.
+        addresses: of the receivers in the current settings.
+        now: Unix seconds.
+        rest: waits so many seconds, or until it is woken; None: until `wake`.
     """
 
     def __init__(
@@ -97,26 +100,26 @@ class NotificationSender:
 
     @property
     def states(self) -> tuple[TargetState, ...]:
-        """What became of the messages so far, of every target."""
+        """Delivery counts of every receiver."""
         return self._states
 
     def wake(self) -> None:
-        """Say that there may be something new."""
+        """Wake the thread: there may be new messages."""
         self._woken.set()
 
     def fell(self, why: str) -> None:
-        """Tell that the service ends by a fault, as far as that can be told in the time left."""
+        """Queue and send a message that the service ends with an error, within a time limit."""
         try:
             self._teller.fell(why)
             self._last_words = True
         except StoreError as error:
-            log.warning("the end of the service is not told", reason=str(error))
+            log.warning("queueing the exit notification failed", reason=str(error))
 
     def step(self) -> None:
-        """Look at the time, and try the oldest message of every target that may be tried.
+        """Check what depends on time, and try the oldest due message of every receiver.
 
         Raises:
-            StoreError: nothing is lost; what was tried and could not be noted is tried again.
+            StoreError: nothing is lost; an attempt that could not be recorded is repeated.
         """
         self._teller.look()
         targets = self._addresses()
@@ -125,9 +128,9 @@ class NotificationSender:
             if self._stopped.is_set() and not self._last_words:
                 break
             if one.target not in targets:
-                self._outbox.drop(one.number, self._now(), "its target is not in the settings")
+                self._outbox.drop(one.number, self._now(), "receiver not in the settings")
             elif one.target not in waiting and not self._deliver(one, targets[one.target]):
-                # The others behind it wait: they would fare no better, and come out of order.
+                # Later ones wait: they would fail too, and arrive out of order.
                 waiting.add(one.target)
         counts = self._outbox.counts()
         self._states = tuple(
@@ -147,7 +150,7 @@ class NotificationSender:
     ) -> None:
         self._stopped.set()
         self._woken.set()
-        # An attempt that is cut off is noted as one that may have arrived.
+        # An interrupted attempt is recorded as one that may have arrived.
         self._thread.join(LAST_WORDS_SECONDS if self._last_words else END_SECONDS)
 
     def _run(self) -> None:
@@ -163,13 +166,13 @@ class NotificationSender:
         try:
             self.step()
         except StoreError as error:
-            log.warning("messages wait for the database", reason=str(error))
+            log.warning("notifications delayed: database unavailable", reason=str(error))
         except Exception:
-            # A fault in telling must not end it for good, nor touch the measuring.
-            log.exception("messages could not be looked after")
+            # An internal error must not end delivery for good, nor affect measuring.
+            log.exception("notification step failed")
 
     def _deliver(self, one: QueuedMessage, address: Address) -> bool:
-        """Try a message that is due; tell whether the next one may be tried."""
+        """Try a due message; return whether the next one may be tried."""
         if not one.is_due(self._now()):
             return False
         if not self._outbox.begin(one.number, self._now()):
@@ -178,23 +181,25 @@ class NotificationSender:
         if sent.reason:
             return self._failed(one, sent)
         self._outbox.arrived(one.number, self._now())
-        log.info("a message was taken", target=one.target, about=one.message.about)
+        log.info("notification sent", target=one.target, about=one.message.about)
         return True
 
     def _failed(self, one: QueuedMessage, sent: Sent) -> bool:
-        """Note an attempt in vain; tell whether the message was given up."""
+        """Record a failed attempt; return whether the message was dropped."""
         attempts = one.attempts + 1
         self._failures[one.target] = self._failures.get(one.target, 0) + 1
-        gives_up = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MOST_ATTEMPTS)
+        dropped = attempts >= (HOPELESS_ATTEMPTS if sent.hopeless else MOST_ATTEMPTS)
         log.warning(
-            "a message was not taken",
+            "notification failed",
             target=one.target,
             about=one.message.about,
             attempts=attempts,
             reason=sent.reason,
-            next_step="it is given up" if gives_up else "it is tried again; pvebench notify --test",
+            next_step="none: it is dropped"
+            if dropped
+            else "pvebench retries; run pvebench notify --test",
         )
-        if gives_up:
+        if dropped:
             self._outbox.drop(one.number, self._now(), sent.reason)
             return True
         wait = min(MOST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 10))
@@ -205,9 +210,9 @@ class NotificationSender:
     def _sent(self, one: QueuedMessage, address: Address) -> Sent:
         text = one.message.body
         if one.doubtful:
-            text = f"(This may have come before: an attempt was cut off.)\n\n{text}"
+            text = f"(Possible duplicate: an earlier attempt was interrupted.)\n\n{text}"
         try:
             where = address()
         except (ConfigError, OSError) as error:
-            return Sent(reason=f"its address cannot be read: {error}")
+            return Sent(reason=f"reading the address failed: {error}")
         return self._send(where, one.message.title, text)

@@ -1,4 +1,4 @@
-"""What the room `notify` is told of an instance: its settings, and how its measuring goes."""
+"""Input of notifications: the settings and the activity of an instance."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from pvebench.store.current import Results, View
 def make_courier(
     results: Results, settings: Callable[[], Settings], statuses: Statuses, clock: StopClock
 ) -> tuple[NotificationPlanner, NotificationSender]:
-    """Return who decides what is told of an instance, and who takes it there."""
+    """Return the planner and the sender of an instance's notifications."""
 
     def now() -> datetime:
         return clock.now().astimezone(ZoneInfo(settings().time_zone))
 
-    teller = NotificationPlanner(
+    planner = NotificationPlanner(
         results.store,
         lambda: wishes_of(settings()),
         lambda: pulses_of(results.now, statuses()),
         now=now,
         monotonic=clock.monotonic,
     )
-    courier = NotificationSender(
-        teller,
+    sender = NotificationSender(
+        planner,
         results.store.outbox,
         lambda: addresses_of(settings()),
         send,
         now=lambda: clock.now().timestamp(),
     )
-    return teller, courier
+    return planner, sender
 
 
 def wishes_of(settings: Settings) -> NotificationPolicy:
-    """Return what the settings ask to be told."""
+    """Return the notification policy of the settings."""
     notify = settings.notify
     weekly = None if notify is None or notify.weekly == "off" else parse_weekly(notify.weekly)
     targets = [one.name for one in notify.to] if notify else []
@@ -54,36 +54,38 @@ def wishes_of(settings: Settings) -> NotificationPolicy:
 
 
 def sender_of(settings: Settings) -> Sender:
-    """Return who tells it: this machine, with the address of its page."""
+    """Return this machine as sender, with the address of its web UI."""
     return Sender(socket.gethostname(), settings.external_url or "")
 
 
 def pulses_of(view: View, statuses: Sequence[WorkerStatus]) -> list[Pulse]:
-    """Return what the measuring of each node looks like."""
-    found = []
+    """Return the current activity of each node."""
+    pulses = []
     for status in statuses:
-        mine = {key: one for key, one in view.planned.items() if one.definition.node == status.node}
-        if not mine:
+        cases = {
+            key: one for key, one in view.planned.items() if one.definition.node == status.node
+        }
+        if not cases:
             continue
-        good = [view.cases[key].good for key in mine if key in view.cases]
+        good = [view.cases[key].good for key in cases if key in view.cases]
         ends = [run.finished.timestamp() for run in good if run is not None]
         hold = status.hold
-        found.append(
+        pulses.append(
             Pulse(
                 node=status.node,
                 newest=max(ends, default=None),
-                interval=min(one.every_seconds for one in mine.values()),
+                interval=min(one.every_seconds for one in cases.values()),
                 waiting=hold is not None and hold.kind is HoldKind.QUIET,
                 doing=_doing(status),
             )
         )
-    return found
+    return pulses
 
 
 def _doing(status: WorkerStatus) -> str:
-    """Return in words what a worker does that has not measured for long."""
+    """Return the state of a worker in words."""
     if status.hold is not None:
         return f"waiting: {without_secrets(status.hold.reason)}"
     if status.fault:
-        return f"in trouble: {without_secrets(status.fault)}"
+        return f"error: {without_secrets(status.fault)}"
     return str(status.state)

@@ -1,6 +1,6 @@
-"""Verdicts from stored results, and their text.
+"""From stored runs to verdicts, changes and their sentences.
 
-Judging is slow, so it has its own thread; scrapes and workers never wait for it.
+Updating verdicts takes time: it has its own thread, apart from scrapes and runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Change IDs: recognize each change in later updates.
 
-Every update detects changes anew: with more runs the time of a change moves a little, cases join
+Every update detects all changes: with more runs the time of a change moves a little, cases join
 it, another node shows it too. It must keep its id, so that it is reported once.
 """
 

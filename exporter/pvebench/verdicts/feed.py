@@ -1,4 +1,4 @@
-"""The results' good runs as material for judging; only what is new is read."""
+"""Successful runs as input of verdicts; reads only new ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pvebench.store import CaseNumbers, Decision, Number, Store, not_measured
 from pvebench.store.current import Results
 from pvebench.store.definitions import DefinitionChange
 
-# --- What of a run is judged, and what related cases share.
+# --- Judged metrics of a run, and the labels that related cases share.
 
 if TYPE_CHECKING:
     Column = array[float]
 
 Place = tuple[str, str]
-"""Of a case's: figure, direction or ""."""
+"""Metric of a case, and its direction or empty text."""
 PER_DIRECTION: Final = {
     ("iops", ""): "throughput",
     ("clat_percentile", "99"): "latency_p99",
@@ -40,9 +40,9 @@ NUMBERS: Final[tuple[Number, ...]] = (
     *_CORES,
     _BOOT,
 )
-"""Numbers of the store that figures are made from."""
+"""Stored numbers that metrics are derived from."""
 _OF_DIRECTIONS: Final = [(name, way.value) for name in PER_DIRECTION.values() for way in Direction]
-"""The figures that the first of them are."""
+"""The metrics of the first numbers."""
 _RATES: Final = _OF_DIRECTIONS[: len(Direction)]
 NOT_MEASURED: Final = math.nan
 _DURABLE_CACHES: Final = ("directsync", "writethrough")
@@ -50,26 +50,26 @@ _DURABLE_OPTIONS: Final = ("fsync", "fdatasync", "sync")
 
 
 def figures_of(values: Mapping[Number, Column], tool: str) -> dict[Place, Column]:
-    """Return of each figure the values of runs, those without it NOT_MEASURED.
+    """Return the values of runs by metric, NOT_MEASURED where a run lacks it.
 
     Args:
-        values: [runs] of each of the `NUMBERS` that one of them has.
+        values: [runs] by number, of the `NUMBERS` that any run has.
     """
-    found = {
+    columns = {
         place: _positive(values[number])
         for place, number in zip(_OF_DIRECTIONS, NUMBERS, strict=False)
         if number in values
     }
     cores = _first_measured(*(values.get(number) for number in _CORES))
-    rates = [found[place] for place in _RATES if place in found]
+    rates = [columns[place] for place in _RATES if place in columns]
     if cores is not None and rates:
-        found["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
+        columns["cpu_cost", ""] = array("d", map(_cost, cores, _sums(rates)))
     if cores is not None and tool == "idle":
-        found["idle_cost", ""] = cores
-    # Any run may have had to boot; only those made for it give an unbroken series.
+        columns["idle_cost", ""] = cores
+    # Any run may include a boot; only boot runs give a complete series.
     if tool == "boot" and _BOOT in values:
-        found["boot_time", ""] = values[_BOOT]
-    return {place: column for place, column in found.items() if not all(map(math.isnan, column))}
+        columns["boot_time", ""] = values[_BOOT]
+    return {place: column for place, column in columns.items() if not all(map(math.isnan, column))}
 
 
 def _positive(column: Column) -> Column:
@@ -87,7 +87,7 @@ def _either(one: float, other: float) -> float:
 
 
 def _sums(columns: Sequence[Column]) -> Iterable[float]:
-    """Return what the runs measured in all directions together."""
+    """Return the sum over all directions per run."""
     if len(columns) == 1:
         return columns[0]
     return [sum(value for value in row if value > 0) for row in zip(*columns, strict=True)]
@@ -98,41 +98,41 @@ def _cost(cores: float, rate: float) -> float:
 
 
 def shared_labels(definition: Definition) -> dict[str, str]:
-    """Return what related cases share."""
-    found = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
-    found |= {
+    """Return the labels that related cases share."""
+    shared = {key: definition.labels[key] for key in ("storage", "bus", "cache", "format")}
+    shared |= {
         key: definition.options[key] for key in ("aio", "iothread") if definition.options.get(key)
     }
     load = definition.parameters.get("rw")
-    found |= {"rw": str(load)} if load else {"tool": definition.tool}
+    shared |= {"rw": str(load)} if load else {"tool": definition.tool}
     if is_durable(definition):
-        found["durable"] = "yes"
-    return found
+        shared["durable"] = "yes"
+    return shared
 
 
 def is_durable(definition: Definition) -> bool:
-    """Tell whether each write must reach the device before it counts."""
+    """Return whether each write must reach the device before it completes."""
     if Direction.WRITE not in definition.directions:
         return False
-    asked = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
-    return definition.cache != "unsafe" and (asked or definition.cache in _DURABLE_CACHES)
+    synced = any(definition.parameters.get(key) for key in _DURABLE_OPTIONS)
+    return definition.cache != "unsafe" and (synced or definition.cache in _DURABLE_CACHES)
 
 
-# --- The good runs of one case, oldest first, as columns that its figures share.
+# --- Successful runs of one case, oldest first, as columns that its metrics share.
 
 MOST_POINTS: Final = 1000
-"""Newest runs of a case that are kept at least."""
+"""Minimum of newest runs of a case to keep."""
 FORGOTTEN_SHARE: Final = 0.2
-"""Of the runs of a case; so many are let go of at once."""
+"""Share of the runs of a case that is dropped at once."""
 ENOUGH_OK: Final = 20
-"""Runs that are `ok` beside which those count that are good with a reason."""
+"""Minimum `ok` runs before `noisy` and `not_steady` ones count."""
 
 
 class CaseColumns:
-    """What is judged of one case: millions of values, read at once and looked at again and again.
+    """The judged values of one case: up to millions, read once and used by every update.
 
     Args:
-        tool: what measures it.
+        tool: that measures it.
     """
 
     def __init__(self, tool: str) -> None:
@@ -144,7 +144,7 @@ class CaseColumns:
         self._counting: tuple[float, dict[Place, GoodRuns]] | None = None
 
     def add(self, numbers: CaseNumbers) -> None:
-        """Take over runs: most come last."""
+        """Add runs; most are newer than all others."""
         self._counting = None
         before, count = len(self._times), len(numbers.runs)
         figures = figures_of(numbers.values, self._tool)
@@ -158,7 +158,7 @@ class CaseColumns:
         if not all(starmap(le, pairwise(self._times[max(0, before - 1) :]))):
             self._put_in_order()
         if len(self._times) >= 2 * MOST_POINTS:
-            # As many as one run after the other would have left.
+            # As many as remain if runs are added one by one.
             self._drop(len(self._times) // MOST_POINTS * MOST_POINTS - MOST_POINTS)
 
     def _put_in_order(self) -> None:
@@ -172,23 +172,23 @@ class CaseColumns:
         }
 
     def forget(self, before: float) -> None:
-        """Let go of the runs that ended before a moment, once they are a good part of all."""
+        """Drop the runs that ended before a moment, once they are a large share of all."""
         old = bisect_left(self._times, before)
         if old > FORGOTTEN_SHARE * len(self._times):
             self._drop(old)
 
     def _drop(self, count: int) -> None:
-        # Not at every run: a history that begins elsewhere is judged from its beginning.
+        # Not at every run: a history with another first run is scanned completely.
         del self._times[:count], self._environments[:count], self._ok[:count]
         for column in self._values.values():
             del column[:count]
         self._counting = None
 
     def counting(self, since: float) -> Mapping[Place, GoodRuns]:
-        """Return of each figure the runs that count, since a moment; the same until there are more.
+        """Return the counting runs since a moment by metric; the same object until runs are added.
 
-        Noisy runs and those that were not steady are never a baseline alone: they count beside
-        as many `ok` ones as make a baseline, and not before.
+        `noisy` and `not_steady` runs are never a baseline alone: they count only with enough
+        `ok` ones for a baseline.
         """
         if self._counting is None or self._counting[0] != since:
             begin = bisect_left(self._times, since)
@@ -205,7 +205,7 @@ class CaseColumns:
 
 
 def _counting(times: Column, environments: list[str], ok: bytearray, values: Column) -> GoodRuns:
-    measured = bytearray(map(eq, values, values))  # NaN is not like itself
+    measured = bytearray(map(eq, values, values))  # NaN does not equal itself
     counted = bytearray(compress(ok, measured))
     if counted.count(True) < min(ENOUGH_OK, len(counted)):
         measured = bytearray(one and other for one, other in zip(measured, ok, strict=True))
@@ -225,7 +225,7 @@ class _Case:
 
 
 def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
-    """Insert it in order; most come last, which a search would not know."""
+    """Insert it in order; most belong at the end, which a search does not exploit."""
     if not ordered or key(ordered[-1]) <= key(one):
         ordered.append(one)
     else:
@@ -233,17 +233,17 @@ def _put(ordered: list[T], one: T, key: Callable[[T], float]) -> None:
 
 
 class Feed:
-    """Keeps the figures of good runs.
+    """Judged values of successful runs, kept up to date.
 
     Args:
-        environments: digests; only runs in these count. None: all.
+        environments: digests; only runs in these count; None: all.
     """
 
     def __init__(self, results: Results, *, environments: frozenset[str] | None = None) -> None:
         self._results = results
         self._environments = environments
         self._cases: dict[str, _Case] = {}
-        # Of a stretch in one environment the ends are enough.
+        # Of an environment period the ends are enough.
         self._timeline: dict[str, list[tuple[float, str]]] = {}
         self._decisions: list[Decision] = []
         self._removals = results.now.removals
@@ -251,17 +251,17 @@ class Feed:
 
     @property
     def store(self) -> Store:
-        """Where the runs are."""
+        """The store with the runs."""
         return self._results.store
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What was decided, oldest first."""
+        """Decisions about baselines, oldest first."""
         return tuple(self._decisions)
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes with good runs."""
+        """The nodes with successful runs."""
         return sorted(self._timeline)
 
     @property
@@ -274,32 +274,32 @@ class Feed:
         return self._cases[case_key].definition.labels
 
     def definition_changes(self) -> tuple[DefinitionChange, ...]:
-        """Return which of the judged cases mean something else than before."""
+        """Return the judged cases with a changed definition."""
         return self._results.now.definition_changes()
 
     def read(self) -> bool:
-        """Read what is new; tell whether there was anything."""
+        """Read new runs and decisions; return whether there were any."""
         if self._removals != (removals := self._results.now.removals):
             self._forget()
             self._removals = removals
-        # A run is in the database before the results have been told of it: that one is next.
+        # A run is in the database before `Results` knows it: the next update reads it.
         known = self._results.now.version
         return self.take(
             self._results.store.numbers.read(NUMBERS, after=self.newest_run, until=known)
         )
 
     def take(self, new: Iterable[Sequence[CaseNumbers]], *, until: float = math.inf) -> bool:
-        """Take over runs; tell whether there was anything, runs or decisions.
+        """Add runs; return whether there were new runs or decisions.
 
         Args:
             new: pieces, each of later runs.
-            until: what was decided after that moment is not known yet.
+            until: ignore later decisions; Unix seconds.
         """
         decisions = self._results.store.decisions
         decided = decisions.count() != len(self._decisions)
         if decided:
             self._decisions = [one for one in decisions.all() if one.made.timestamp() <= until]
-        # A database that fails in the middle costs no run its judging: the rest is read next time.
+        # If the database fails midway, the next update reads the rest.
         before = self.newest_run
         for piece in filter(None, new):
             self._add(piece)
@@ -307,7 +307,7 @@ class Feed:
         return self.newest_run > before or decided
 
     def _forget(self) -> None:
-        """Let go of what the store has let go of."""
+        """Drop the runs that the store has dropped."""
         oldest = self._results.store.oldest_good_runs()
         self._cases = {key: case for key, case in self._cases.items() if key in oldest}
         for key, case in self._cases.items():
@@ -337,9 +337,9 @@ class Feed:
             del timeline[-2]
 
     def material(self, node: str) -> Material:
-        """Return what is known of a node, with the decisions taken into account.
+        """Return the input of a node's verdicts, with decisions applied.
 
-        Only cases with the definition that is in force: an earlier one is another history.
+        Only cases with the current definition: an earlier one is another history.
         """
         histories: list[CaseHistory] = []
         accepted: dict[str, float] = {}
@@ -360,7 +360,7 @@ class Feed:
         )
 
     def _decided(self, case: _Case) -> tuple[float, float]:
-        """Return since when the history of a case counts, and until when it is accepted."""
+        """Return the start of a case's history, and the end of its accepted part, Unix seconds."""
         reset = accepted = float("-inf")
         for decision in self._decisions:
             if not decision.concerns(case.definition.scenario, case.definition.workload):
@@ -369,7 +369,7 @@ class Feed:
             if decision.kind == "accept":
                 accepted = max(accepted, until)
             else:
-                # The run that was the newest one does not count any more either.
+                # The run that was the newest at the decision does not count either.
                 reset = max(reset, until + 1e-6)
         return reset, accepted
 
@@ -380,10 +380,10 @@ def _within(numbers: CaseNumbers, environments: frozenset[str]) -> list[int]:
 
 
 def _ends(cases: Sequence[CaseNumbers], after: float) -> Iterable[tuple[float, str]]:
-    """Return when runs of a node ended, and in which environment, in the order of their numbers.
+    """Return (end, environment) of a node's runs, ordered by run number.
 
     Args:
-        after: when the last one known ended. Of later runs in one environment two are enough.
+        after: end of the last known run. Of later runs in one environment two are enough.
     """
     digests = {digest for one in cases for digest in set(one.environments)}
     first = min(min(one.finished) for one in cases)

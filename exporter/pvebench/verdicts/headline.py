@@ -1,4 +1,4 @@
-"""What every output says of all verdicts: headline, state, severity, exit code, and plain data.
+"""Headline, state, severity and exit code of all verdicts, and their plain data.
 
 Page, API, metrics, card, notifications and commands all derive from here, so that they agree.
 """

@@ -1,7 +1,7 @@
-"""Which setting is the fastest for a workload on a storage, and whether the others differ.
+"""Ranking of the configurations of a workload on a storage, with significance.
 
-Only settings that keep what the guest was told is safe compete, and only runs from which the
-host's memory was kept away: what ignores flushes, and what reads warm caches, stands apart.
+Only durable configurations without host caching are ranked: those that ignore flushes, or may
+read from warm caches, are excluded.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 
 
 LEAST_RUNS: Final = 3
-"""Runs of each setting from which on noise can be told from a difference."""
+"""Minimum runs of each configuration to test a difference."""
 NEWEST: Final = 10
-"""Runs that the present level of a setting is taken from."""
+"""Maximum newest runs for the current value of a configuration."""
 _THROUGHPUT: Final = FIGURES["throughput"]
 
 
 class Exclusion(StrEnum):
-    """Why a setting does not compete."""
+    """Why a configuration is not ranked."""
 
     NO = ""
     HOST = "host"
-    """It is no VM's disk, but what the host itself reaches."""
+    """Measured on the host, without a VM."""
     LXC = "lxc"
-    """It is no VM's disk, but what a container reaches."""
+    """Measured in a container, without a VM."""
     NOT_DURABLE = "not_durable"
-    """Flushes are ignored: what the guest was told is safe is lost with the host."""
+    """Flushes are ignored: a host crash loses data that the guest has flushed."""
     WARM = "warm"
-    """Reads may come from what earlier runs left in the host's memory."""
+    """Reads may come from host memory that earlier runs filled."""
 
 
 class Rank(StrEnum):
-    """How a setting compares with the fastest."""
+    """Result of the comparison with the fastest."""
 
     FASTEST = "fastest"
     EQUAL = "equal"
     """Within noise."""
     SLOWER = "slower"
-    """Beyond noise."""
+    """Significantly slower."""
     UNKNOWN = "unknown"
     """Too few runs of one of the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One setting among those of a contest.
+    """One configuration in a ranking.
 
     Attributes:
-        level: median of its newest runs in the present environment, in the trend's unit.
-        runs: how many that are.
-        ratio: against the fastest, -0.18 is 18 % less; of the fastest and of its equals 0 or less.
-        low, high: interval of the ratio; NaN where it is unknown.
+        level: median of its newest runs in the current environment, in the trend's unit.
+        runs: number of those runs.
+        ratio: relative to the fastest, -0.18 is 18% less.
+        low, high: CI of the ratio; NaN: unknown.
     """
 
     key: str
@@ -81,11 +81,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """All settings of a storage under one workload.
+    """All configurations of a storage under one workload.
 
     Attributes:
         metric: `iops` or `bandwidth`.
-        places: those that compete, the fastest first.
+        places: ranked ones, the fastest first.
         excluded: the others, with the reason.
     """
 
@@ -98,22 +98,22 @@ class Ranking:
 
     @property
     def fastest(self) -> Place | None:
-        """The first; None if none competes."""
+        """The first; None if none is ranked."""
         return self.places[0] if self.places else None
 
     @property
     def usual(self) -> Place | None:
-        """The disk that Proxmox VE makes unless told otherwise, where it is measured."""
-        found = [place for place in self.places if is_usual(place.definition)]
-        return min(found, key=_usual_rank, default=None)
+        """The default configuration of Proxmox VE, if it is measured."""
+        usual = [place for place in self.places if is_usual(place.definition)]
+        return min(usual, key=_usual_rank, default=None)
 
     def place(self, key: str) -> Place | None:
-        """Return the place of a case; None if it has no result."""
+        """Return a case of the ranking; None if it has no result."""
         return next((one for one in (*self.places, *self.excluded) if one.key == key), None)
 
 
 def is_usual(definition: Definition) -> bool:
-    """Whether it is the disk of a new VM: on scsi, no cache, no option but an I/O thread."""
+    """Return whether it is the disk of a new VM: scsi, no cache, no option but I/O thread."""
     plain = not set(further_options(definition)) - {"iothread-1"}
     return plain and definition.bus == Bus.SCSI and definition.cache == Cache.NONE
 
@@ -123,7 +123,7 @@ def _usual_rank(place: Place) -> tuple[bool, int]:
 
 
 def exclusion_of(definition: Definition) -> Exclusion:
-    """Return why a setting does not compete, if it does not."""
+    """Return why a configuration is not ranked, if so."""
     if definition.bus in (Bus.HOST, Bus.LXC):
         return Exclusion(definition.bus)
     if definition.cache == Cache.UNSAFE:
@@ -132,7 +132,7 @@ def exclusion_of(definition: Definition) -> Exclusion:
 
 
 def contests(cases: Mapping[str, Definition], trends: Mapping[str, Trend]) -> tuple[Ranking, ...]:
-    """Return the contests between cases, those of one storage together; some may be empty."""
+    """Return the rankings of cases, those of one storage together; some may be empty."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for key, one in cases.items():
         group = (one.node, one.storage, one.workload, one.conditions)
@@ -154,7 +154,7 @@ def _contest(entries: Sequence[_Entry], of: Definition) -> Ranking:
     newest = max((trend.points[-1] for *_, trend in entries), key=lambda p: p.run, default=None)
     environment = newest.environment if newest else ""
     metric = next((trend.metric for *_, trend in entries), "")
-    # Two tools' ways to count would be no comparison.
+    # Results of two tools with different metrics do not compare.
     alike = [entry for entry in entries if entry[2].metric == metric]
     places = [one for entry in alike for one in _entered(*entry, environment)]
     ranked = sorted((one for one in places if not one.exclusion), key=lambda one: -one.level)
@@ -186,17 +186,17 @@ def _entered(key: str, definition: Definition, trend: Trend, environment: str) -
 @remembered
 def totals(trend: Trend, environment: str) -> tuple[float, ...]:
     """Return the newest runs' values in an environment, all directions together, oldest first."""
-    found: dict[int, float] = {}
+    sums: dict[int, float] = {}
     for point in trend.points:
         if point.environment == environment:
-            found[point.run] = found.get(point.run, 0.0) + point.value
-    return tuple(found.values())[-NEWEST:]
+            sums[point.run] = sums.get(point.run, 0.0) + point.value
+    return tuple(sums.values())[-NEWEST:]
 
 
 def _compared(
     places: Iterable[Place], ranked: Sequence[Place], trends: Mapping[str, Trend], environment: str
 ) -> Iterator[Place]:
-    """Yield the places with what tells them from the fastest."""
+    """Yield the configurations compared with the fastest."""
     for place in places:
         if not ranked or place is ranked[0]:
             yield replace(place, rank=Rank.FASTEST) if ranked else place
@@ -206,7 +206,7 @@ def _compared(
         if min(place.runs, first.runs) < LEAST_RUNS:
             yield replace(place, ratio=ratio)
             continue
-        # Each that is held against the fastest has its share of the chance to be wrong.
+        # The error probability is divided among the comparisons with the fastest.
         chance = CHANCE / max(1, len(ranked) - 1)
         pair = (trends[first.key], trends[place.key])
         effect, low, high = _apart(*pair, environment, chance)
@@ -217,9 +217,9 @@ def _compared(
 def _apart(
     first: Trend, other: Trend, environment: str, chance: float
 ) -> tuple[float, float, float]:
-    """Return ratio, low and high of one setting against another.
+    """Return ratio, low and high of one configuration relative to another.
 
-    Remembered: of a page of a thousand cases a new run changes a handful.
+    Cached: of a page of a thousand cases a new run changes few.
     """
     known = _against(other).setdefault(first, {})
     if (environment, chance) not in known:
@@ -235,7 +235,7 @@ def _apart(
 def _against(
     _: Trend,
 ) -> WeakKeyDictionary[Trend, dict[tuple[str, float], tuple[float, float, float]]]:
-    """Return where it stands how a setting compares with others, until those have a new run."""
+    """Return the cache of a configuration's comparisons, until the other one has a new run."""
     return WeakKeyDictionary()
 
 
@@ -245,8 +245,8 @@ def _logs(values: Sequence[float]) -> Matrix:
 
 
 def of_storage(cases: Mapping[str, Definition]) -> dict[str, dict[str, Definition]]:
-    """Return `node/storage` -> key -> case, in the order of the alphabet."""
-    found: dict[str, dict[str, Definition]] = {}
-    for key, one in sorted(cases.items(), key=lambda item: (item[1].node, item[1].storage)):
-        found.setdefault(f"{one.node}/{one.storage}", {})[key] = one
-    return found
+    """Return `node/storage` -> key -> case, sorted."""
+    groups: dict[str, dict[str, Definition]] = {}
+    for key, case in sorted(cases.items(), key=lambda item: (item[1].node, item[1].storage)):
+        groups.setdefault(f"{case.node}/{case.storage}", {})[key] = case
+    return groups

@@ -193,7 +193,7 @@ def _faster_ones(contest: Ranking, first: Place) -> Iterator[str]:
 
 
 def schedule_of(view: View, now: datetime) -> When:
-    """Return a function that tells when further runs are expected, by the current schedule."""
+    """Return when further runs are expected by the current schedule, as a function."""
 
     def when(key: str, more: int) -> str:
         at = _expected(view, key, more)

@@ -128,7 +128,7 @@ def subject(change: Change) -> str:
         more = len(change.names) - LISTED
         return f"{shown} and {more} more" if more > 0 else shown
     if change.all_but:
-        return "everything but " + group_text(change.group).replace("everything", "what is", 1)
+        return "everything except " + group_text(change.group).removeprefix("everything ")
     return group_text(change.group)
 
 

@@ -127,7 +127,7 @@ class VerdictService:
 
     def judge(self) -> Verdicts:
         """Update the verdicts in this thread, and return them."""
-        # After a failed update nothing is new, but what was read is not judged yet.
+        # After a failed update there is nothing new, but the runs it read are not judged yet.
         if self._feed.read() or self._current.failed:
             self._current = judged(self._feed, self._judge, self._tracker)
             self._updated(self._current)

@@ -1,4 +1,4 @@
-"""JSON data of the API: UTC, base units. Free of side effects except reading the store."""
+"""API responses as plain data: UTC, base units. Pure, except for reading the store."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _case_name(case: Case) -> api_schema.CaseName:
 
 
 def results_data(content: View, now: datetime) -> api_schema.Results:
-    """Return `/api/v1/results`: all cases of the current packs and all earlier ones."""
+    """Return `/api/v1/results`: every case of the current packs, and every older one."""
     keys = sorted({*content.planned, *content.cases})
     return {**_head(content, now), "results": [result_data(content, key, now) for key in keys]}
 
 
 def result_data(content: View, key: str, now: datetime) -> api_schema.Result:
-    """Return the latest result of a case, which must be planned or have a state."""
+    """Return the latest result of one case, which must be planned or have a record."""
     planned, state = content.planned.get(key), content.cases.get(key)
     definition = planned.definition if planned else content.cases[key].definition
     return {
@@ -127,7 +127,7 @@ def _number_data(number: Number) -> api_schema.Value:
 def case_data(
     store: Store, content: View, key: str, now: datetime
 ) -> api_schema.CaseDetails | None:
-    """Return `/api/v1/cases/<key>`; None if the case is neither planned nor has runs."""
+    """Return `/api/v1/cases/<key>`; None if the case is neither planned nor ever run."""
     definition, state = content.definition(key), content.cases.get(key)
     if definition is None:
         return None

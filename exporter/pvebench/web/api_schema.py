@@ -1,4 +1,4 @@
-"""Response types of the API, and the OpenAPI document made from them."""
+"""The OpenAPI document of the API, derived from the types of its responses."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing_extensions import TypedDict
 from pvebench import __version__
 from pvebench.model.run import Outcome
 
-# --- Response types.
+# --- Response types, for `api` and the OpenAPI document.
 #
-# Times are ISO 8601 in UTC, numbers in base units; docs/api.md describes each key.
+# Times are ISO 8601 in UTC, numbers in base units; docs/api.md explains each key.
 
 
 class CaseName(TypedDict):
-    """Key and name of a case."""
+    """Identity of a case."""
 
     case_key: str
     case: str
 
 
 class Upcoming(CaseName):
-    """A due case and its expected start."""
+    """A due case, and its expected start."""
 
     expected_start: str
 
 
 class Cycle(TypedDict):
-    """One pass over a pack's due cases."""
+    """One cycle over a pack's due cases."""
 
     number: int
     pack: str
@@ -44,14 +44,14 @@ class Cycle(TypedDict):
 
 
 class Hold(TypedDict):
-    """Reason why the next case has not started."""
+    """Why the next case has not started."""
 
     kind: str
     reason: str
 
 
 class Worker(TypedDict):
-    """Status of a worker."""
+    """Current activity of one worker."""
 
     node: str
     state: str
@@ -68,7 +68,7 @@ class Worker(TypedDict):
 
 
 class Head(TypedDict):
-    """Time of the instance, and whether its results are simulated."""
+    """The instance's time, and whether its results are simulated."""
 
     now: str
     simulated: bool
@@ -82,7 +82,7 @@ class Status(Head):
 
 
 class Value(TypedDict):
-    """A value of a case's latest successful run, with its spread over recent runs."""
+    """One number of a case's latest successful run, with its spread over the latest ones."""
 
     direction: str
     metric: str
@@ -93,7 +93,7 @@ class Value(TypedDict):
 
 
 class Latest(TypedDict):
-    """Outcome of a case's latest run, and its latest successful run."""
+    """The outcome of a case's last run, and its latest successful run."""
 
     outcome: str | None
     reason: str
@@ -105,7 +105,7 @@ class Latest(TypedDict):
 
 
 class Result(CaseName, Latest):
-    """Latest result of a case."""
+    """The latest result of a case."""
 
     title: str
     labels: dict[str, str]
@@ -138,7 +138,7 @@ Run = TypedDict(
         "uid": str,
         "case_key": str,
         "cycle": str,
-        "pass": int,  # a keyword of Python, so not a class
+        "pass": int,  # a Python keyword, so not a class
         "environment": str,
         "node": str,
         "scenario": str,
@@ -188,15 +188,15 @@ class CaseDetails(Head, Result):
     runs: list[Run]
 
 
-class ErrorDetails(TypedDict):
-    """The error, and the action for the client."""
+class What(TypedDict):
+    """What happened, and what to do."""
 
     happened: str
     next_step: str
 
 
 class Error(TypedDict):
-    """Response to a rejected request."""
+    """The response to a rejected request."""
 
     error: ErrorDetails
 
@@ -206,6 +206,8 @@ class Verdict(Head):
 
     run: int
     failed: bool
+    state: str
+    headline: str
     regression: bool
     counts: dict[str, int]
     changes: list[dict[str, Any]]
@@ -218,13 +220,13 @@ class Verdict(Head):
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 500
 REFERENCE: Final = "#/components/schemas/{model}"
-_ERRORS: Final[Mapping[str, str]] = {
+_REFUSED: Final[Mapping[str, str]] = {
     "400": "Invalid parameter.",
-    "401": "Authentication required: basic_auth_users of the web configuration file.",
+    "401": "Authentication required (basic_auth_users of the web configuration file).",
     "404": "Not found.",
     "421": "Host name not allowed.",
     "429": "Too many requests.",
-    "503": "pvebench is starting (plain text).",
+    "503": "pvebench is starting; plain text.",
 }
 
 Data = dict[str, Any]
@@ -243,12 +245,12 @@ _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default
 _OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
 
 PATHS: Final[Mapping[str, tuple[Any, str, tuple[Data, ...]]]] = {
-    "/api/v1/status": (Status, "Status of each worker", ()),
-    "/api/v1/results": (Results, "Latest result of every case", ()),
+    "/api/v1/status": (Status, "Current activity of each worker", ()),
+    "/api/v1/results": (Results, "The latest result of every case", ()),
     "/api/v1/cases/{case_key}": (
         CaseDetails,
-        "A case with its definition, samples, history and runs",
-        # It contains slashes, which need no quoting.
+        "One case with its definition, samples, history and runs",
+        # It contains slashes, which need no encoding.
         (_path("case_key", {"type": "string", "minLength": 1}, "As in /api/v1/results."),),
     ),
     "/api/v1/verdict": (Verdict, "Verdicts and changes", ()),
@@ -277,15 +279,15 @@ def document() -> Data:
         (shape, "serialization", TypeAdapter[Any](shape))
         for shape in (*(shape for shape, _, _ in PATHS.values()), Error)
     ]
-    models, rest = TypeAdapter.json_schemas(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
-    schemas = {shape.__name__: models[shape, "serialization"] for shape, _, _ in inputs}
+    generated, rest = TypeAdapter.json_schemas(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
+    schemas = {shape.__name__: generated[shape, "serialization"] for shape, _, _ in inputs}
     named = {name: schema for name, schema in schemas.items() if "$ref" not in schema}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "pvebench",
             "version": __version__,
-            "summary": "Status and results of pvebench. Read-only.",
+            "summary": "Read-only access to the activity and the results of pvebench.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {
