@@ -26,9 +26,9 @@ from pvebench.verdicts import Feed, Verdicts, VerdictService
 from pvebench.verdicts.change_tracker import (
     KNOWN_SECONDS,
     NEAR_RUNS,
-    UNSAID_SECONDS,
+    UNCONFIRMED_SECONDS,
     ChangeTracker,
-    recognised,
+    recognized,
 )
 from pvebench.verdicts.headline import headline, summary
 from pvebench.verdicts.text import listed, sentence
@@ -173,15 +173,15 @@ def test_a_gain_is_told_for_information_only(store: Store) -> None:
     ],
 )
 def test_a_change_is_known_again(finding: Change, known: bool) -> None:
-    assert recognised([finding], [KNOWN], days_apart) == ({0: "known"} if known else {})
+    assert recognized([finding], [KNOWN], days_apart) == ({0: "known"} if known else {})
 
 
 def test_two_changes_of_the_same_cases_keep_apart() -> None:
     later = replace(FINDING, begin=108 * DAY)
     known = [KNOWN, replace(KNOWN, id="later", since=107 * DAY)]
-    assert recognised([later, FINDING], known, days_apart) == {0: "later", 1: "known"}
+    assert recognized([later, FINDING], known, days_apart) == {0: "later", 1: "known"}
     # Where only one was known, the other is new.
-    assert recognised([later, FINDING], [KNOWN], days_apart) == {1: "known"}
+    assert recognized([later, FINDING], [KNOWN], days_apart) == {1: "known"}
 
 
 def test_what_is_said_on_many_places_stays_readable() -> None:
@@ -208,7 +208,7 @@ def test_ten_thousand_changes_are_counted_and_few_are_shown() -> None:
         replace(KNOWN, id=str(number), cases=frozenset(one.cases))
         for number, one in enumerate(found)
     ]
-    assert recognised(found, known, days_apart) == {n: str(n) for n in range(10_000)}
+    assert recognized(found, known, days_apart) == {n: str(n) for n in range(10_000)}
     changes = tuple(
         replace(one, id=str(number), storages=("a",), severity="warning")
         for number, one in enumerate(found)
@@ -290,13 +290,13 @@ def test_one_that_is_doubted_for_less_than_a_day_has_not_ended(
 ) -> None:
     namer = ChangeTracker(store.changes)
     namer.name(report(until=120 * DAY))
-    namer.name(report(until=120 * DAY + UNSAID_SECONDS - 1))
+    namer.name(report(until=120 * DAY + UNCONFIRMED_SECONDS - 1))
     assert store.changes.all()[0].ended is None
     (again,) = namer.name(report(FINDING, until=121 * DAY))
     assert again.id == named.id
     assert store.changes.all()[0].missing is None
     namer.name(report(until=122 * DAY))
-    namer.name(report(until=122 * DAY + UNSAID_SECONDS))
+    namer.name(report(until=122 * DAY + UNCONFIRMED_SECONDS))
     assert store.changes.all()[0].ending == "unsaid"
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from pvebench import errors
 from pvebench.cli.main import COMMANDS
-from pvebench.cli.verdict import INCONCLUSIVE
 from pvebench.config import load_pack, load_settings
 from pvebench.config.pack_keys import Options
 from pvebench.drivers import DRIVERS
+from pvebench.verdicts.headline import INCONCLUSIVE_EXIT
 from pvebench.workloads import TOOLS
 from support.packs import ROOT
 
@@ -73,7 +73,7 @@ def test_every_dashboard_is_explained(board: Path) -> None:
 def exit_codes() -> set[int]:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     found = {kind.exit_code for kind in kinds if issubclass(kind, errors.PvebenchError)}
-    return found | {INCONCLUSIVE}
+    return found | {INCONCLUSIVE_EXIT}
 
 
 def test_every_exit_code_is_explained() -> None:

@@ -26,7 +26,7 @@ from pvebench.notify.delivery import Sent
 from pvebench.notify.messages import MOST_TITLE, Sender
 from pvebench.notify.planner import NotificationPlanner, NotificationPolicy, Pulse
 from pvebench.notify.sender import HOPELESS_ATTEMPTS, NotificationSender, addresses_of
-from pvebench.service.notifications import wishes_of
+from pvebench.service.notifications import policy_of
 from pvebench.store import Decision, KnownChange, Message, Store
 from pvebench.store.current import Results
 from pvebench.store.outbox import MOST_QUEUED
@@ -463,7 +463,7 @@ def test_addresses_come_from_a_file_or_the_environment(
         "mail": "mailto://secret@example.org",
         "phone": "ntfy://secret",
     }
-    wishes = wishes_of(settings)
+    wishes = policy_of(settings)
     assert (wishes.targets, wishes.weekly) == (["mail", "phone"], parse_weekly("Fri 17:30"))
     assert wishes.sender.link == "https://bench.example.org"
     monkeypatch.delenv("TEST_PHONE_URL")

@@ -126,7 +126,7 @@ def test_an_environment_that_does_not_exist_is_told_with_those_that_do(
 ) -> None:
     state = ["--driver", "simulated", "--state", str(year)]
     assert run_cli(["verdict", *state, "--env", "nowhere", "else"]) == 5
-    assert "0 environments are called 'nowhere'" in capsys.readouterr().err
+    assert "0 environments match 'nowhere'" in capsys.readouterr().err
 
 
 def test_accepting_the_year_ends_the_alarm_and_keeps_the_changes_visible(

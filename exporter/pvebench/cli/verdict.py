@@ -143,17 +143,17 @@ def _columns(header: list[str], cells: list[str]) -> list[int]:
     for cell in cells:
         starts.append(place)
         place += len(cell) + 1
-    found = dict(zip(header, starts, strict=False))
-    return [found.get(name, 1) for name in CSV_COLUMNS]
+    begins = dict(zip(header, starts, strict=False))
+    return [begins.get(name, 1) for name in CSV_COLUMNS]
 
 
 def _header_problems(path: Path, header: list[str]) -> list[Problem]:
     unknown = [name for name in header if name not in CSV_COLUMNS]
     missing = [name for name in CSV_COLUMNS[:2] if name not in header]
     known = ", ".join(CSV_COLUMNS)
-    found = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MOST_PROBLEMS]]
-    found += [f"missing column {name!r}" for name in missing]
-    return [Problem(str(path), 1, 1, message) for message in found]
+    messages = [f"unknown column {name[:50]!r}; known: {known}" for name in unknown[:MOST_PROBLEMS]]
+    messages += [f"missing column {name!r}" for name in missing]
+    return [Problem(str(path), 1, 1, message) for message in messages]
 
 
 def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun | None:
@@ -173,15 +173,15 @@ def _point(path: Path, line: int, row: Row, problems: list[Problem]) -> GoodRun 
 def _time(text: str) -> float | None:
     seconds = plain_number(text)
     try:
-        found = datetime.fromtimestamp(_iso(text) if seconds is None else seconds, UTC)
+        moment = datetime.fromtimestamp(_iso(text) if seconds is None else seconds, UTC)
     except (ValueError, OverflowError, OSError):  # beyond any calendar
         return None
-    return found.timestamp()
+    return moment.timestamp()
 
 
 def _iso(text: str) -> float:
-    found = datetime.fromisoformat(text)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _value(text: str) -> float | None:
@@ -353,19 +353,19 @@ def verdict(
 
 
 def _digest(store: Store, name: str) -> str:
-    """Return the digest of the environment that a user means.
+    """Return the digest of an environment by digest prefix or slug.
 
     Raises:
-        StoreError: there is none, or more than one.
+        StoreError: none or several match.
     """
     known = store.environments()
-    found = [
+    digests = [
         one["digest"] for one in known if name == one["slug"] or str(one["digest"]).startswith(name)
     ]
-    if len(found) != 1:
+    if len(digests) != 1:
         listed = ", ".join(f"{one['digest']} ({one['slug']})" for one in known)
         raise StoreError(
-            f"{len(found)} environments are called {name!r}",
-            next_step=f"name one of: {listed or 'there is none yet'}",
+            f"{len(digests)} environments match {name!r}",
+            next_step=f"choose one of: {listed or 'no environment yet'}",
         )
-    return str(found[0])
+    return str(digests[0])

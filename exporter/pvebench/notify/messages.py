@@ -98,13 +98,13 @@ def stopped(sender: Sender, node: str, *, about: str, last: float | None, doing:
     return sender.message(about, "stopped", f"measuring has stopped on {one_line(node)}", lines)
 
 
-def fell(sender: Sender, why: str, *, about: str) -> Message:
+def exited(sender: Sender, why: str, *, about: str) -> Message:
     """Return the message about a service that ends with an error."""
     lines = ["pvebench has exited; nothing is measured until it runs again.", "", one_line(why)]
     return sender.message(about, "stopped", "measuring has stopped: pvebench has exited", lines)
 
 
-def going(sender: Sender, node: str, *, about: str) -> Message:
+def resumed(sender: Sender, node: str, *, about: str) -> Message:
     """Return the message about new runs after a stop; an empty node: on all nodes."""
     where = f" on {one_line(node)}" if node else ""
     return sender.message(
@@ -123,7 +123,7 @@ def weekly(
         if changes:
             lines += [f"{heading} ({len(changes)}):", *_listed(changes), ""]
     if ends:
-        lines += [f"Resolved in the last week ({len(ends)}):"]
+        lines += [f"Resolved or accepted in the last week ({len(ends)}):"]
         lines += [f"* {one_line(one.text)}" for one in ends[:MOST_CHANGES]]
         lines += [*_more(len(ends) - MOST_CHANGES), ""]
     newest = max((report.judged_until for report in verdicts.reports), default=0.0)

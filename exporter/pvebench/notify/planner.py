@@ -70,7 +70,7 @@ class NotificationPlanner:
     """Queue notifications in the outbox.
 
     Args:
-        wishes: policy of the current settings.
+        policy: policy of the current settings.
         pulses: of all nodes.
         now: the time, in the time zone of the weekly summary.
         monotonic: seconds of a clock that never jumps: it measures stops.
@@ -79,13 +79,13 @@ class NotificationPlanner:
     def __init__(
         self,
         store: Store,
-        wishes: Callable[[], NotificationPolicy],
+        policy: Callable[[], NotificationPolicy],
         pulses: Callable[[], Sequence[Pulse]],
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self._store, self._wishes, self._pulses = store, wishes, pulses
+        self._store, self._policy, self._pulses = store, policy, pulses
         self._now, self._monotonic = now, monotonic
         self._begun = now()
         self._verdicts = Verdicts()
@@ -95,46 +95,46 @@ class NotificationPlanner:
     def judged(self, verdicts: Verdicts) -> None:
         """Queue notifications for new and ended changes; `VerdictService` calls this."""
         self._verdicts = verdicts
-        wishes = self._wishes()
+        policy = self._policy()
         try:
             with self._one_at_a_time:
-                if wishes.targets:
-                    self._queue_changes(verdicts, wishes)
+                if policy.targets:
+                    self._queue_changes(verdicts, policy)
         except StoreError as error:
             # Nothing is marked as notified: the next update queues it.
             log.warning("queueing notifications failed", reason=str(error))
 
     def look(self) -> None:
         """Queue what depends on time: a stop, a restart, the weekly summary. Raises StoreError."""
-        wishes = self._wishes()
-        if not wishes.targets:
+        policy = self._policy()
+        if not policy.targets:
             return
         with self._one_at_a_time:
             for pulse in self._pulses():
-                self._look_at(pulse, wishes)
-            self._look_at_service(wishes)
-            self._look_at_week(wishes)
+                self._check_node(pulse, policy)
+            self._check_service(policy)
+            self._check_week(policy)
 
     def fell(self, why: str) -> None:
         """Queue a message that the service ends with an error. Raises StoreError."""
-        wishes = self._wishes()
-        if wishes.targets:
+        policy = self._policy()
+        if policy.targets:
             about = f"{SERVICE}stopped/{self._version()}"
-            self._put(wishes, [messages.fell(wishes.sender, why, about=about)])
+            self._put(policy, [messages.exited(policy.sender, why, about=about)])
 
-    def _queue_changes(self, verdicts: Verdicts, wishes: NotificationPolicy) -> None:
+    def _queue_changes(self, verdicts: Verdicts, policy: NotificationPolicy) -> None:
         known = {one.id: one for one in self._store.changes.all()}
         fresh = [one for one in verdicts.open_changes if one.id in known]
         fresh = [one for one in fresh if known[one.id].told != "open"]
         ends = [one for one in known.values() if one.ended is not None and one.told == "open"]
         # Improvements are only in the weekly summary.
         regressions = [one for one in fresh if one.severity != "info"]
-        queued = self._of_changes(wishes.sender, regressions, known)
-        queued += self._of_ends(wishes.sender, [one for one in ends if one.severity != "info"])
+        queued = self._of_changes(policy.sender, regressions, known)
+        queued += self._of_ends(policy.sender, [one for one in ends if one.severity != "info"])
         notified = [replace(known[one.id], told="open") for one in fresh]
         notified += [replace(one, told="ended") for one in ends]
         if notified:
-            self._put(wishes, queued, notified)
+            self._put(policy, queued, notified)
 
     def _of_changes(
         self, sender: Sender, fresh: Sequence[Change], known: Mapping[str, KnownChange]
@@ -165,7 +165,7 @@ class NotificationPlanner:
     def _of_many(self, what: str, ids: Sequence[str]) -> str:
         return f"changes/{what}/{self._day()}/{len(ids)}/{min(ids)}"
 
-    def _look_at(self, pulse: Pulse, wishes: NotificationPolicy) -> None:
+    def _check_node(self, pulse: Pulse, policy: NotificationPolicy) -> None:
         """Queue a message that a node has stopped, or has resumed."""
         name, run = f"node/{pulse.node}/", f"{pulse.newest or 0:.0f}"
         still = self._still(pulse)
@@ -173,16 +173,16 @@ class NotificationPlanner:
         if last is not None and last.startswith(f"{name}stopped/"):
             if last != f"{name}stopped/{run}":
                 about = f"{name}going/{run}"
-                self._put(wishes, [messages.going(wishes.sender, pulse.node, about=about)])
+                self._put(policy, [messages.resumed(policy.sender, pulse.node, about=about)])
         elif still > max(OVERDUE * pulse.interval, LEAST_STOP_SECONDS):
             message = messages.stopped(
-                wishes.sender,
+                policy.sender,
                 pulse.node,
                 about=f"{name}stopped/{run}",
                 last=pulse.newest,
                 doing=pulse.doing,
             )
-            self._put(wishes, [message])
+            self._put(policy, [message])
 
     def _still(self, pulse: Pulse) -> float:
         """Return for how many seconds a node could have measured without a successful run."""
@@ -192,19 +192,19 @@ class NotificationPlanner:
         self._seen[pulse.node] = pulse.newest, since
         return self._monotonic() - since
 
-    def _look_at_service(self, wishes: NotificationPolicy) -> None:
+    def _check_service(self, policy: NotificationPolicy) -> None:
         last = self._store.outbox.newest("stopped", "going", about=SERVICE)
         fallen = last is not None and last.startswith(f"{SERVICE}stopped/")
         if last is None or not fallen or self._version() <= int(last.rpartition("/")[2]):
             return
         about = f"{SERVICE}going/{self._version()}"
-        self._put(wishes, [messages.going(wishes.sender, "", about=about)])
+        self._put(policy, [messages.resumed(policy.sender, "", about=about)])
 
-    def _look_at_week(self, wishes: NotificationPolicy) -> None:
-        if wishes.weekly is None or not self._verdicts.version:
+    def _check_week(self, policy: NotificationPolicy) -> None:
+        if policy.weekly is None or not self._verdicts.version:
             return
         now = self._now()
-        due = wishes.weekly.last(now)
+        due = policy.weekly.last(now)
         last = self._store.outbox.newest("weekly")
         if last is None:
             if due <= self._begun <= now:  # it was due before this instance started
@@ -214,7 +214,7 @@ class NotificationPlanner:
         since = now.timestamp() - WEEK_SECONDS
         ends = [one for one in self._store.changes.all() if (one.ended or 0) > since]
         about = f"weekly/{due:%Y-%m-%d}"
-        self._put(wishes, [messages.weekly(wishes.sender, self._verdicts, ends, about=about)])
+        self._put(policy, [messages.weekly(policy.sender, self._verdicts, ends, about=about)])
 
     def _version(self) -> int:
         """Return the number of the newest run."""
@@ -225,9 +225,9 @@ class NotificationPlanner:
 
     def _put(
         self,
-        wishes: NotificationPolicy,
+        policy: NotificationPolicy,
         queued: Sequence[Message],
         notified: Iterable[KnownChange] = (),
     ) -> None:
         now = self._now().timestamp()
-        self._store.outbox.put(queued, wishes.targets, now=now, told=notified)
+        self._store.outbox.put(queued, policy.targets, now=now, told=notified)

@@ -30,7 +30,7 @@ def make_courier(
 
     planner = NotificationPlanner(
         results.store,
-        lambda: wishes_of(settings()),
+        lambda: policy_of(settings()),
         lambda: pulses_of(results.now, statuses()),
         now=now,
         monotonic=clock.monotonic,
@@ -45,7 +45,7 @@ def make_courier(
     return planner, sender
 
 
-def wishes_of(settings: Settings) -> NotificationPolicy:
+def policy_of(settings: Settings) -> NotificationPolicy:
     """Return the notification policy of the settings."""
     notify = settings.notify
     weekly = None if notify is None or notify.weekly == "off" else parse_weekly(notify.weekly)

@@ -135,9 +135,9 @@ class Changes:
             rows = connection.execute(select(changes).order_by(changes.c.since, changes.c.id))
             return [_change(row) for row in rows.all()]
 
-    def keep(self, found: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
+    def keep(self, changed: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
         """Save changes without their notification state; delete others."""
-        rows = [_row(one) for one in found]
+        rows = [_row(one) for one in changed]
         gone = list(forget)
         if not rows and not gone:
             return

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 NEAR_RUNS: Final = 10
 """Maximum runs by which the time of a change may move between updates."""
 ID_LETTERS: Final = 8
-UNSAID_SECONDS: Final = 86400.0
+UNCONFIRMED_SECONDS: Final = 86400.0
 """How long a change may be unconfirmed before it counts as ended, seconds of judged runs."""
 KNOWN_SECONDS: Final = 30 * 86400.0
 """How long an ended change keeps its id, should it return."""
@@ -52,9 +52,9 @@ class ChangeTracker:
         opened = [change for change in verdicts.changes if change.state == "open"]
         apart = _apart(verdicts)
         known = list(self._known.values())
-        ids = recognised(opened, known, apart)
+        ids = recognized(opened, known, apart)
         rest = [place for place in range(len(opened)) if place not in ids]
-        parts = recognised([opened[place] for place in rest], known, apart)
+        parts = recognized([opened[place] for place in rest], known, apart)
         named = self._named(opened, ids, verdicts)
         now = {change.id: self._as_known(change) for change in named}
         for number, place in enumerate(rest):
@@ -110,9 +110,9 @@ class ChangeTracker:
     ) -> None:
         """Keep the open changes; the others have ended, joined another one, or are missing."""
         moment = max((report.judged_until for report in verdicts.reports), default=0.0)
-        absorbed = set(recognised(opened, missing, apart).values())
+        absorbed = set(recognized(opened, missing, apart).values())
         closed = [one for one in verdicts.changes if one.state == "accepted" or one.end is not None]
-        ends = {name: closed[place] for place, name in recognised(closed, missing, apart).items()}
+        ends = {name: closed[place] for place, name in recognized(closed, missing, apart).items()}
         later = {one.id: _missing(one, ends.get(one.id), moment) for one in missing}
         gone = {
             one.id
@@ -147,12 +147,12 @@ def _missing(one: KnownChange, end: Change | None, moment: float) -> KnownChange
         ending: Ending = "accepted" if end.state == "accepted" else "over"
         return replace(one, ended=moment, ending=ending)
     since = moment if one.missing is None else one.missing
-    if moment - since >= UNSAID_SECONDS:
+    if moment - since >= UNCONFIRMED_SECONDS:
         return replace(one, missing=since, ended=moment, ending="unsaid")
     return replace(one, missing=since)
 
 
-def recognised(
+def recognized(
     changes: Sequence[Change], known: Sequence[KnownChange], apart: Apart
 ) -> dict[int, str]:
     """Return position of a change -> id of the known change that it is.

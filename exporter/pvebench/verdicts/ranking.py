@@ -223,10 +223,10 @@ def _apart(
     """
     known = _against(other).setdefault(first, {})
     if (environment, chance) not in known:
-        found = difference(
+        gap = difference(
             _logs(totals(first, environment)), _logs(totals(other, environment)), chance=chance
         )
-        ends = math.expm1(found.effect), math.expm1(found.low), math.expm1(found.high)
+        ends = math.expm1(gap.effect), math.expm1(gap.low), math.expm1(gap.high)
         known[environment, chance] = ends
     return known[environment, chance]
 

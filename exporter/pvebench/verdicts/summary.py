@@ -31,7 +31,7 @@ NOT_COUNTED: Final = {
     Exclusion.LXC: "",
 }
 """Why a configuration with a higher result is not the fastest."""
-MOST_TOLD: Final = 8
+MOST_LINES: Final = 8
 """Maximum workloads on a terminal; a wide pack has more than a screen holds."""
 _SYNCED: Final = ("fsync", "fdatasync", "sync")
 
@@ -323,9 +323,9 @@ def cycle_end_lines(view: View, node: str, now: datetime, *, scheduled: bool) ->
     if not results:
         return
     yield f"Results on {node}:"
-    yield from (f"  {one.title}: {one.text}" for one in results[:MOST_TOLD])
-    if len(results) > MOST_TOLD:
-        yield f"  and {len(results) - MOST_TOLD} more in the web UI"
+    yield from (f"  {one.title}: {one.text}" for one in results[:MOST_LINES])
+    if len(results) > MOST_LINES:
+        yield f"  and {len(results) - MOST_LINES} more in the web UI"
     ahead = [
         one
         for one in milestones(view, first_end=None, now=now, scheduled=scheduled)

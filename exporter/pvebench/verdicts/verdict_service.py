@@ -94,7 +94,7 @@ class VerdictService:
         feed: of the store.
         issues: known ones.
         kept: where change IDs survive a restart; None: they do not.
-        told: called with new verdicts, in the thread that made them.
+        told: called with new verdicts, in the thread of the update.
         failed: called with the latest verdicts when an update fails in the service's own thread.
         monotonic: seconds of the clock that times updates.
         rest: waits so many seconds, or until the service ends; None: the service's own wait.

@@ -60,8 +60,8 @@ class Verdicts:
     @property
     def open_changes(self) -> tuple[Change, ...]:
         """The open changes, most severe first, then newest first."""
-        found = [change for change in self.changes if change.state == "open"]
-        return tuple(sorted(found, key=lambda change: SEVERITIES.index(change.severity)))
+        opened = [change for change in self.changes if change.state == "open"]
+        return tuple(sorted(opened, key=lambda change: SEVERITIES.index(change.severity)))
 
     @property
     def regressions(self) -> tuple[Change, ...]:

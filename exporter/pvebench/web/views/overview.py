@@ -28,7 +28,7 @@ from pvebench.web.views.workers import WorkerView, case_url, worker_view
 
 CASES_NAMED: Final = 40
 """Maximum linked cases of a change; of more the page gives the number."""
-OVER_TOLD: Final = 5
+MOST_PAST: Final = 5
 """Maximum resolved and accepted changes; `pvebench verdict` lists all."""
 
 
@@ -112,7 +112,7 @@ def _case_link(key: str, cases: Mapping[str, Definition]) -> CaseLink:
 def past_changes(verdicts: Verdicts) -> tuple[str, ...]:
     """Return the sentences of the newest resolved and accepted changes."""
     past = [change for change in verdicts.changes if change.state != "open"]
-    return tuple(sentence(change) for change in past[:OVER_TOLD])
+    return tuple(sentence(change) for change in past[:MOST_PAST])
 
 
 def chosen_storage(wish: str, verdicts: Verdicts, cases: Mapping[str, Definition]) -> str:
@@ -330,5 +330,5 @@ def _advice(workers: Sequence[WorkerView]) -> str:
             return f"No results yet. The first case is due at {worker.due.text}."
     return (
         "No results yet, and nothing is running. Start measuring with “pvebench serve”. "
-        "“pvebench check” shows what is missing, “pvebench plan” what would run."
+        "“pvebench check” lists missing parts, “pvebench plan” the due cases."
     )
