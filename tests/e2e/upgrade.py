@@ -137,7 +137,7 @@ def tells(finding: Change, disk: Disk) -> bool:
     """Tell whether a finding says that a disk got slower, and with what."""
     text = sentence(finding)
     mine = any(f".{disk.bus}." in one and f"iops-{disk.iops}" in one for one in finding.names)
-    return mine and "slower with pve-qemu-kvm throttled" in text
+    return mine and "slower since pve-qemu-kvm throttled" in text
 
 
 def trial(directory: Path, cycles: int) -> list[str]:
