@@ -190,7 +190,7 @@ def test_the_command_tries_every_target_and_shows_what_waits(
         settings.chmod(0o600)
         assert run_cli(["notify", "--test", "--config", str(settings)]) == 1
         told = capfd.readouterr()
-        assert told.out == "fine: taken\nsad: the server returned status 500\n"
-        assert "no message to sad" in told.err
+        assert told.out == "fine: sent\nsad: the server returned status 500\n"
+        assert "sending to sad failed" in told.err
         assert asked[0][1]["message"].startswith("This is a test: notifications arrive.")
     assert SECRET not in told.out + told.err

@@ -26,6 +26,7 @@ from pvebench.model.environment import Environment
 from pvebench.model.run import Outcome, Run
 from pvebench.model.status import CycleStatus, Phase, State, WorkerStatus
 from pvebench.store import Store
+from pvebench.verdicts import Verdicts
 from pvebench.web.views import index_view
 from support import asking
 from support.changes import START as UPGRADE_START

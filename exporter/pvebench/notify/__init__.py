@@ -1,1 +1,1 @@
-"""Notifications: planning, texts, the queue and delivery, without delaying runs."""
+"""Notifications about changes: planner, queue, delivery outside the workers."""

@@ -1,4 +1,4 @@
-"""Known changes with their notification state, and decisions about baselines."""
+"""Decisions about baselines, and known changes with their notification state."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Decision:
 
     Attributes:
         made: time of the decision.
-        kind: `accept`: earlier changes are accepted, the current level is the baseline;
-            `reset`: earlier runs no longer count.
+        kind: `accept`: changes until then are accepted, the current level is the baseline;
+            `reset`: runs until then no longer count.
         cases: glob over scenario, workload or `scenario/workload`.
         until: end of the newest run that it concerns.
-        reason: the user's text.
+        reason: the user's own words.
     """
 
     made: datetime
@@ -40,19 +40,19 @@ class Decision:
     reason: str
 
     def concerns(self, scenario: str, workload: str) -> bool:
-        """Return whether the decision applies to a case."""
+        """Return whether the decision concerns a case."""
         names = (scenario, workload, f"{scenario}/{workload}")
         return any(fnmatchcase(name, self.cases) for name in names)
 
 
 class Decisions:
-    """Stored decisions (`Store.decisions`); safe to use from several threads."""
+    """Stores decisions. `Store.decisions` is one; safe to use from several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def add(self, decision: Decision) -> None:
-        """Save a decision; durable on return."""
+        """Store a decision; durable on return."""
         row = insert(decisions).values(
             made=decision.made.timestamp(),
             kind=decision.kind,
@@ -79,7 +79,7 @@ class Decisions:
             ]
 
     def count(self) -> int:
-        """Return the number of decisions: it grows with each."""
+        """Return the number of decisions, which grows with every decision."""
         with reading(self._engine) as connection:
             return int(connection.scalar(select(func.count()).select_from(decisions)) or 0)
 
@@ -87,27 +87,23 @@ class Decisions:
 Ending = Literal["", "over", "accepted", "unsaid"]
 Notified = Literal["", "open", "ended"]
 _PART: Final = 500
-"""Maximum rows per statement: SQLite limits the values of one."""
-
-
-# --- Known changes.
+"""Rows per statement: SQLite limits the number of variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownChange:
-    """The stored record of a change, to recognize it after later updates.
+    """A change as reported last, to recognize it later.
 
     Attributes:
-        since: its begin in the latest update, Unix seconds.
-        worse: whether its most important metric moved for the worse.
-        slow: whether it is a drift.
-        severity: in the latest update.
+        since: when it began, UNIX seconds.
+        worse: whether its first metric changed for the worse.
+        slow: whether it is gradual.
         cases: keys.
-        text: its sentence in the latest update.
-        missing: since when it is unconfirmed, Unix seconds of judged runs; None: it is confirmed.
-        ended: when it counted as ended, Unix seconds; None: it is open.
+        text: its sentence.
+        missing: since when it is no longer reported, UNIX seconds of the judged runs; None: it is.
+        ended: when that was considered its end, UNIX seconds; None: it is open.
         ending: `over`: resolved; `accepted`; `unsaid`: no longer confirmed.
-        told: the latest notification about it.
+        told: the newest notification about it.
     """
 
     id: str
@@ -124,22 +120,22 @@ class KnownChange:
 
 
 class Changes:
-    """Stored changes (`Store.changes`); safe to use from several threads."""
+    """Stores known changes. `Store.changes` is one; safe to use from several threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def all(self) -> list[KnownChange]:
-        """Return all known changes, the oldest first."""
+        """Return all known changes, oldest first."""
         with reading(self._engine) as connection:
             rows = connection.execute(select(changes).order_by(changes.c.since, changes.c.id))
             return [_change(row) for row in rows.all()]
 
-    def keep(self, changed: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
-        """Save changes without their notification state; delete others."""
-        rows = [_row(one) for one in changed]
-        gone = list(forget)
-        if not rows and not gone:
+    def keep(self, known: Iterable[KnownChange], forget: Iterable[str] = ()) -> None:
+        """Store changes, except for their notification state; delete those to forget."""
+        rows = [_row(change) for change in known]
+        forgotten = list(forget)
+        if not rows and not forgotten:
             return
         with writing(self._engine) as connection:
             added = upsert(changes)
@@ -156,10 +152,12 @@ class Changes:
                 connection.execute(delete(changes).where(changes.c.id.in_(part)))
 
 
-def note_notified(connection: Connection, told: Iterable[KnownChange]) -> None:
-    """Record notifications about changes within a transaction."""
-    rows = [{"change": one.id, "now": one.told} for one in told]
-    row = update(changes).where(changes.c.id == bindparam("change")).values(told=bindparam("now"))
+def note_notified(connection: Connection, notified: Iterable[KnownChange]) -> None:
+    """Store the notification state of changes, within a transaction."""
+    rows = [{"change": change.id, "now": change.told} for change in notified]
+    row = (
+        update(changes).where(changes.c.id == bindparam("change")).values(notified=bindparam("now"))
+    )
     if rows:
         connection.execute(row, rows)
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, derived from the types of its responses."""
+"""Response types of the API, and the OpenAPI document made from them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing_extensions import TypedDict
 from pvebench import __version__
 from pvebench.model.run import Outcome
 
-# --- Response types, for `api` and the OpenAPI document.
+# --- Response types.
 #
-# Times are ISO 8601 in UTC, numbers in base units; docs/api.md explains each key.
+# Times are ISO 8601 in UTC, numbers in base units; docs/api.md describes each key.
 
 
 class CaseName(TypedDict):
-    """Identity of a case."""
+    """Key and name of a case."""
 
     case_key: str
     case: str
 
 
 class Upcoming(CaseName):
-    """A due case, and its expected start."""
+    """A due case and its expected start."""
 
     expected_start: str
 
 
 class Cycle(TypedDict):
-    """One cycle over a pack's due cases."""
+    """One pass over a pack's due cases."""
 
     number: int
     pack: str
@@ -44,14 +44,14 @@ class Cycle(TypedDict):
 
 
 class Hold(TypedDict):
-    """Why the next case has not started."""
+    """Reason why the next case has not started."""
 
     kind: str
     reason: str
 
 
 class Worker(TypedDict):
-    """Current activity of one worker."""
+    """Status of a worker."""
 
     node: str
     state: str
@@ -68,7 +68,7 @@ class Worker(TypedDict):
 
 
 class Head(TypedDict):
-    """The instance's time, and whether its results are simulated."""
+    """Time of the instance, and whether its results are simulated."""
 
     now: str
     simulated: bool
@@ -82,7 +82,7 @@ class Status(Head):
 
 
 class Value(TypedDict):
-    """One number of a case's latest successful run, with its spread over the latest ones."""
+    """A value of a case's latest successful run, with its spread over recent runs."""
 
     direction: str
     metric: str
@@ -93,7 +93,7 @@ class Value(TypedDict):
 
 
 class Latest(TypedDict):
-    """The outcome of a case's last run, and its latest successful run."""
+    """Outcome of a case's latest run, and its latest successful run."""
 
     outcome: str | None
     reason: str
@@ -105,7 +105,7 @@ class Latest(TypedDict):
 
 
 class Result(CaseName, Latest):
-    """The latest result of a case."""
+    """Latest result of a case."""
 
     title: str
     labels: dict[str, str]
@@ -138,7 +138,7 @@ Run = TypedDict(
         "uid": str,
         "case_key": str,
         "cycle": str,
-        "pass": int,  # a Python keyword, so not a class
+        "pass": int,  # a keyword of Python, so not a class
         "environment": str,
         "node": str,
         "scenario": str,
@@ -188,15 +188,15 @@ class CaseDetails(Head, Result):
     runs: list[Run]
 
 
-class What(TypedDict):
-    """What happened, and what to do."""
+class ErrorDetails(TypedDict):
+    """The error, and the action for the client."""
 
     happened: str
     next_step: str
 
 
 class Error(TypedDict):
-    """The response to a rejected request."""
+    """Response to a rejected request."""
 
     error: ErrorDetails
 
@@ -220,13 +220,13 @@ class Verdict(Head):
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 500
 REFERENCE: Final = "#/components/schemas/{model}"
-_REFUSED: Final[Mapping[str, str]] = {
+_ERRORS: Final[Mapping[str, str]] = {
     "400": "Invalid parameter.",
-    "401": "Authentication required (basic_auth_users of the web configuration file).",
+    "401": "Authentication required: basic_auth_users of the web configuration file.",
     "404": "Not found.",
     "421": "Host name not allowed.",
     "429": "Too many requests.",
-    "503": "pvebench is starting; plain text.",
+    "503": "pvebench is starting (plain text).",
 }
 
 Data = dict[str, Any]
@@ -245,12 +245,12 @@ _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default
 _OUTCOME: Final = {"type": "string", "enum": [str(outcome) for outcome in Outcome]}
 
 PATHS: Final[Mapping[str, tuple[Any, str, tuple[Data, ...]]]] = {
-    "/api/v1/status": (Status, "Current activity of each worker", ()),
-    "/api/v1/results": (Results, "The latest result of every case", ()),
+    "/api/v1/status": (Status, "Status of each worker", ()),
+    "/api/v1/results": (Results, "Latest result of every case", ()),
     "/api/v1/cases/{case_key}": (
         CaseDetails,
-        "One case with its definition, samples, history and runs",
-        # It contains slashes, which need no encoding.
+        "A case with its definition, samples, history and runs",
+        # It contains slashes, which need no quoting.
         (_path("case_key", {"type": "string", "minLength": 1}, "As in /api/v1/results."),),
     ),
     "/api/v1/verdict": (Verdict, "Verdicts and changes", ()),
@@ -279,15 +279,15 @@ def document() -> Data:
         (shape, "serialization", TypeAdapter[Any](shape))
         for shape in (*(shape for shape, _, _ in PATHS.values()), Error)
     ]
-    generated, rest = TypeAdapter.json_schemas(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
-    schemas = {shape.__name__: generated[shape, "serialization"] for shape, _, _ in inputs}
+    models, rest = TypeAdapter.json_schemas(inputs, ref_template=REFERENCE)  # type: ignore[arg-type] # a list of literals
+    schemas = {shape.__name__: models[shape, "serialization"] for shape, _, _ in inputs}
     named = {name: schema for name, schema in schemas.items() if "$ref" not in schema}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "pvebench",
             "version": __version__,
-            "summary": "Read-only access to the activity and the results of pvebench.",
+            "summary": "Status and results of pvebench. Read-only.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {

@@ -120,8 +120,8 @@ def year_chart(
         rankings: rankings of that storage.
         cases: key -> case of that storage.
     """
-    changes = [one for one in verdicts.changes if set(one.cases) & cases.keys()]
-    keys, title = _chosen(verdicts, contests, cases)
+    changes = [change for change in verdicts.changes if set(change.cases) & cases.keys()]
+    keys, title = _chosen(verdicts, rankings, cases)
     histories = {key: days for key in keys if len(days := _history(content, verdicts, key)) > 1}
     if not histories:
         return None
@@ -251,17 +251,17 @@ def _changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 def _marks(changes: Sequence[Change], axis: _Axis) -> Iterator[ChangeMark]:
-    """Yield the changes that the picture shows, oldest first."""
-    shown = sorted((one for one in changes if one.begin >= axis.start), key=lambda one: one.begin)
-    for number, finding in enumerate(shown[-MOST_MARKS:], start=1):
-        at = datetime.fromtimestamp(finding.begin, UTC)
+    """Yield the visible changes, oldest first."""
+    visible = sorted((one for one in changes if one.begin >= axis.start), key=lambda one: one.begin)
+    for number, change in enumerate(visible[-MAX_MARKS:], start=1):
+        at = datetime.fromtimestamp(change.begin, UTC)
         yield ChangeMark(
-            x=axis.x(finding.begin),
+            x=axis.x(change.begin),
             number=number,
             iso=iso(at),
             day=f"{at:%Y-%m-%d}",
-            text=sentence(finding, evidence=False),
-            open=finding.state == "open",
+            text=sentence(change, evidence=False),
+            open=change.state == "open",
         )
 
 
