@@ -347,9 +347,10 @@ PASSING: tuple[tuple[tuple[object, ...], str], ...] = (
     ((None,), "POST /nodes/{node}/qemu/{vmid}/config"),
 )
 """What of the garbage passes, and for which requests; for every other one nothing does."""
-KIND = "(nothing|a list|an object|a text|a number)"
+KIND = "(nothing|a list|an object|a string|a number)"
 REASON = re.compile(
-    rf"('a' is |row 0 is )?({KIND}, no (list|object|text|number|task)|no member '\w+')"
+    rf"('a': |row 0: )?({KIND}, (not an? (list|object|string|number|integer|task)|no task)"
+    r"|no member '\w+')"
 )
 
 

@@ -319,7 +319,7 @@ def _rows(found: Container, words: list[str], stdin: bytes, line: Any) -> Comple
         case "recall" if found.rooms.get(place) is not None:
             return Completed(0, b"1\n", b"")
         case "start":
-            tool = line.plays(files._world.plugged)
+            tool = line.plays(files._node.plugged)
             tool._files = files._files
             tool.start(rest)
             found.rooms[place] = tool

@@ -62,7 +62,7 @@ def test_without_the_device_nothing_is_tried(tmp_path: Path) -> None:
 
 
 def test_kvm_on_demand_that_does_not_work_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="accelerator kvm is set, but a guest does not boot"):
+    with pytest.raises(MachineError, match="accelerator is set to kvm, but a guest does not boot"):
         choose(tmp_path, Proof(works=False), wish="kvm")
 
 

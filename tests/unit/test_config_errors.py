@@ -106,7 +106,7 @@ BROKEN = {
     ),
     "a name that would break slugs": (
         SMALL.replace("pack: small", "pack: a.b"),
-        "pack.yaml:1:7: pack: 'a.b' is not a name: use lower-case letters, digits, '-' and '_'; "
+        "pack.yaml:1:7: pack: invalid name 'a.b': use lower-case letters, digits, '-' and '_'; "
         "dots and slashes separate the parts of slugs",
     ),
     "read-ahead in broken sectors": (
@@ -120,12 +120,12 @@ BROKEN = {
     ),
     "mount options that are a command": (
         SMALL.replace("volume:", "fixed: {mount_options: 'ro; x'}\nvolume:"),
-        "pack.yaml:8:24: fixed.mount_options: 'ro; x': write mount options as mount -o takes "
-        "them: noatime,commit=30",
+        "pack.yaml:8:24: fixed.mount_options: invalid mount options 'ro; x': write them as "
+        "for mount -o: noatime,commit=30",
     ),
     "a scheduler that is a path": (
         SMALL.replace("volume:", "fixed: {scheduler: ../x}\nvolume:"),
-        "pack.yaml:8:20: fixed.scheduler: '../x' is no I/O scheduler: write it as in "
+        "pack.yaml:8:20: fixed.scheduler: invalid I/O scheduler '../x': write it as in "
         "/sys/block/*/queue/scheduler",
     ),
     "empty exclude": (
@@ -180,7 +180,7 @@ def test_a_pack_whose_combinations_are_all_impossible_is_an_empty_matrix(tmp_pat
     pack = load_pack(write_pack(tmp_path, text))
     with pytest.raises(ConfigError) as caught:
         expand(pack, node="lab", storages=STORAGES)
-    assert "empty matrix: every combination is left out (aio=native needs O_DIRECT" in str(
+    assert "empty matrix: every combination is excluded (aio=native needs O_DIRECT" in str(
         caught.value
     )
 
@@ -191,7 +191,7 @@ def test_a_storage_that_is_not_configured_is_named_with_those_that_are(tmp_path:
     with pytest.raises(ConfigError) as caught:
         expand(pack, node="lab", storages=STORAGES)
     assert "storage fast is not configured on lab; known: local" in str(caught.value)
-    assert "axes: {storage: [local]} in the pack, or call one in the settings fast" in (
+    assert "axes: {storage: [local]} in the pack, or name a storage of the settings fast" in (
         caught.value.next_step
     )
 
@@ -202,7 +202,7 @@ def test_one_slug_with_two_meanings_is_refused(tmp_path: Path) -> None:
     both = [(pack, expand(pack, node="lab", storages=STORAGES)) for pack in (first, second)]
     with pytest.raises(ConfigError) as caught:
         check_slugs(both)
-    assert "scenario local.virtio.raw.none means something else here than in" in str(caught.value)
+    assert "scenario local.virtio.raw.none has another definition in" in str(caught.value)
 
 
 def test_the_same_case_in_two_packs_is_fine(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def settings_message(tmp_path: Path, text: str) -> str:
         ),
         (
             "storages:\n  a: {kind: dir}\n",
-            "pvebench.yaml:2:6: storages.a: a storage of kind dir wants path",
+            "pvebench.yaml:2:6: storages.a: a storage of kind dir needs path",
         ),
         (
             "storages:\n  a: {kind: nfs, server: s, export: /e, path: p}\n",

@@ -116,7 +116,9 @@ def test_what_pct_does_not_make_on_a_mount_point_is_left_out(tmp_path: Path, axi
     pack = load_pack(write_pack(tmp_path, text.replace("size: 64M", "size: 1G")))
     matrix = expand(pack, node="pve1", storages=proxmox_kinds(**SSH), rows=Rows.VM)
     reasons = {one.reason for one in matrix.excluded if ".lxc." in one.slug}
-    assert reasons == {"Proxmox makes and mounts a container's file system: ext4, without options"}
+    assert reasons == {
+        "Proxmox creates and mounts a container's file system: ext4, without options"
+    }
 
 
 def test_a_container_is_compared_with_the_host_and_never_called_the_fastest_disk(
@@ -129,7 +131,7 @@ def test_a_container_is_compared_with_the_host_and_never_called_the_fastest_disk
     assert 0.5 < ratio < 1.1
     assert not any(sample.metric.startswith("qemu_") for sample in run.samples)
     definition = Definition.of(run.case)
-    assert setting_words(definition) == "a container, filesystem ext4"
+    assert setting_words(definition) == "container, filesystem ext4"
 
 
 def test_the_configuration_is_in_the_words_of_lxc(monkeypatch: pytest.MonkeyPatch) -> None:

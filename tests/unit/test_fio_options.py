@@ -119,12 +119,12 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
     [
         ({"rw": "write-random"}, "rw: 'write-random' is not one of 'read', 'write'"),
         ({"rw": True}, "rw: True is not one of 'read'"),
-        ({"bs": "4kB"}, "bs: '4kB' is not a size"),
+        ({"bs": "4kB"}, "bs: invalid size '4kB'"),
         ({"bs": "3k"}, "bs: 3072 bytes is not a power of two from 512 to 64M"),
         ({"bs": 256}, "bs: 256 bytes is not a power of two"),
         ({"bs": "128M"}, "bs: 134217728 bytes is not a power of two"),
         ({"bs": 0}, "bs: 0 bytes is not a power of two"),
-        ({"bs": -4096}, "bs: -4096 is not a size: write 0 or more"),
+        ({"bs": -4096}, "bs: invalid size -4096: write 0 or more"),
         ({"iodepth": 0}, "iodepth: expected 1 or more, found 0"),
         ({"iodepth": 4097}, "iodepth: expected 4096 or less, found 4097"),
         ({"iodepth": "32"}, "iodepth: expected a whole number, found '32'"),
@@ -146,7 +146,7 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
             {"latency_target": "2ms", "iodepth": 1},
             "iodepth: with latency_target it is the greatest depth",
         ),
-        ({"latency_target": "2", "iodepth": 4}, "latency_target: '2' is not a duration"),
+        ({"latency_target": "2", "iodepth": 4}, "latency_target: invalid duration '2'"),
         ({"latency_target": "0us", "iodepth": 4}, "latency_target: '0us' is no latency to keep"),
         ({"latency_target": "2h", "iodepth": 4}, "latency_target: '2h' is no latency to keep"),
         (

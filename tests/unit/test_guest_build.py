@@ -172,5 +172,5 @@ def test_an_image_that_is_not_built_yet_is_no_fault_where_the_first_run_can_buil
         image_word(settings)
     (tmp_path / MANIFEST).unlink()
     monkeypatch.setattr(build, "REQUIRED_TOOLS", {"no-such-program": "nothing"})
-    with pytest.raises(ToolsMissing, match="needs nothing, not installed here"):
+    with pytest.raises(ToolsMissing, match="needed to build the guest image: nothing"):
         image_word(settings)

@@ -51,7 +51,7 @@ def test_a_library_that_only_the_host_has_is_not_taken_from_there(root: Path) ->
 
 
 def test_a_program_that_no_package_has_is_named(root: Path) -> None:
-    with pytest.raises(GuestImageError, match="the packages hold no program fio"):
+    with pytest.raises(GuestImageError, match="the packages do not contain the program fio"):
         find_program(root, "fio")
 
 
@@ -61,5 +61,5 @@ def test_the_loader_is_found_below_usr_too(root: Path) -> None:
     (root / LOADER).rename(root / "usr" / LOADER)
     assert find_loader(root) == root / "usr" / LOADER
     (root / "usr" / LOADER).unlink()
-    with pytest.raises(GuestImageError, match="the packages hold no lib64/ld-linux"):
+    with pytest.raises(GuestImageError, match="the packages do not contain lib64/ld-linux"):
         find_loader(root)

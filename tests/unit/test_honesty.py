@@ -41,7 +41,7 @@ def test_a_row_whose_columns_agree_is_not_doubted() -> None:
 def test_a_lost_digit_in_the_iops_contradicts_the_bandwidth() -> None:
     (found,) = contradictions(figures(iops=1553))
     assert found.doubt is PlausibilityCheck.RATE
-    assert "1553 IOPS x 4096 bytes are 6361088 bytes/s, not 63649792" in found.text
+    assert "1553 IOPS x 4096 bytes = 6361088 bytes/s, not 63649792" in found.text
 
 
 def test_a_lost_digit_in_the_bandwidth_contradicts_iops_and_size() -> None:
@@ -72,9 +72,9 @@ def test_rounding_of_small_numbers_is_no_contradiction() -> None:
 @pytest.mark.parametrize(
     ("shares", "text"),
     [
-        ({"user": 0.0269, "system": 17.98}, "CPU system is 1798 % of 1 CPU"),
-        ({"user": -0.5}, "CPU user is -50 % of 1 CPU"),
-        ({"user": 0.7, "system": 0.6}, "CPU user and system together are 130 %"),
+        ({"user": 0.0269, "system": 17.98}, "CPU system is 1798% of 1 CPU"),
+        ({"user": -0.5}, "CPU user is -50% of 1 CPU"),
+        ({"user": 0.7, "system": 0.6}, "CPU user and system together are 130%"),
     ],
 )
 def test_cpu_beyond_what_there_is_is_doubted(shares: dict[str, float], text: str) -> None:

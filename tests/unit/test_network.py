@@ -125,7 +125,7 @@ def test_without_a_word_about_the_link_nothing_is_held_against_it(
     [
         (
             "storages:\n  a: {kind: dir, path: p, server: s}\n",
-            "2:6: storages.a: server and port go together: 445 is CIFS, 2049 NFS, 3260 iSCSI",
+            "2:6: storages.a: set server and port together: 445 is CIFS, 2049 NFS, 3260 iSCSI",
         ),
         (
             "storages:\n  a: {kind: loop, path: p, link_bits_per_second: 1}\n",

@@ -158,7 +158,7 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
         (
             "a;b;c\nread;4 Kilo;1\n",
             {"rw": "a", "bs": "b", "iops": "c"},
-            "t.csv:2:6: '4 Kilo' is not a size",
+            "t.csv:2:6: invalid size '4 Kilo'",
         ),
         ("a;b\nread;-1,5\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '-1,5' is below 0"),
         ("a;b\nread;1e999\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '1e999' is no number"),

@@ -231,7 +231,7 @@ OF_ANOTHER = {
     "nothing to measure": ({"storages": {}}, "set `storages` too"),
     "a kind that needs this machine": (
         {"storages": {"x": {"kind": "loop", "path": "/x"}}},
-        "kind loop cannot be had by ssh",
+        "kind loop is not supported by ssh",
     ),
     "a fault, which is made here": (
         {"storages": {"x": {"path": "/x", "faults": {"outage": ["/bin/true"]}}}},

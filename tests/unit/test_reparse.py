@@ -250,7 +250,7 @@ def test_a_run_whose_right_numbers_do_not_hold_together_becomes_implausible(
     with closing(Store(state / "pvebench.db")) as store:
         for run in store.runs():
             assert str(run.outcome) == "implausible"
-            assert "IOPS x 4096 bytes are" in run.reason
+            assert "IOPS x 4096 bytes = " in run.reason
             assert ("implausibility", "rate") in {(one.metric, one.part) for one in run.samples}
         for case in store.cases().values():
             assert (case.good, case.failures_in_row) == (None, 1)

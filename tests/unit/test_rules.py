@@ -169,7 +169,9 @@ def test_the_hosts_row_takes_no_disk_options() -> None:
     iothread = dataclasses.replace(HOST.disk, iothread=True)
     with_option = dataclasses.replace(HOST, disk=iothread)
     assert "no disk options" in (why_not(with_option, STORAGE_KINDS["dir"]) or "")
-    assert "QEMU itself" in (why_not(HOST, STORAGE_KINDS["nfs"]) or "")
+    assert "QEMU accesses this storage over the network" in (
+        why_not(HOST, STORAGE_KINDS["nfs"]) or ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_a_containers_row_takes_no_disk_options_and_what_can_be_mounted(
 
 def test_a_container_has_a_file_system_and_on_a_node_a_device_below_it() -> None:
     bare = dataclasses.replace(CONTAINER, layout=Layout())
-    assert "it needs a filesystem" in (why_not(bare, STORAGE_KINDS["dir"]) or "")
+    assert "a container case needs a filesystem" in (why_not(bare, STORAGE_KINDS["dir"]) or "")
     for name in STORAGE_TYPES:
         can = name in ("lvm", "lvmthin", "rbd")
         assert (why_not(CONTAINER, storage_kind(name)) is None) == can

@@ -145,7 +145,7 @@ def test_an_option_that_could_not_be_read_back_makes_the_run_invalid(
     here.world.read_back = without(option, unverified=False)
     run = here.run(here.cases[0])
     assert run.outcome is Outcome.INVALID
-    assert f"{option}: asked" in run.reason
+    assert f"{option}: requested" in run.reason
     assert run.reason.endswith("found nothing")
     assert run.samples == ()
 

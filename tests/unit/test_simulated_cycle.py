@@ -78,19 +78,19 @@ def test_a_run_with_another_cache_than_asked_for_is_invalid_and_says_which(tmp_p
     simulation.worker.run()
     runs = simulation.recorder.runs
     assert {run.outcome for run in runs} == {Outcome.INVALID}
-    assert all("cache: asked" in run.reason for run in runs)
+    assert all("cache: requested" in run.reason for run in runs)
     assert all(run.samples == () for run in runs)
 
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault.BOOT_HANGS, "agent does not answer"),
+        (Fault.BOOT_HANGS, "no response of the guest agent"),
         (Fault.ATTACH_FAILS, "hot-plug failed"),
         (Fault.QEMU_EXITS, "QEMU has exited"),
         (Fault.TOOL_FAILS, "ended with status 1: simulated: the tool failed"),
         (Fault.TOOL_HANGS, "did not end within its deadline"),
-        (Fault.GUEST_HANGS, "guest agent does not answer"),
+        (Fault.GUEST_HANGS, "no response of the guest agent"),
         (Fault.OUTPUT_TRUNCATED, ""),
     ],
 )
@@ -320,5 +320,5 @@ def test_a_fault_of_our_own_costs_one_run_and_is_told(
     monkeypatch.setattr(TOOLS["fio"], "parse", parse)
     simulation.worker.run()
     failed = [run for run in simulation.recorder.runs if run.outcome is Outcome.FAILED]
-    assert [run.reason for run in failed] == ["a fault of pvebench: KeyError"]
+    assert [run.reason for run in failed] == ["internal error: KeyError"]
     assert "Traceback" in failed[0].evidence["error"]

@@ -100,7 +100,7 @@ def test_intervals_that_vary_more_than_the_pack_allows_make_a_run_noisy(tmp_path
     simulation.worker.run()
     run = simulation.recorder.runs[0]
     assert run.outcome is Outcome.NOISY
-    assert "more than 0%" in run.reason
+    assert "exceeds 0%" in run.reason
     assert run.samples
 
 

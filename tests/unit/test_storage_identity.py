@@ -130,7 +130,7 @@ def test_another_device_is_invalid_before_anything_is_made_on_it(watched: Watche
     run = watched.run(OTHER)
     assert (run.outcome, run.reason) == (
         Outcome.INVALID,
-        "storage local is not the file system it was (was type ext4, fsid 1f, uuid aa, wwn naa.5, "
+        "file system of storage local changed (was type ext4, fsid 1f, uuid aa, wwn naa.5, "
         "is type ext4, fsid 2e, uuid bb, wwn naa.6)",
     )
     assert (run.samples, run.written_bytes, watched.world.volumes) == ((), 0, {})
@@ -201,7 +201,7 @@ def test_a_path_that_is_missing_is_an_error_and_is_not_made(tmp_path: Path, kind
     path = tmp_path / "mnt/bench"
     given = settings(tmp_path, {"kind": kind, "path": path})
     for look in (lambda: require_paths(given), identities_of(given)["local"]):
-        with pytest.raises(VolumeError, match=f"storage local: {path} is not there") as caught:
+        with pytest.raises(VolumeError, match=f"storage local: {path} does not exist") as caught:
             look()
         assert caught.value.cause == "the file system is not mounted, or the path is misspelled"
         assert "pvebench setup" in caught.value.next_step
@@ -276,13 +276,13 @@ def test_an_unmounted_path_measures_nothing_and_another_file_system_is_invalid(
     assert "?     identity of local: as recorded: type tmpfs, source first; " in check.said
     for ended in here.do("", "plan", "check", "run --cycles 1"):
         assert ended.code in (3, 6), ended.said
-        assert f"storage local: {here.path} is not there" in ended.said
+        assert f"storage local: {here.path} does not exist" in ended.said
         assert "the file system is not mounted, or the path is misspelled" in ended.said
     assert not here.path.exists()
     assert len(here.runs()) == 1
     run, check = here.do(mount.format("second"), "run --cycles 1", "check")
     change = "(was type tmpfs, source first, is type tmpfs, source second)"
-    reason = f"storage local is not the file system it was {change}"
+    reason = f"file system of storage local changed {change}"
     assert (run.code, here.runs()[1][1:]) == (9, ("invalid", reason))
     assert check.code == 3
     assert f"FAIL  identity of local: {reason}; " in check.said

@@ -72,7 +72,7 @@ def test_a_guest_that_inconclusive_does_not_hide_that_the_tool_did_not_end(
     saying(fails(error), monkeypatch)
     run = hung_run(tmp_path)
     assert run.reason == "the tool did not end within its deadline"
-    assert f"not told: {type(error).__name__}" in run.evidence["stuck"]
+    assert f"not available: {type(error).__name__}" in run.evidence["stuck"]
     assert '"write_operations":' in run.evidence["stuck"]
 
 

@@ -109,14 +109,14 @@ def test_nothing_is_done_to_a_storage_whose_settings_do_not_name_it(
         assert one.outcome.good
         assert "fault_time" not in values(one)
         assert values(one)["fault_dip"] < 0.5
-        assert "its settings name no fault outage" in one.evidence["notes"]
+        assert "the storage's settings define no fault outage" in one.evidence["notes"]
 
 
 def test_a_fault_that_nobody_knows_to_have_ended_fails_the_run(tmp_path: Path) -> None:
     fault = FaultCommand("outage", ["/bin/false"])
     runs = runs_with(tmp_path, {("local", "outage"): fault})
     assert {one.outcome for one in runs} == {Outcome.FAILED}
-    assert "ended with 1" in runs[0].reason
+    assert "ended with exit code 1" in runs[0].reason
 
 
 def wait_for(path: Path) -> None:

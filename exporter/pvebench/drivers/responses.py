@@ -72,7 +72,7 @@ def fields(**shapes: Shape) -> Shape:
                 if not optional:
                     return f"no member {name!r}"
             elif problem := shape(value[name]):
-                return f"{name!r} is {problem}"
+                return f"{name!r}: {problem}"
         return ""
 
     return check
@@ -85,7 +85,7 @@ def rows(shape: Shape) -> Shape:
         if not isinstance(value, list):
             return f"{kind_of(value)}, not a list"
         problems = ((at, shape(row)) for at, row in enumerate(value))
-        return next((f"row {at} is {problem}" for at, problem in problems if problem), "")
+        return next((f"row {at}: {problem}" for at, problem in problems if problem), "")
 
     return check
 
@@ -97,7 +97,7 @@ def table(shape: Shape) -> Shape:
         if not isinstance(value, dict):
             return f"{kind_of(value)}, not an object"
         problems = ((name, shape(member)) for name, member in value.items())
-        return next((f"{name[:80]!r} is {problem}" for name, problem in problems if problem), "")
+        return next((f"{name[:80]!r}: {problem}" for name, problem in problems if problem), "")
 
     return check
 
