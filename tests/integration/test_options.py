@@ -333,7 +333,7 @@ def test_an_export_over_the_network_has_round_trip_and_share_of_the_link(
 def test_an_nbd_export_without_our_mark_is_left_alone(own_lab: Lab, tmp_path: Path) -> None:
     with nbd_server(tmp_path, "precious") as path:
         add(own_lab, "nbd", socket=str(path), export="precious")
-        with pytest.raises(VolumeError, match="'precious' is left alone"):
+        with pytest.raises(VolumeError, match="'precious' not changed"):
             own_lab.qemu.volume(on("nbd"))
 
 

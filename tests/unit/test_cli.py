@@ -63,7 +63,7 @@ def test_no_module_holds_a_command_that_cannot_be_called() -> None:
 def test_a_broken_pack_ends_with_2_and_its_place(tmp_path: Path, capsys: Captured) -> None:
     pack = write_pack(tmp_path, SMALL.replace("every: 10m", "every: 10"))
     assert run_cli(["plan", "--pack", str(pack)]) == 2
-    assert f"{pack}:3:8: every: 10 is not a duration" in capsys.readouterr().err
+    assert f"{pack}:3:8: every: invalid duration 10" in capsys.readouterr().err
 
 
 def test_simulated_cycles_end_with_0_and_their_results_are_listed(

@@ -29,7 +29,7 @@ def test_all_missing_programs_are_named_at_once_with_their_packages(
     with pytest.raises(ToolsMissing, match="not installed: qemu-img, fincore") as error:
         require_tools()
     installing = "apt-get install --no-install-recommends"
-    assert error.value.next_step == f"{installing} qemu-utils util-linux-extra"
+    assert error.value.next_step == f"run `{installing} qemu-utils util-linux-extra`"
 
 
 def test_a_lab_that_has_all_of_them_goes_on(

@@ -470,7 +470,7 @@ def test_addresses_come_from_a_file_or_the_environment(
     with pytest.raises(ConfigError, match="TEST_PHONE_URL is not set"):
         read["phone"]()
     (tmp_path / "mail-url").chmod(0o644)
-    with pytest.raises(ConfigError, match="others can read"):
+    with pytest.raises(ConfigError, match="accessible to other users"):
         read["mail"]()
 
 
@@ -479,7 +479,7 @@ INLINE = "notify: {to: [{name: chat, url: 'json://user:hunter2@example.org'}]}\n
 
 def test_an_address_in_the_settings_wants_settings_that_nobody_else_reads(tmp_path: Path) -> None:
     path = settings_file(tmp_path, INLINE)
-    with pytest.raises(ConfigError, match="others can read") as raised:
+    with pytest.raises(ConfigError, match="accessible to other users") as raised:
         load_settings(path)
     assert "hunter2" not in str(raised.value)
     path.chmod(0o600)

@@ -123,9 +123,7 @@ def check_own(device: Path) -> None:
             check_claim(opened.fileno(), device)
     except VolumeError as error:
         raise SwitchFailed(
-            f"device settings not changed: {error.happened}",
-            cause=error.cause,
-            next_step=error.next_step,
+            f"device settings: {error.happened}", cause=error.cause, next_step=error.next_step
         ) from error
 
 

@@ -2,7 +2,7 @@
 # Commands of pvebench on a machine that it measures by ssh, in addition to the tools. The script is
 # sent with each call (sh -c), so nothing is installed there. It needs no rights of root.
 #
-#   VERB WORD…        all created, changed and removed files have the ownership marker in their name
+#   VERB WORD…        all created, changed and removed files have the ownership marker
 #
 # Its own exit codes: 96 refused, 97 exists already.
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Block devices below a path. It precedes rows.sh and is part of node.sh. It only reads, and needs no
-# right of root except to open the path.
+# Block devices below a path. It precedes rows.sh and is part of node.sh. It only reads, and needs
+# no right of root except to open the path.
 
 # Description of a path: TYPE|MAJOR|MINOR of the device itself|number of its file system|SIZE, from
 # the caller|devices of a btrfs, MAJOR:MINOR,…
