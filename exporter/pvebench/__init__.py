@@ -1,3 +1,3 @@
-"""pvebench: a continuous storage benchmark for Proxmox VE with Prometheus metrics."""
+"""Continuous storage benchmark for Proxmox VE with a Prometheus exporter."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Conversion of YAML files to settings and packs; each problem has file:line:column."""
+"""Conversion of YAML to model values; each error has file, line and column."""
 
 from pvebench.config.pack import (
     Pack,

@@ -221,14 +221,14 @@ class GuestOptions(Strict):
 
 
 class SteadyOptions(Strict):
-    """Run the workload until it is steady, before each measurement; times in seconds.
+    """Steady-state rule: the workload runs until it is steady, then the measurement starts.
 
     Attributes:
-        interval: length of one interval.
+        interval: length of one interval, in seconds.
         window: number of intervals that must be steady.
         range: maximum difference of the window's intervals, as a share of their mean.
         slope: maximum trend over the window, as a share of the mean.
-        limit: maximum time; without a steady window, the run is `not_steady`.
+        limit: maximum time in seconds; without a steady window, the run is `not_steady`.
     """
 
     interval: Duration = 5.0

@@ -1,1 +1,1 @@
-"""Diagnostics: check, doctor, and the path of metrics to Prometheus and Grafana."""
+"""Diagnostics: doctor, check, path of metrics to Prometheus and Grafana."""

@@ -1,3 +1,3 @@
-"""Files for an existing Prometheus and Grafana: scrape jobs, rules, dashboards."""
+"""Scrape job, rules and dashboards for an existing Prometheus and Grafana."""
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A running instance: its parts, its workers, and housekeeping between two runs."""
+"""An instance: assembly from settings, workers, housekeeping, systemd."""

@@ -1,7 +1,7 @@
-"""Files that come with pvebench: packs, dashboards, rules.
+"""Access to included files: packs, dashboards, rules.
 
-They are at the root of the repository, where readers expect them; `pyproject.toml` puts them into
-this folder of the wheel. Only this module locates them.
+The files are in the root of the repository. The wheel has copies in this package, as listed in
+`pyproject.toml`. Other modules find them only through this package.
 """
 
 from __future__ import annotations
