@@ -81,7 +81,7 @@ def test_a_point_goes_all_the_way(chain: Chain, capsys: Captured) -> None:
         "exporter",
         "Prometheus",
         "Grafana",
-        "what",
+        "metrics",
     ]
 
 
