@@ -120,8 +120,8 @@ BROKEN = {
     ),
     "mount options that are a command": (
         SMALL.replace("volume:", "fixed: {mount_options: 'ro; x'}\nvolume:"),
-        "pack.yaml:8:24: fixed.mount_options: invalid mount options 'ro; x': write them as "
-        "for mount -o: noatime,commit=30",
+        "pack.yaml:8:24: fixed.mount_options: invalid mount options 'ro; x': write them as for "
+        "mount -o: noatime,commit=30",
     ),
     "a scheduler that is a path": (
         SMALL.replace("volume:", "fixed: {scheduler: ../x}\nvolume:"),
