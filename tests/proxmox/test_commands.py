@@ -240,7 +240,7 @@ def test_check_says_which_storage_the_api_shows_and_that_its_disks_are_not_known
         store.identities.record("pve1", "fast", {"type": "zfspool", "pool": "tank"})
     good, text = findings(granted, capsys)[name]
     assert good is False
-    assert "storage fast is not the storage it was (was type zfspool, pool tank, is type" in text
+    assert "storage fast changed (was type zfspool, pool tank, is type" in text
     api.cluster.access.acl.clear()
     granted_nothing = findings(granted, capsys)[name]
     assert granted_nothing[0] is False

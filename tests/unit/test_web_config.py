@@ -115,7 +115,7 @@ def test_intervals_are_durations_of_go(place: Path, interval: str, seconds: floa
         ("tls_server_config: {cert_file: server.crt, key_file: client.key}", "is not the key of"),
         ("tls_server_config: {cert_file: server.crt, key_file: other.key}", "is not the key of"),
         ("tls_server_config: {cert_file: server.crt, key_file: locked.key}", "encrypted key"),
-        ("tls_server_config: {cert_file: pipe, key_file: server.key}", "no regular file"),
+        ("tls_server_config: {cert_file: pipe, key_file: server.key}", "not a regular file"),
         (
             "tls_server_config: {cert_file: server.crt, key_file: server.key, "
             "client_auth_type: RequireAndVerifyClientCert, client_ca_file: server.key}",
