@@ -1,6 +1,6 @@
-"""Write the JSON schemas, what of docs/ is made of them, and the rights in the script for a node.
+"""Write the JSON schemas, the generated pages of docs/, and the grants in the script for a node.
 
-`--check` compares instead.
+`--check` compares the files instead.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ def metrics_text() -> str:
     ]
     head = (
         "# Metrics\n\nGenerated from `exporter/pvebench/metrics/catalog.py` by `make generate`.\n\n"
-        "Beside these the page has the `process_*` metrics of the exporter itself.\n\n"
-        "One point a change for annotations, in milliseconds at its begin, with its sentence "
-        "(`@ end()` after both names asks\nfor those that are open at a panel's right edge):\n\n"
+        "`/metrics` also has the `process_*` metrics of the exporter.\n\n"
+        "For annotations, use one point per change, in milliseconds at its start, with its "
+        "summary. To select the changes\nthat are open at the right edge of a panel, add "
+        "`@ end()` after both names:\n\n"
         "```\n1000 * pvebench_change_since_timestamp_seconds\n"
         "  * on (job, instance, change) group_left (summary, severity) pvebench_change_info\n"
         "```\n\n"
-        "Episodes likewise: `1000 * pvebench_environment_start_timestamp_seconds`, with what was "
-        "another one than before in\n`pvebench_environment_change_info`.\n\n"
-        "| name | type | labels | meaning |\n|---|---|---|---|\n"
+        "For environment periods, use `1000 * pvebench_environment_start_timestamp_seconds`. "
+        "`pvebench_environment_change_info`\nhas the changed facts.\n\n"
+        "| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
     )
     return head + "\n".join(rows) + "\n"
 
@@ -43,20 +44,20 @@ FILES = {
     "scenarios/schema/settings.schema.json": schema_text("settings"),
     "docs/metrics.md": metrics_text(),
     "docs/settings-keys.md": keys_text(
-        "Every key of the settings",
-        "[Configuration](configuration.md#settings-file) explains the keys; for a cluster, see "
-        "[Proxmox VE](proxmox.md#settings).",
+        "Settings keys",
+        "[running.md](running.md#settings) explains the keys, and "
+        "[proxmox.md](proxmox.md#settings) those of a cluster.",
         schema_text("settings"),
     ),
     "docs/pack-keys.md": keys_text(
-        "Every key of a pack", "[Packs](packs.md) explains the keys.", schema_text("pack")
+        "Pack keys", "[packs.md](packs.md) explains the keys.", schema_text("pack")
     ),
     SCRIPT: with_grants((ROOT / SCRIPT).read_text("utf-8")),
 }
 
 
 def main() -> int:
-    """Write or compare; return the exit code."""
+    """Write or compare the files; return the exit code."""
     differing = []
     for name, text in FILES.items():
         path = ROOT / name
@@ -66,7 +67,7 @@ def main() -> int:
         elif not path.exists() or path.read_text("utf-8") != text:
             differing.append(name)
     if differing:
-        print(f"differ from their source: {', '.join(differing)}; run make generate")
+        print(f"generated files are out of date: {', '.join(differing)}; run make generate")
     return 1 if differing else 0
 
 

@@ -1,4 +1,4 @@
-"""Tables of every key of settings and packs, made of their JSON schemas."""
+"""Tables of all keys of settings and packs, generated from their JSON schemas."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ _DAY = 86_400
 
 
 def keys_text(title: str, intro: str, schema_text: str) -> str:
-    """Return a page with a table of the keys at the top, and one for each value that has keys."""
+    """Return a page with one table of the top-level keys, and one for each nested mapping."""
     schema = json.loads(schema_text)
     schema = _inlined(schema, schema["$defs"])
-    parts = {"At the top": schema, **_with_keys(schema["$defs"])}
+    parts = {"Top level": schema, **_with_keys(schema["$defs"])}
     lines = [f"# {title}", "", "Generated from the schema by `make generate`.", "", intro]
     for name, part in parts.items():
-        lines += ["", f"## {name}", "", "| key | form | default |", "|---|---|---|"]
+        lines += ["", f"## {name}", "", "| Key | Format | Default |", "|---|---|---|"]
         lines += _rows(part)
     return "\n".join(lines) + "\n"
 
 
 def _inlined(value: Any, definitions: Rules) -> Any:
-    """Return the schema with references to single words, which have no table, resolved."""
+    """Return the schema with references to enumerations, which have no table, resolved."""
     if isinstance(value, list):
-        return [_inlined(one, definitions) for one in value]
+        return [_inlined(item, definitions) for item in value]
     if not isinstance(value, dict):
         return value
     name = str(value.get("$ref", "")).rpartition("/")[2]
     if name and "properties" not in definitions[name]:
         return definitions[name]
-    return {key: _inlined(one, definitions) for key, one in value.items()}
+    return {key: _inlined(item, definitions) for key, item in value.items()}
 
 
 def _with_keys(definitions: Rules) -> dict[str, Rules]:
-    return {name: one for name, one in definitions.items() if "properties" in one}
+    return {name: rules for name, rules in definitions.items() if "properties" in rules}
 
 
 def _rows(part: Rules) -> Iterator[str]:
     required = part.get("required", ())
     for key, rule in part["properties"].items():
         default = rule.get("default")
-        told = "required" if key in required else _default(rule, default)
-        yield f"| `{key}` | {_form(rule)} | {told} |"
+        text = "required" if key in required else _default(rule, default)
+        yield f"| `{key}` | {_format(rule)} | {text} |"
 
 
 def _default(rule: Rules, value: Any) -> str:
-    # Whole sections are told by their own table.
+    # Nested mappings have their own table.
     if value is None or value == "" or isinstance(value, dict):
         return ""
     if isinstance(value, float) and "30m" in rule.get("examples", ()):
@@ -56,34 +56,35 @@ def _default(rule: Rules, value: Any) -> str:
     return f"`{json.dumps(value)}`"
 
 
-def _form(rule: Rules) -> str:
+def _format(rule: Rules) -> str:
     if "anyOf" in rule:
-        return " or ".join(_form(one) for one in rule["anyOf"] if one.get("type") != "null")
+        return " or ".join(_format(part) for part in rule["anyOf"] if part.get("type") != "null")
     if "$ref" in rule:
         name = rule["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "enum" in rule:
         return ", ".join(f"`{word}`" for word in rule["enum"])
     if rule.get("type") == "array":
-        return f"list of {_form(rule.get('items', {}))}"
+        return f"list of {_format(rule.get('items', {}))}"
     if rule.get("type") == "object":
-        return _form_of_names(rule)
-    return _form_of_value(rule)
+        return _format_of_mapping(rule)
+    return _format_of_value(rule)
 
 
-def _form_of_names(rule: Rules) -> str:
+def _format_of_mapping(rule: Rules) -> str:
     values = [*rule.get("patternProperties", {}).values(), rule.get("additionalProperties")]
-    told = [_form(one) for one in values if isinstance(one, dict)]
-    return f"name: {' or '.join(told)}" if told else "keys"
+    formats = [_format(value) for value in values if isinstance(value, dict)]
+    return f"name: {' or '.join(formats)}" if formats else "keys"
 
 
-def _form_of_value(rule: Rules) -> str:
+def _format_of_value(rule: Rules) -> str:
     kind = rule.get("type", "any")
     kinds = kind if isinstance(kind, list) else [kind]
-    told = " or ".join({"string": "text", "boolean": "true, false"}.get(one, one) for one in kinds)
+    names = {"string": "text", "boolean": "true, false"}
+    text = " or ".join(names.get(kind, kind) for kind in kinds)
     low, high = rule.get("minimum"), rule.get("maximum")
     if low is not None and high is not None:
-        told += f", {low} to {high}"
+        text += f", {low} to {high}"
     if rule.get("examples"):
-        told += f", as {', '.join(f'`{one}`' for one in rule['examples'])}"
-    return told
+        text += f", for example {', '.join(f'`{example}`' for example in rule['examples'])}"
+    return text

@@ -1,7 +1,7 @@
-"""The part of packaging/proxmox/proxmox-lxc.sh that gives pvebench its rights.
+"""The part of packaging/proxmox/proxmox-lxc.sh that grants pvebench its privileges.
 
-The commands are those that `pvebench proxmox init` prints, with variables of the script in the
-place of pool and storage, so that a node runs nothing that came from a container.
+The commands are those of `pvebench proxmox init`, with variables of the script instead of pool and
+storage, so that a node runs no code from a container.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pvebench.drivers.proxmox.settings import ProxmoxSettings
 from pvebench.drivers.proxmox.setup.permissions import NEW_TOKEN, GrantStep, Wanted, grant_steps
 
 SCRIPT: Final = "packaging/proxmox/proxmox-lxc.sh"
-_BEGIN: Final = "# --- generated from drivers/proxmox/granting.py by make generate ---\n"
-_END: Final = "# --- end of what is generated ---\n"
+_BEGIN: Final = "# --- generated from drivers/proxmox/setup/permissions.py by make generate ---\n"
+_END: Final = "# --- end of the generated part ---\n"
 _POOL, _STORAGE = "@pool@", "@storage@"
 _VARIABLES: Final = {_POOL: '"$pool"', _STORAGE: '"$storage"'}
-"""What shlex leaves as it is -> what stands there in the script, quoted."""
+"""Placeholder that shlex does not quote -> quoted variable in the script."""
 _MAJORS: Final[tuple[int, ...]] = get_args(ProxmoxSettings.model_fields["version"].annotation)
 
 
 def with_grants(script: str) -> str:
-    """Return the script with its generated part as the table has it now."""
+    """Return the script with its generated part updated."""
     before, begin, rest = script.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not (begin and end):
-        raise ValueError(f"{SCRIPT} has lost the lines around what is generated")
+        raise ValueError(f"{SCRIPT} lacks the marker lines of its generated part")
     return before + begin + "\n".join(_lines()) + "\n" + end + after
 
 
@@ -55,8 +55,8 @@ def _of_all_versions(lines: Sequence[str]) -> str:
 def _line(step: GrantStep) -> str:
     line = step.text
     if step.unless is not None:
-        asked = shlex.join((step.unless.key, step.unless.value, *step.unless.command))
-        line = f"listed {asked} || made {line}"
+        query = shlex.join((step.unless.key, step.unless.value, *step.unless.command))
+        line = f"listed {query} || made {line}"
     for name, variable in _VARIABLES.items():
         line = line.replace(name, variable)
     if _STORAGE in step.command:

@@ -347,7 +347,7 @@ write_settings() {
 
 # --- the rights ---------------------------------------------------------------------------------
 
-# --- generated from drivers/proxmox/granting.py by make generate ---
+# --- generated from drivers/proxmox/setup/permissions.py by make generate ---
 readonly pve_user=pvebench@pve pve_token=bench
 end_token() { pveum user token delete pvebench@pve bench; }
 make_grants() {
@@ -366,7 +366,7 @@ make_grants() {
     pveum acl modify /nodes --users pvebench@pve --roles StorageBenchNode
     pveum acl modify /nodes --tokens 'pvebench@pve!bench' --roles StorageBenchNode
 }
-# --- end of what is generated ---
+# --- end of the generated part ---
 
 # KEY VALUE COMMAND…: whether the listing has that member.
 listed() {

@@ -1,4 +1,4 @@
-"""Metric catalog, collectors and cached exposition."""
+"""Metric catalog, collectors, and the cached text of `/metrics`."""
 
 from pvebench.metrics.catalog import CATALOG, Metric
 from pvebench.metrics.exposition import Page

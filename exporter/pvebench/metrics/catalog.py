@@ -1,4 +1,4 @@
-"""Every metric of pvebench: name, type, labels, help. The only place where names are spelled.
+"""Catalog of all pvebench metrics: name, type, labels, help. The single source of metric names.
 
 Collectors, docs/metrics.md and the dashboards take names from here. Names and labels follow
 the Prometheus conventions: base units, `_info` for facts, `_timestamp_seconds` for times,
@@ -25,8 +25,8 @@ JUDGED: Final = (*RESULT, "metric")
 class Metric:
     """One metric family.
 
-    A counter's `name` is without `_total`, a histogram's without `_bucket`, as the client library
-    wants; a histogram's label `le` goes without saying.
+    A counter's `name` has no `_total` and a histogram's no `_bucket`, as the client library
+    requires. A histogram's label `le` is implied and not listed.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Metric:
 
     @property
     def exposed(self) -> str:
-        """The series' name as Prometheus stores it."""
+        """Name of the series as Prometheus stores it."""
         suffix = {"counter": "_total", "histogram": "_bucket"}.get(self.kind, "")
         return f"{self.name}{suffix}"
 
@@ -59,7 +59,7 @@ def _histogram(name: str, labels: tuple[str, ...], text: str) -> Metric:
     return _metrics[-1]
 
 
-# --- what the results are about ---
+# --- definitions and environments ---
 SCENARIO_INFO = _gauge(
     "scenario_info",
     (
@@ -73,10 +73,10 @@ SCENARIO_INFO = _gauge(
         "configuration",
         "disk",
     ),
-    "Options of a scenario, always 1; an option that older results did not know is empty. "
-    "host_cache: warm means that reads may come from the page cache of earlier runs. "
-    "configuration: description with unusual options first, without the storage; disk: the same "
-    "without the cache mode.",
+    "Options of a scenario, always 1. Options that older results lack are empty. "
+    "host_cache: warm if reads may come from the page cache of earlier runs. "
+    "configuration: description with non-default options first, without the storage. "
+    "disk: the same without the cache mode.",
 )
 WORKLOAD_INFO = _gauge(
     "workload_info",
@@ -92,13 +92,13 @@ WORKLOAD_INFO = _gauge(
         "caveats",
         "description",
     ),
-    "Definition of a workload, always 1; caveats: what its numbers measure besides the disk; "
-    "description: such as 4k random read, depth 32.",
+    "Definition of a workload, always 1. caveats: effects in its numbers other than the disk. "
+    "description: for example 4k random read, depth 32.",
 )
 NODE_INFO = _gauge(
     "node_info",
     ("node", "cpu_model", "microcode", "cpus", "governor"),
-    "Hardware of the node as the newest results found it, always 1.",
+    "Hardware of the node in its latest results, always 1.",
 )
 ENVIRONMENT_INFO = _gauge(
     "environment_info",
@@ -115,31 +115,33 @@ ENVIRONMENT_INFO = _gauge(
         "cpu_model",
         "simulated",
     ),
-    "Software and hardware that the newest results of a node were measured with, always 1.",
+    "Software and hardware of the latest results of a node, always 1.",
 )
 ENVIRONMENT_START = _gauge(
     "environment_start_timestamp_seconds",
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
-    "Start of the first good run in the newest episode of an environment; the last 20 episodes "
-    "of each node.",
+    "Start of the first successful run in the latest period of an environment, for the last 20 "
+    "environment periods of each node.",
 )
 ENVIRONMENT_END = _gauge(
     "environment_end_timestamp_seconds",
     ("node", "environment", "pve_version", "kernel_version", "qemu_version"),
-    "End of the last good run in the newest episode of an environment.",
+    "End of the last successful run in the latest period of an environment.",
 )
 ENVIRONMENT_CHANGE = _gauge(
     "environment_change_info",
     ("node", "environment", "fact", "before", "after"),
-    "What was another one in an episode than before it, always 1; the last 20 episodes "
-    "of each node. When it began is in pvebench_environment_start_timestamp_seconds.",
+    "Facts that changed between an environment period and the previous one, always 1, for the last "
+    "20 periods of each node. pvebench_environment_start_timestamp_seconds has the start.",
 )
 # --- results ---
-IOPS = _gauge("iops", RESULT, "I/O operations per second, mean of the last good run (fio iops).")
+IOPS = _gauge(
+    "iops", RESULT, "I/O operations per second, mean of the last successful run (fio iops)."
+)
 BANDWIDTH = _gauge(
     "bandwidth_bytes_per_second",
     RESULT,
-    "Bytes per second, mean of the last good run (fio bw_bytes).",
+    "Bytes per second, mean of the last successful run (fio bw_bytes).",
 )
 LATENCY_MEAN = _gauge("latency_mean_seconds", RESULT, "Mean completion latency (fio clat_ns.mean).")
 LATENCY_MAX = _gauge("latency_max_seconds", RESULT, "Longest completion latency (fio clat_ns.max).")
@@ -151,61 +153,61 @@ LATENCY_PERCENTILE = _gauge(
 LATENCY = _histogram(
     "latency_seconds",
     RESULT,
-    "Completion latencies of all good runs so far, of workloads with histogram: true (fio "
-    "clat_ns.bins). Buckets are equal everywhere, so they add up over cases and nodes.",
+    "Completion latencies of all successful runs so far, for workloads with histogram: true (fio "
+    "clat_ns.bins). All cases and nodes use the same buckets, so you can sum them.",
 )
 SYNC_LATENCY_PERCENTILE = _gauge(
     "fsync_latency_percentile_seconds",
     (*CASE, "percentile"),
-    "Latency percentile of fsync and fdatasync calls (fio sync.lat_ns), sync workloads only.",
+    "Latency percentile of fsync and fdatasync calls (fio sync.lat_ns); only sync workloads.",
 )
 VARIATION = _gauge(
     "iops_variation_ratio",
     RESULT,
-    "Standard deviation over mean of the per-interval IOPS within the last good run.",
+    "Standard deviation divided by mean of the per-interval IOPS in the last successful run.",
 )
 SLOPE = _gauge(
     "iops_slope_ratio",
     RESULT,
-    "How much the rate still rose or fell over the measured window of the last good run, by a "
-    "fitted line, as ratio of its mean.",
+    "Change of the rate over the measured window of the last successful run, by a fitted line, as "
+    "a ratio of its mean.",
 )
 STEADY_TIME = _gauge(
     "steady_seconds",
     CASE,
-    "How long the workload ran before it was steady; only where the pack waits for that.",
+    "Time until the workload reached a steady state; only if the pack waits for it.",
 )
 STEADY_SLOPE = _gauge(
     "steady_slope_ratio",
     CASE,
-    "Slope that was left when the wait for steadiness ended: rise or fall of the fitted line "
-    "over its window, as ratio of the mean.",
+    "Remaining slope when the wait for a steady state ended: change of the fitted line over its "
+    "window, as a ratio of the mean.",
 )
 BOOT_TIME = _gauge(
     "guest_boot_seconds",
     CASE,
-    "From power-on of the guest to its agent's first answer (workload boot).",
+    "Time from power-on of the guest to the first response of its agent (workload boot).",
 )
 HOST_CPU = _gauge(
     "host_cpu_usage_cores",
     (*CASE, "component"),
-    "Host CPU in use during the measured window, in cores: total of the host, its modes where "
-    "node_exporter tells them, the qemu process, and of qemu its vcpu, iothread and other threads; "
-    "container: the control group of a container (bus lxc); "
-    "total_coarse is the Proxmox API's own figure for nodes without node_exporter.",
+    "Host CPU in use during the measured window, in cores: total of the host, its modes if "
+    "node_exporter reports them, the qemu process and its vcpu, iothread and other threads; "
+    "container: control group of a container (bus lxc); "
+    "total_coarse: value of the Proxmox API for nodes without node_exporter.",
 )
 LATENCY_DEPTH = _gauge(
     "latency_target_depth",
     CASE,
-    "Operations in flight at which fio kept the workload's latency_target; pvebench_iops is the "
-    "rate at that depth.",
+    "I/O depth at which fio met the latency_target of the workload; pvebench_iops is the rate at "
+    "that depth.",
 )
 HOST_PRESSURE = _gauge(
     "host_pressure_ratio",
     (*CASE, "resource"),
-    "Share of the measured window in which tasks of the host waited (Linux PSI): cpu_some, "
-    "io_some, io_full, memory_some, memory_full of nodes with node_exporter or ssh; vm_io_some … "
-    "of the VM alone at the window's end (Proxmox VE 9).",
+    "Share of the measured window in which host tasks waited (Linux PSI): cpu_some, io_some, "
+    "io_full, memory_some, memory_full for nodes with node_exporter or ssh; vm_io_some … for the "
+    "VM alone at the end of the window (Proxmox VE 9).",
 )
 HOST_SWITCHES = _gauge(
     "host_context_switches_per_second", CASE, "Context switches of the host in the measured window."
@@ -213,297 +215,305 @@ HOST_SWITCHES = _gauge(
 VM_EXITS = _gauge(
     "vm_exits_per_operation",
     CASE,
-    "How often the VM left its CPUs for KVM in the measured window, for each operation that QEMU "
-    "counted; where KVM runs it and debugfs tells: of nodes with ssh, and in the lab as root.",
+    "VM exits to KVM in the measured window per operation that QEMU counted. Requires KVM and "
+    "debugfs: nodes with ssh, and the driver qemu as root.",
 )
 HOST_BYTES = _gauge(
     "host_io_bytes",
     (*CASE, "counter"),
-    "Bytes moved on the host in the measured window: process_read and process_write by QEMU, "
-    "device_read and device_write by the backing block device, or between a mounted NFS or CIFS "
+    "Bytes transferred on the host in the measured window: process_read and process_write by QEMU; "
+    "device_read and device_write by the backing block device, or between an NFS or CIFS mount "
     "and its server.",
 )
 GUEST_CPU = _gauge(
     "guest_cpu_usage_ratio",
     (*CASE, "mode"),
-    "CPU of the tool in the guest, user and system, as ratio of one CPU (fio usr_cpu, sys_cpu).",
+    "CPU usage of the benchmark tool in the guest, user and system, as a ratio of one CPU (fio "
+    "usr_cpu, sys_cpu).",
 )
 DEVICE_SHARE = _gauge(
     "device_share_ratio",
     RESULT,
-    "Bytes that reached the backing device, or a mounted NFS' or CIFS' server, over bytes that the "
-    "guest moved: 1 from there, 0 from a cache; above 1 with the format's own data or read-ahead.",
+    "Bytes on the backing device, or to and from the NFS or CIFS server, divided by bytes that the "
+    "guest transferred: 1 without a cache, 0 all from a cache; above 1 with format metadata or "
+    "read-ahead.",
 )
 FLUSH_SHARE = _gauge(
-    "flush_share_ratio", CASE, "Flushes that QEMU saw over flushes that the guest's tool issued."
+    "flush_share_ratio", CASE, "Flushes that QEMU received divided by flushes issued in the guest."
 )
 GUEST_TO_HOST = _gauge(
     "guest_to_host_ratio",
     RESULT,
-    "Rate of the guest, or of the container, over the host's own with the same workload on the "
-    "same storage: 1 means that it costs nothing.",
+    "Rate of the guest or container divided by the rate of the host with the same workload on the "
+    "same storage: 1 means no virtualization overhead.",
 )
 NETWORK_SHARE = _gauge(
     "network_share_ratio",
     RESULT,
-    "Bandwidth over what the link to the storage's server carries, where the settings declare it.",
+    "Bandwidth divided by the capacity of the link to the storage server, if the settings "
+    "declare it.",
 )
 NETWORK_ROUND_TRIP = _gauge(
     "network_round_trip_seconds",
     CASE,
-    "Time to open a TCP connection from the host to the storage's server just before the run: the "
-    "part of a latency that is the network's.",
+    "Time to open a TCP connection from the host to the storage server just before the run: the "
+    "network's share of the latency.",
 )
 FAULT_TIME = _gauge(
     "fault_seconds",
     CASE,
-    "How long the fault lasted that the storage's settings name and pvebench made during the run.",
+    "Duration of the fault that pvebench injected during the run, as the storage settings define.",
 )
 FAULT_DIP = _gauge(
     "fault_dip_ratio",
     CASE,
-    "Share of the rate before a fault that was missing at its lowest; 1: nothing went through.",
+    "Largest drop of the rate during a fault, as a share of the rate before it; 1: no I/O at all.",
 )
 FAULT_DIP_TIME = _gauge(
-    "fault_dip_seconds", CASE, "How long the rate was below half of that before the fault."
+    "fault_dip_seconds", CASE, "Time with a rate below half of the rate before the fault."
 )
 FAULT_RECOVERY = _gauge(
     "fault_recovery_seconds",
     CASE,
-    "From the begin of the dip to the first of three intervals with 80 % of the rate before, the "
-    "fault's own time included; absent if the window ended before.",
+    "Time from the start of the dip to the first of three intervals with 80% of the rate before, "
+    "including the fault; absent if the window ended earlier.",
 )
-FAULT_ERRORS = _gauge("fault_errors", CASE, "I/O errors that the guest saw, in the whole run.")
+FAULT_ERRORS = _gauge("fault_errors", CASE, "I/O errors in the guest during the whole run.")
 PASS_TO_FIRST = _gauge(
     "pass_to_first_ratio",
     RESULT,
-    "Rate of the last good run over that of the first run in its cycle, where the pack repeats "
-    "its cases: above 1 where a cache of the storage has warmed up.",
+    "Rate of the last successful run divided by that of the first run in its cycle, if the pack "
+    "repeats its cases: above 1 if a cache of the storage has warmed up.",
 )
 GUEST_CPU_WAIT = _gauge(
     "guest_cpu_wait_cores",
     CASE,
-    "How many of the guest's CPUs, on average, were ready to run but waited for one of the host.",
+    "Mean number of guest CPUs that were ready to run but waited for a host CPU.",
 )
-# --- settings against each other ---
+# --- comparison of configurations ---
 SCENARIO_RANK_INFO = _gauge(
     "scenario_rank_info",
     (*CASE, "rank", "excluded"),
     "Rank of a configuration for its workload and storage, always 1. rank: fastest, equal (within "
-    "the noise of both), slower, or unknown while either has too few runs; excluded: why it is not "
-    "ranked (not_durable, warm, host, lxc), or empty.",
+    "noise), slower, or unknown with too few runs; excluded: why it is not ranked (not_durable, "
+    "warm, host, lxc), or empty.",
 )
 SCENARIO_GAP = _gauge(
     "scenario_gap_ratio",
     CASE,
-    "How far a setting's level is from that of the fastest one that competes: -0.18 is 18 % less.",
+    "Gap between the level of a configuration and that of the fastest ranked one: -0.18 is 18% "
+    "slower.",
 )
 SCENARIO_GAP_NOISE = _gauge(
     "scenario_gap_noise_ratio",
     CASE,
-    "Half width of the interval of that distance; absent while it is unknown.",
+    "Half width of the 95% confidence interval of the gap; absent if unknown.",
 )
 # --- runs ---
 RUN_TIMESTAMP = _gauge(
-    "run_timestamp_seconds", CASE, "End of the last good run, the one whose values are shown."
+    "run_timestamp_seconds", CASE, "Unix time of the last successful run, the source of the values."
 )
 RUN_ATTEMPT_TIMESTAMP = _gauge(
-    "run_attempt_timestamp_seconds", CASE, "End of the last attempt, good or not."
+    "run_attempt_timestamp_seconds", CASE, "Unix time of the last run, successful or not."
 )
 RUN_DURATION = _gauge(
-    "run_duration_seconds", CASE, "Wall time of the last attempt, switching and settling included."
+    "run_duration_seconds", CASE, "Duration of the last run, including switching and settling."
 )
-RUN_SUCCESS = _gauge("run_success", CASE, "Whether the last attempt gave a good run.")
+RUN_SUCCESS = _gauge("run_success", CASE, "1 if the last run succeeded, 0 otherwise.")
 RUN_IMPLAUSIBLE = _gauge(
     "run_implausible",
     (*CASE, "reason"),
-    "1 for each reason why the last attempt is implausible: rate, size, cpu, device_share, "
+    "1 for each reason why the last run is implausible: rate, size, cpu, device_share, "
     "flush_share, beats_host, beats_network, guest_starved, not_filled.",
 )
 RUNS = _counter("runs", (*CASE, "outcome"), "Finished runs by outcome.")
 SCHEDULE_INTERVAL = _gauge(
-    "schedule_interval_seconds", CASE, "How often the pack wants this case to run."
+    "schedule_interval_seconds", CASE, "Interval between runs of this case, as set in the pack."
 )
 MOVED_BYTES = _counter(
     "moved_bytes",
     ("node", "storage", "direction"),
-    "Bytes that workloads read, wrote or trimmed in measured windows, since the first run.",
+    "Bytes read, written or trimmed by workloads in measured windows, since the first run.",
 )
-CYCLES = _counter("cycles", ("node", "tier"), "Cycles that went through to their end.")
+CYCLES = _counter("cycles", ("node", "tier"), "Completed cycles.")
 RESULTS = _gauge("results", (), "Runs in the database.")
 # --- verdicts ---
-# `metric` is what is judged: throughput, latency_p99, longest_stall, cpu_cost, idle_cost or
-# boot_time; `direction` is empty where the figure is not of one direction.
+# `metric` is throughput, latency_p99, longest_stall, cpu_cost, idle_cost or boot_time;
+# `direction` is empty if the metric does not belong to one direction.
 CHANGE = _gauge(
     "change_ratio",
     JUDGED,
-    "How far the present level is from the baseline, as ratio of it; plus is better, whatever the "
-    "metric: 0.1 is a tenth faster, or a tenth less latency or CPU.",
+    "Change of the level from the baseline, as a ratio of it. Positive is better for every metric: "
+    "0.1 is 10% faster, or 10% less latency or CPU.",
 )
 CHANGE_THRESHOLD = _gauge(
     "change_threshold_ratio",
     JUDGED,
-    "Half width of the 95 % interval of the change: a smaller change is noise.",
+    "Half width of the 95% confidence interval of the change: a smaller change is noise.",
 )
 CHANGE_STATE = _gauge(
     "change_state",
     JUDGED,
-    "Verdict against the baseline: -2 worse (confirmed), -1 maybe worse, 0 same, 1 maybe better, "
-    "2 better (confirmed); absent where there is none, see pvebench_verdict_cases.",
+    "Verdict relative to the baseline: -2 slower (confirmed), -1 possibly slower, 0 unchanged, "
+    "1 possibly faster, 2 faster (confirmed); absent if inconclusive, see pvebench_verdict_cases.",
 )
 CHANGE_GRADUAL = _gauge(
     "change_gradual_ratio",
     JUDGED,
-    "How far the level has crept over many runs, with no step to be seen: -0.1 is slowly a tenth "
-    "slower; absent where it does not creep.",
+    "Gradual change of the level over many runs, without a step: -0.1 is gradually 10% slower; "
+    "absent without a gradual change.",
 )
 REGRESSION = _gauge(
-    "regression", JUDGED, "Whether the case is confirmed worse and nobody has acknowledged it."
+    "regression", JUDGED, "1 if a confirmed regression of the case is not accepted, 0 otherwise."
 )
 IMPLAUSIBLE_GAIN = _gauge(
     "implausible_gain",
     JUDGED,
-    "Whether a confirmed gain is too good to be true: an alarm, not a win, until acknowledged.",
+    "1 if a confirmed improvement is implausible and not accepted, 0 otherwise.",
 )
 BASELINE_IOPS = _gauge(
-    "baseline_iops", RESULT, "I/O operations per second that the case is compared with."
+    "baseline_iops", RESULT, "Baseline of the case, in I/O operations per second."
 )
 BASELINE_LATENCY = _gauge(
     "baseline_latency_percentile_seconds",
     (*RESULT, "percentile"),
-    "Completion latency percentile that the case is compared with.",
+    "Baseline of the case for a completion latency percentile.",
 )
 BASELINE_CPU = _gauge(
     "baseline_cpu_seconds_per_operation",
     CASE,
-    "Host CPU time per I/O operation that the case is compared with.",
+    "Baseline of the case for host CPU time per I/O operation.",
 )
-BASELINE_RUNS = _gauge("baseline_runs", CASE, "Good runs that make the baseline.")
+BASELINE_RUNS = _gauge("baseline_runs", CASE, "Successful runs in the baseline.")
 BASELINE_START = _gauge(
     "baseline_start_timestamp_seconds",
     CASE,
-    "End of the first run of the baseline; an upgrade does not reset it, accepting one does.",
+    "Unix time of the first run of the baseline. An upgrade does not reset it; accepting a level "
+    "does.",
 )
-# A change is one thing that happened, whatever the number of cases and figures it moved.
+# A change is one event, for any number of affected cases and metrics.
 CHANGE_INFO = _gauge(
     "change_info",
     ("change", "node", "storage", "kind", "severity", "since", "summary"),
-    "A change that lasts and that nobody has accepted, always 1: at most 50, the weightiest "
-    "first. summary is the sentence of the verdict without what is another with every run, since "
-    "a date; kind: slower, stall, cost, operation, accounting, implausible or faster; severity: "
-    "critical, warning, or info where it is for the better. Its id stays while it is open.",
+    "Open change, always 1; at most 50, the most severe first. summary: the verdict without "
+    "numbers that vary with every run; since: a date; kind: slower, stall, cost, operation, "
+    "accounting, implausible or faster; severity: critical, warning, or info for an improvement. "
+    "A change keeps its ID while it is open.",
 )
-CHANGE_CASES = _gauge("change_cases", ("change",), "Cases that a change has moved.")
+CHANGE_CASES = _gauge("change_cases", ("change",), "Number of cases that a change affects.")
 CHANGE_CASE = _gauge(
     "change_case_info",
     ("change", "node", "scenario", "workload"),
-    "Which cases a change of pvebench_change_info has moved, always 1.",
+    "Cases that a change of pvebench_change_info affects, always 1.",
 )
 CHANGE_EFFECT = _gauge(
     "change_effect_ratio",
     ("change",),
-    "By how much a change has moved the first figure that it is told by; plus is better.",
+    "Effect of a change on the first metric of its summary, as a ratio; positive is better.",
 )
 CHANGE_EFFECT_LOW = _gauge(
-    "change_effect_low_ratio", ("change",), "Lower end of the effect's 95 % interval."
+    "change_effect_low_ratio", ("change",), "Lower bound of the effect's 95% confidence interval."
 )
 CHANGE_EFFECT_HIGH = _gauge(
-    "change_effect_high_ratio", ("change",), "Upper end of the effect's 95 % interval."
+    "change_effect_high_ratio", ("change",), "Upper bound of the effect's 95% confidence interval."
 )
 CHANGE_CONFIDENCE = _gauge(
     "change_confidence_ratio",
     ("change",),
-    "How sure it is that a change is no chance: 1 less the p-value of its clearest figure.",
+    "Confidence that a change is not noise: 1 minus the p-value of its most significant metric.",
 )
 CHANGE_SINCE = _gauge(
     "change_since_timestamp_seconds",
     ("change",),
-    "When a change began: the event that it came with, or the first run after it.",
+    "Unix time when a change began: that of its likely cause, or of the first run after it.",
 )
 CHANGES = _gauge(
     "changes",
     ("severity",),
-    "Changes that last and that nobody has accepted, those beyond the 50 included; 0 where all "
-    "that is judged is as it was.",
+    "Number of open changes, including those beyond the 50 of pvebench_change_info; 0 if there "
+    "are none.",
 )
 VERDICT_INFO = _gauge(
     "verdict_info",
     ("state", "summary"),
-    "The verdict on everything in one sentence, always 1; state: regression, ok, partial where "
-    "some cannot be told, or inconclusive.",
+    "Overall verdict in one sentence, always 1; state: regression, ok, partial if some metrics are "
+    "inconclusive, or inconclusive.",
 )
 VERDICT_CASES = _gauge(
     "verdict_cases",
     ("node", "storage", "state"),
-    "Judged metrics of cases by state: unchanged, possibly_slower, slower, gradually_slower, "
-    "possibly_faster, faster, gradually_faster, implausible, and inconclusive if the runs are too "
-    "few or vary too much to rule out a change.",
+    "Metrics of cases by verdict: unchanged, possibly_slower, slower, gradually_slower, "
+    "possibly_faster, faster, gradually_faster, implausible, and inconclusive with too few runs or "
+    "too much noise to rule out a change.",
 )
 VERDICT_TIMESTAMP = _gauge(
-    "verdict_timestamp_seconds", (), "End of the newest run that the verdicts take into account."
+    "verdict_timestamp_seconds", (), "Unix time of the latest run that the verdicts include."
 )
 PERFORMANCE_INDEX = _gauge(
     "performance_index_ratio",
     ("node", "storage", "environment"),
-    "Geometric mean over the storage's cases of their throughput in this environment, as ratio of "
-    "the baseline: 1 is the baseline, 0.9 a tenth slower.",
+    "Throughput in this environment as a ratio of the baseline, geometric mean over the cases of "
+    "the storage: 1 is the baseline, 0.9 is 10% slower.",
 )
 WALL_SLOT = _gauge(
     "wall_slot_info",
     ("slot", "title", "node", "scenario", "workload", "direction", "figure"),
-    "Which results the wall dashboard shows, always 1; figure is iops or bandwidth.",
+    "Results on the wall dashboard, always 1; figure: iops or bandwidth.",
 )
 # --- live ---
 BUILD_INFO = _gauge("build_info", ("version", "python_version"), "Version of pvebench, always 1.")
 SCHEDULER_STATE = _gauge(
     "scheduler_state",
     ("node", "state"),
-    "What the scheduler does: 1 for one of idle, reconfiguring, warmup, running, collecting, "
-    "paused, error.",
+    "1 for the current scheduler state: idle, reconfiguring, warmup, running, collecting, paused "
+    "or error; 0 for the others.",
 )
 SCHEDULER_PROGRESS = _gauge(
-    "scheduler_progress_timestamp_seconds", NODE, "When the scheduler last completed a step."
+    "scheduler_progress_timestamp_seconds",
+    NODE,
+    "Unix time of the scheduler's last completed step.",
 )
-QUEUE_LENGTH = _gauge("queue_length", NODE, "Cases left in the present cycle.")
-CYCLE_PROGRESS = _gauge("cycle_progress_ratio", NODE, "Share of the present cycle that is done.")
-CYCLE_START = _gauge("cycle_start_timestamp_seconds", NODE, "Start of the present cycle.")
+QUEUE_LENGTH = _gauge("queue_length", NODE, "Remaining cases in the current cycle.")
+CYCLE_PROGRESS = _gauge("cycle_progress_ratio", NODE, "Completed share of the current cycle.")
+CYCLE_START = _gauge("cycle_start_timestamp_seconds", NODE, "Unix time when the cycle started.")
 CYCLE_EXPECTED_END = _gauge(
-    "cycle_expected_end_timestamp_seconds", NODE, "Expected end of the present cycle."
+    "cycle_expected_end_timestamp_seconds", NODE, "Expected Unix time of the cycle's end."
 )
 NEXT_RUN = _gauge(
-    "next_run_timestamp_seconds", NODE, "When the next case is due, while the scheduler is idle."
+    "next_run_timestamp_seconds", NODE, "Unix time when the next case is due; only while idle."
 )
-CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "The case that runs now, always 1.")
+CURRENT_RUN = _gauge("current_run_info", ("node", "title"), "Currently running case, always 1.")
 HOLD = _gauge(
     "scheduler_hold",
     ("node", "reason"),
-    "What the next case waits for, always 1: paused, quiet_hours, busy, load or turn; absent while "
-    "nothing holds it.",
+    "Reason why the next case is waiting, always 1: paused, quiet_hours, busy, load or turn; "
+    "absent if it is not waiting.",
 )
 PENDING_INFO = _gauge(
     "environment_pending_info",
     ("node", "fact", "version"),
-    "Software that is installed on the node but does not run yet, always 1.",
+    "Software that is installed on the node but not running yet, always 1.",
 )
 API_REQUESTS = _counter(
     "pve_api_requests",
     ("node", "operation"),
-    "Requests to the node's Proxmox API since the start: get, post, put, delete.",
+    "Requests to the node's Proxmox API since the exporter started: get, post, put, delete.",
 )
 API_FAILURES = _counter(
     "pve_api_request_failures",
     ("node", "operation"),
-    "Requests to the node's Proxmox API that got no answer, no access, or a server in trouble.",
+    "Failed requests to the node's Proxmox API: no response, no permission or a server error.",
 )
 API_TASKS = _counter(
     "pve_tasks",
     ("node",),
-    "Tasks that pvebench started on the Proxmox node since the start. A node keeps about 1,200.",
+    "Tasks that pvebench started on the Proxmox node since the exporter started. A node keeps "
+    "about 1,200.",
 )
 STORAGE_INFO = _gauge(
     "storage_info",
     ("node", "storage", "type", "shared"),
-    "A storage that packs may name, always 1: its type, and whether nodes share its disks.",
+    "Storage that packs can use, always 1. type: its type; shared: whether nodes share its disks.",
 )
 MONTH_WRITTEN = _gauge(
     "month_written_bytes",
@@ -511,15 +521,15 @@ MONTH_WRITTEN = _gauge(
     "Bytes written to test disks from the node in this calendar month (UTC), fills included.",
 )
 WRITE_BUDGET = _gauge(
-    "write_budget_bytes", ("node", "storage"), "Bytes that may be written to the storage a month."
+    "write_budget_bytes", ("node", "storage"), "Monthly write budget of the storage, in bytes."
 )
 BUDGET_USED = _gauge(
     "write_budget_used_ratio",
     ("node", "storage"),
-    "Share of the month's write budget that is used; of a shared storage by all nodes together.",
+    "Used share of the monthly write budget; for a shared storage, by all nodes together.",
 )
 STORAGE_FREE = _gauge(
-    "storage_free_bytes", ("node", "storage"), "Free bytes when the storage was last looked at."
+    "storage_free_bytes", ("node", "storage"), "Free bytes at the last check of the storage."
 )
 STORAGE_FLOOR = _gauge(
     "storage_min_free_bytes", ("node", "storage"), "Bytes that must stay free on the storage."
@@ -527,50 +537,52 @@ STORAGE_FLOOR = _gauge(
 CONFIG_INFO = _gauge(
     "config_info",
     ("digest", "packs"),
-    "Settings and packs in force, always 1; the digest is of their files.",
+    "Active settings and packs, always 1; digest: digest of their files.",
 )
 CONFIG_RELOAD_SUCCESS = _gauge(
     "config_last_reload_successful",
     (),
-    "Whether the settings on disk are those in force: 0 after a reload that was refused.",
+    "1 if the settings on disk are active, 0 after a failed reload.",
 )
 CONFIG_RELOAD_TIMESTAMP = _gauge(
-    "config_last_reload_success_timestamp_seconds", (), "When the settings in force were loaded."
+    "config_last_reload_success_timestamp_seconds",
+    (),
+    "Unix time when the active settings were loaded.",
 )
 NOTIFICATIONS_QUEUED = _gauge(
-    "notifications_queued", ("receiver",), "Messages that wait for a target of `notify`."
+    "notifications_queued", ("receiver",), "Queued notifications for a receiver of `notify`."
 )
-NOTIFICATIONS_SENT = _counter("notifications_sent", ("receiver",), "Messages that a target took.")
+NOTIFICATIONS_SENT = _counter("notifications_sent", ("receiver",), "Sent notifications.")
 NOTIFICATIONS_DROPPED = _counter(
     "notifications_dropped",
     ("receiver",),
-    "Messages that were given up: refused again and again, or more than 100 waited.",
+    "Dropped notifications: repeatedly rejected, or more than 100 queued.",
 )
 NOTIFICATION_FAILURES = _counter(
-    "notification_failures", ("receiver",), "Attempts in vain to send a message, since the start."
+    "notification_failures", ("receiver",), "Failed delivery attempts since the exporter started."
 )
 NOTIFICATION_SUCCESS = _gauge(
-    "notification_success_timestamp_seconds", ("receiver",), "When a target last took a message."
+    "notification_success_timestamp_seconds",
+    ("receiver",),
+    "Unix time of the last successful delivery.",
 )
 WEB_INFO = _gauge(
     "web_info",
     ("url",),
-    "Address under which people reach the page (`external_url`, else where it listens), always 1: "
-    "alerts lead there.",
+    "Address of the web UI (`external_url`, otherwise the listen address), always 1; alerts link "
+    "to it.",
 )
 EXPOSITION_TIMESTAMP = _gauge(
     "exposition_timestamp_seconds",
     (),
-    "When this page was made; `pvebench selftest` follows it to Prometheus and Grafana.",
+    "Unix time of this exposition; `pvebench selftest` looks for it in Prometheus and Grafana.",
 )
 DATABASE_SIZE = _gauge("database_size_bytes", (), "Size of the results database.")
 COLLECTOR_SUCCESS = _gauge(
-    "collector_success",
-    ("collector",),
-    "Whether this part of the page could be made, and is current.",
+    "collector_success", ("collector",), "1 if the collector succeeded, 0 otherwise."
 )
 COLLECTOR_DURATION = _gauge(
-    "collector_duration_seconds", ("collector",), "How long this part of the page took to make."
+    "collector_duration_seconds", ("collector",), "Duration of the collector's last run."
 )
 
 CATALOG: Final[dict[str, Metric]] = {metric.name: metric for metric in _metrics}

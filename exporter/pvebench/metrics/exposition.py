@@ -1,7 +1,7 @@
-"""The page itself: what each case shows, kept as text, and a small live block made every time.
+"""The `/metrics` exposition: cached text of each case, and a small live part for every scrape.
 
-A collector that raises costs its own part of the page and nothing else: prometheus_client
-alone would lose the whole page. All parts are simply put behind one another, compressed or not.
+A collector that raises loses only its own part; with prometheus_client alone it would lose the
+whole exposition. All parts are concatenated, compressed or not.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from pvebench.metrics.verdicts import collect_verdicts
 from pvebench.store import CaseRecord
 from pvebench.verdicts import Verdicts
 
-# --- The text of many cases, kept so that one changed case costs little.
+# --- text cache of many cases ---
 #
-# Cases are kept in shards. A changed case is rendered alone; its shard's families are joined and
-# compressed anew; all other shards stay as they are.
+# Cases are cached in shards, so that one changed case costs little: only this case is rendered, and
+# only its shard is joined and compressed again.
 
 SHARD_CASES: Final = 64
-"""Few enough to be compressed in milliseconds, enough for the compression to find repetitions."""
+"""Cases per shard: few enough to compress in milliseconds, enough for a good compression ratio."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class _Shard:
 
 
 class Shards:
-    """Case key -> the text of its families."""
+    """Cached text of the families of all cases, by case key."""
 
     def __init__(self) -> None:
         self._shards: list[_Shard] = []
@@ -84,7 +84,7 @@ class Shards:
         self._deflated_heads: dict[str, Text] = {}
 
     def put(self, key: str, pieces: Mapping[str, Piece]) -> None:
-        """Set the text of a case; none of a case that shows nothing any more."""
+        """Set the text of a case; no pieces for a case that is no longer exposed."""
         shard = self._place.get(key)
         if shard is None:
             if not self._shards or len(self._shards[-1].cases) >= SHARD_CASES:
@@ -98,25 +98,25 @@ class Shards:
                 self._deflated_heads[family] = piece.head.deflated()
 
     def parts(self, *, opened: bool, compress: bool) -> list[bytes]:
-        """Return the whole text in parts to be put one behind the other.
+        """Return the whole text in parts to concatenate.
 
-        With `compress` each is deflated; part for part it is the same text.
+        With `compress` each part is deflated; the parts are the same.
         """
         heads = self._deflated_heads if compress else self._heads
-        found: list[bytes] = []
+        parts: list[bytes] = []
         for family, head in heads.items():
             samples = [
                 shard.compressed(family) if compress else shard.text(family)
                 for shard in self._shards
             ]
             if any(samples):
-                found += [head.choose(opened=opened), *samples]
-        return found
+                parts += [head.choose(opened=opened), *samples]
+        return parts
 
 
 log = structlog.get_logger()
 
-_FAILED: Final = "a part of the metrics page failed"
+_FAILED: Final = "metric collector failed"
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -125,9 +125,9 @@ class Page:
     """`/metrics`. `refresh` is called when a result changes; `render` for every scrape.
 
     Args:
-        source: gives what may be shown now; whoever makes the page has `refresh` told of changes.
-        live: name -> collector of the live block.
-        now: the time that the age of results is counted to.
+        source: returns the current results; the caller must call `refresh` after changes.
+        live: name -> collector that runs for every scrape.
+        now: current time, to compute the age of results.
     """
 
     def __init__(
@@ -152,18 +152,18 @@ class Page:
         self._next_expiry = float("inf")
 
     def refresh(self, case_key: str | None = None) -> None:
-        """Show the results anew, of one case or of all; a fault leaves the old ones in place."""
-        # One reading at a time: an older one put over a newer one would set counters back.
+        """Update the results of one case or of all; keep the old ones if that fails."""
+        # One update at a time: an older snapshot after a newer one would decrease counters.
         with self._reading:
             self._take(self._source(), case_key)
 
     def _take(self, snapshot: Snapshot, case_key: str | None) -> None:
         with self._lock:
-            gone = set(self._records) if case_key is None else {case_key}
-            found = {record.key: record for record in snapshot.records}
-            fresh = found if case_key is None else _only(found, case_key)
-            known = case_key is not None and not gone - set(fresh) and self._defines_nothing(fresh)
-            for key in gone - set(fresh):
+            old = set(self._records) if case_key is None else {case_key}
+            records = {record.key: record for record in snapshot.records}
+            fresh = records if case_key is None else _only(records, case_key)
+            known = case_key is not None and not old - set(fresh) and self._defines_nothing(fresh)
+            for key in old - set(fresh):
                 self._records.pop(key, None)
                 self._shards.put(key, {})
             self._records |= fresh
@@ -171,29 +171,29 @@ class Page:
             self._show(fresh.values(), known=known)
 
     def judged(self, verdicts: Verdicts) -> None:
-        """Show new verdicts; a fault leaves the old ones in place."""
+        """Update the verdicts; keep the old ones if that fails."""
         collect = partial(collect_verdicts, verdicts)
         self._put("verdicts", collect, current=not verdicts.failed)
         self.compare()
 
     def compare(self) -> None:
-        """Compare the settings of each storage anew: slow, so not done for every result."""
+        """Update the comparison of configurations: slow, so not done for every result."""
         snapshot = self._source()
         self._put("settings", lambda families: collect_settings(snapshot, families))
 
     def _put(self, name: str, collect: Callable[[Families], None], *, current: bool = True) -> None:
-        """Show a part of the summary anew; `current`: it is not known to be old."""
-        made, health = _gather({name: collect})
-        made_now, seconds = health[name]
-        text = render(made)
+        """Update a part of the summary; `current`: whether it is up to date."""
+        families, health = _gather({name: collect})
+        success, seconds = health[name]
+        text = render(families)
         deflated = text.deflated()
         with self._lock:
-            self._health[name] = made_now and current, seconds
-            if made_now:
+            self._health[name] = success and current, seconds
+            if success:
                 self._summary[name] = text, deflated
 
     def _defines_nothing(self, fresh: Mapping[str, CaseRecord]) -> bool:
-        """Whether these cases mean what they meant before, and had a result or none as now."""
+        """Return whether no definition changed and no case got its first successful run."""
         return all(
             key in self._records
             and self._records[key].last.definition == record.last.definition
@@ -202,19 +202,19 @@ class Page:
         )
 
     def _show(self, records: Collection[CaseRecord], *, known: bool = False) -> None:
-        """Render some cases and the summary. The lock is held.
+        """Render some cases and the summary. The caller holds the lock.
 
         Args:
-            known: nothing but the numbers of `records` has changed, so that what is the same
-                for all cases need not be gone through.
+            known: only the values of `records` have changed, so that the parts which depend on
+                all cases can be skipped.
         """
         if self._latest is None:
             return
         snapshot = replace(self._latest, records=list(self._records.values()))
         for record in records:
             key = record.key
-            made = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
-            self._shards.put(key, render_pieces(made))
+            families = self._gather(CASE_COLLECTORS, replace(snapshot, records=[record]), key)
+            self._shards.put(key, render_pieces(families))
         for name, collect in SUMMARY_COLLECTORS.items():
             if not (known and name in DEFINITION_COLLECTORS):
                 text = render(self._gather({name: collect}, snapshot, ""))
@@ -226,25 +226,25 @@ class Page:
     def _gather(
         self, collectors: Mapping[str, Collector], snapshot: Snapshot, case_key: str
     ) -> list[Family]:
-        made, health = _gather(
+        families, health = _gather(
             {name: _bound(collect, snapshot) for name, collect in collectors.items()}
         )
         for name, (success, seconds) in health.items():
-            # One case that cannot be shown must not be hidden by the next one that can.
+            # A success with the next case must not hide the failure with this one.
             failing = self._failing.setdefault(name, set())
             (failing.discard if success else failing.add)(case_key)
             self._health[name] = (not failing, seconds)
-        return made
+        return families
 
     def _drop_expired(self) -> None:
-        """Take results off that have become too old since they were rendered."""
+        """Remove results that have become too old since they were rendered."""
         now = self._now()
         if now.timestamp() > self._next_expiry and self._latest is not None:
             self._latest = replace(self._latest, now=now)
             self._show(list(self._records.values()))
 
     def render(self, *, accept: str = "", compress: bool = False) -> tuple[bytes, str]:
-        """Return the whole page and its content type."""
+        """Return the whole exposition and its content type."""
         opened = "application/openmetrics-text" in accept
         kind = OPENMETRICS if opened else PLAIN
         with self._lock:
@@ -261,9 +261,13 @@ class Page:
                 if compress
                 else []
             )
-            kept = dict(self._health)
-        made, health = _gather(self._live)
-        families = [*made, *_health_families(kept | health), *self._process.collect()]
+            cached_health = dict(self._health)
+        live_families, health = _gather(self._live)
+        families = [
+            *live_families,
+            *_health_families(cached_health | health),
+            *self._process.collect(),
+        ]
         live = render(families).choose(opened=opened) + (EOF if opened else b"")
         parts.append(live)
         if compress:
@@ -271,8 +275,8 @@ class Page:
         return b"".join(parts), kind
 
 
-def _only(found: Mapping[str, CaseRecord], key: str) -> dict[str, CaseRecord]:
-    return {key: found[key]} if key in found else {}
+def _only(records: Mapping[str, CaseRecord], key: str) -> dict[str, CaseRecord]:
+    return {key: records[key]} if key in records else {}
 
 
 def _bound(collect: Collector, snapshot: Snapshot) -> Callable[[Families], None]:
@@ -280,7 +284,7 @@ def _bound(collect: Collector, snapshot: Snapshot) -> Callable[[Families], None]
 
 
 def _first_expiry(records: Iterable[CaseRecord], snapshot: Snapshot) -> float:
-    """Return when the first of the records that are shown will be too old."""
+    """Return the Unix time when the first of the shown records becomes too old."""
     ages = (moment for record in records for moment in _moments(record))
     future = (age + snapshot.max_age_seconds for age in ages)
     now = snapshot.now.timestamp()
@@ -295,8 +299,8 @@ def _moments(record: CaseRecord) -> list[float]:
 def _gather(
     collectors: Mapping[str, Callable[[Families], None]],
 ) -> tuple[list[Family], dict[str, tuple[bool, float]]]:
-    """Run each collector by itself; return what they made, and name -> (success, seconds)."""
-    made: list[Family] = []
+    """Run each collector separately; return all families, and name -> (success, seconds)."""
+    collected: list[Family] = []
     health: dict[str, tuple[bool, float]] = {}
     for name, collect in collectors.items():
         families = Families()
@@ -304,15 +308,15 @@ def _gather(
         success = False
         try:
             collect(families)
-            made += families.families()
+            collected += families.families()
             success = True
         except PvebenchError as error:
             log.warning(_FAILED, collector=name, reason=error.reason)
         except Exception:
-            # Any fault at all: one broken part must not empty the page.
+            # Any exception: one broken collector must not empty the exposition.
             log.exception(_FAILED, collector=name)
         health[name] = (success, time.perf_counter() - begun)
-    return made, health
+    return collected, health
 
 
 def _health_families(health: Mapping[str, tuple[bool, float]]) -> list[Family]:

@@ -1,9 +1,9 @@
-"""Families as text, by prometheus_client, in both formats and in pieces that can be put together.
+"""Metric families as text in both formats, in pieces that can be joined.
 
-A page is put together from pieces because prometheus_client takes more than a second for
-50,000 series, and one result changes about forty of them. What is a family's head and what its
-samples is told apart by the `#`; the samples of one family from several pieces follow each other
-under one head, as both formats demand.
+The exposition is joined from pieces because prometheus_client takes more than a second for
+50,000 series, and one result changes about forty of them. Lines that begin with `#` are a family's
+head, the others its samples. Both formats require that the samples of one family follow a single
+head, also if they come from several pieces.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from prometheus_client.registry import Collector
 
 from pvebench.metrics.catalog import Metric
 
-# --- Samples gathered under the names and labels of the catalogue.
+# --- samples under the names and labels of the catalog ---
 
 
 class Families:
-    """Collects samples; one family for each metric, in the order of first use, histograms last."""
+    """Collection of samples: one family per metric in the order of first use, histograms last."""
 
     def __init__(self) -> None:
         self._families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         self._histograms: dict[str, HistogramMetricFamily] = {}
 
     def add(self, metric: Metric, labels: Mapping[str, str], value: float) -> None:
-        """Add one sample. Labels beyond those of the metric are left out.
+        """Add one sample. Labels that the metric does not have are ignored.
 
         Raises:
             KeyError: a label of the metric is missing.
@@ -56,11 +56,11 @@ class Families:
     def add_histogram(
         self, metric: Metric, labels: Mapping[str, str], counts: Mapping[str, float], total: float
     ) -> None:
-        """Add one histogram; as `add`.
+        """Add one histogram; labels as in `add`.
 
         Args:
-            counts: upper bound -> what its bucket alone holds, in the order of the bounds.
-            total: sum of all that was counted.
+            counts: upper bound -> count of its bucket alone, in the order of the bounds.
+            total: sum of all values.
         """
         values = [labels[name] for name in metric.labels]
         family = self._histograms.get(metric.name)
@@ -71,19 +71,19 @@ class Families:
         family.add_metric(values, list(buckets), total)
 
     def families(self) -> list[Family]:
-        """Return what was gathered."""
+        """Return the collected families."""
         return [*self._families.values(), *self._histograms.values()]
 
 
 EOF: Final = b"# EOF\n"
 _HEAD: Final = re.compile(rb"^(?:# .*\n)+", re.MULTILINE)
 LEVEL: Final = 4
-"""Of the compression: a third larger than the best, and several times quicker."""
+"""Compression level: output a third larger than at the best level, but several times faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The same in the plain format and in OpenMetrics."""
+    """One text in the plain format and in OpenMetrics."""
 
     plain: bytes
     opened: bytes
@@ -96,20 +96,20 @@ class Text:
         return Text(deflate(self.plain), deflate(self.opened))
 
     def choose(self, *, opened: bool) -> bytes:
-        """Return the one in the wanted format."""
+        """Return the text in the requested format."""
         return self.opened if opened else self.plain
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One family's head and samples. The samples look alike in both."""
+    """Head and samples of one family. The samples are equal in both formats."""
 
     head: Text
     samples: bytes
 
 
 class _Fixed(Collector):
-    """Families that are ready, in the form that prometheus_client renders."""
+    """Collector of existing families, as prometheus_client requires for rendering."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = list(families)
@@ -119,7 +119,7 @@ class _Fixed(Collector):
 
 
 def render(families: Iterable[Family]) -> Text:
-    """Return families as text, without OpenMetrics' end mark."""
+    """Return families as text, without the end mark of OpenMetrics."""
     families = list(families)
     registry = _registry(families)
     opened: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call] # library
@@ -133,7 +133,7 @@ def _registry(families: Iterable[Family]) -> CollectorRegistry:
 
 
 def render_pieces(families: Iterable[Family]) -> dict[str, Piece]:
-    """Return family name -> its text, head and samples apart; of gauges, counters, histograms."""
+    """Return family name -> head and samples; for gauges, counters and histograms."""
     families = list(families)
     blocks = _HEAD.split(generate_latest(_registry(families)))[1:]
     return {
@@ -148,24 +148,24 @@ def _head(name: str, documentation: str, kind: str) -> Text:
 
 
 def deflate(text: bytes) -> bytes:
-    """Return text compressed so that it may stand anywhere in a deflate stream.
+    """Return text compressed for any position in a deflate stream.
 
-    The full flush ends it at a whole byte and lets what follows refer to nothing before it.
+    The full flush ends it at a whole byte, and later data cannot refer to earlier data.
     """
     compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return compressor.compress(text) + compressor.flush(zlib.Z_FULL_FLUSH)
 
 
 def gzip_stream(parts: Iterable[bytes], deflated: Iterable[bytes]) -> bytes:
-    """Return one gzip member made of parts that are deflated already.
+    """Return one gzip member from deflated parts.
 
-    One member, although RFC 1952 allows several: some clients read the first and stop.
+    RFC 1952 allows several members, but some clients stop after the first.
     """
     checksum, size = 0, 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
         size += len(part)
-    # Method deflate, no flags, no time (the same text has the same bytes), unknown system.
+    # Method deflate, no flags, no time (equal text gives equal bytes), unknown system.
     head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
     last = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush()
     return b"".join([head, *deflated, last, struct.pack("<II", checksum, size & 0xFFFFFFFF)])

@@ -1,4 +1,4 @@
-"""What became of messages to people, as metrics."""
+"""Collectors that run for every scrape: scheduler, API, storages, notifications, this process."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pvebench.model.ports import OPERATIONS, Traffic
 from pvebench.model.status import State, WorkerStatus
 from pvebench.store import TargetCounts
 
-# --- The live block: scheduler, progress, this process. Made anew for every scrape.
+# --- settings, scheduler, API, database ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigState:
-    """Which settings are in force.
+    """State of the active settings.
 
     Attributes:
-        digest: of the settings' and packs' files when they were read.
-        loaded: when that was, UTC.
-        successful: False after a change that was refused.
+        digest: digest of the settings and pack files when they were loaded.
+        loaded: time of loading, UTC.
+        successful: False after a failed reload.
     """
 
     digest: str
@@ -35,7 +35,7 @@ class ConfigState:
 
 
 def collect_config(state: ConfigState, families: Families) -> None:
-    """Which settings are in force, and whether those on disk are."""
+    """Add the active settings and the success of the last reload."""
     labels = {"digest": state.digest, "packs": ",".join(state.packs)}
     families.add(catalog.CONFIG_INFO, labels, 1)
     families.add(catalog.CONFIG_RELOAD_SUCCESS, {}, state.successful)
@@ -43,18 +43,18 @@ def collect_config(state: ConfigState, families: Families) -> None:
 
 
 def collect_build(families: Families) -> None:
-    """Which pvebench this is."""
+    """Add the versions of pvebench and Python."""
     labels = {"version": __version__, "python_version": platform.python_version()}
     families.add(catalog.BUILD_INFO, labels, 1)
 
 
 def collect_address(url: str, families: Families) -> None:
-    """Where people reach the page."""
+    """Add the address of the web UI."""
     families.add(catalog.WEB_INFO, {"url": url}, 1)
 
 
 def collect_scheduler(statuses: Sequence[WorkerStatus], families: Families) -> None:
-    """What each worker does, and how far its cycle is."""
+    """Add the state of each worker and the progress of its cycle."""
     for status in statuses:
         labels = {"node": status.node}
         for state in State:
@@ -84,7 +84,7 @@ def _collect_cycle(status: WorkerStatus, labels: dict[str, str], families: Famil
 
 
 def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
-    """How much each node's API was asked, and how often in vain."""
+    """Add the requests, failures and tasks of each node's API."""
     for node, counts in traffic.items():
         families.add(catalog.API_TASKS, {"node": node}, counts.tasks)
         for operation in OPERATIONS:
@@ -94,24 +94,25 @@ def collect_api(traffic: Mapping[str, Traffic], families: Families) -> None:
 
 
 def collect_database(path: Path, families: Families) -> None:
-    """Size of the results database."""
+    """Add the size of the results database."""
     families.add(catalog.DATABASE_SIZE, {}, path.stat().st_size)
 
 
-# --- Write budgets and free space of storages.
+# --- storages: write budgets and free space ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageState:
-    """One storage, seen from one node.
+    """State of one storage on one node.
 
     Attributes:
-        type: `dir`, `lvmthin` …; shared: whether several nodes write to the same disks.
-        written_bytes: from this node in this calendar month (UTC).
-        budget_bytes: that may be written a month; None: no limit.
-        counted_bytes: written this month that counts against the budget.
-        free_bytes: when last looked at; None: not looked at yet.
-        floor_bytes: that must stay free; None: no limit.
+        type: `dir`, `lvmthin` …
+        shared: whether several nodes write to the same disks.
+        written_bytes: written by this node in this calendar month (UTC).
+        budget_bytes: monthly write budget; None: no limit.
+        counted_bytes: bytes of this month that count against the budget.
+        free_bytes: free space at the last check; None: not checked yet.
+        floor_bytes: space that must stay free; None: no limit.
     """
 
     node: str
@@ -126,7 +127,7 @@ class StorageState:
 
 
 def collect_storages(states: Iterable[StorageState], families: Families) -> None:
-    """What is written and free, beside the limits."""
+    """Add the written and free bytes and their limits."""
     for state in states:
         labels = {"node": state.node, "storage": state.storage}
         values = (
@@ -146,11 +147,11 @@ def collect_storages(states: Iterable[StorageState], families: Families) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetState:
-    """What became of the messages for one target.
+    """State of one notification receiver.
 
     Attributes:
-        failures: attempts in vain since the start.
-        counts: None: there was no message for it yet.
+        failures: failed delivery attempts since the exporter started.
+        counts: None: no notification for it yet.
     """
 
     target: str
@@ -159,7 +160,7 @@ class TargetState:
 
 
 def collect_notified(states: Sequence[TargetState], families: Families) -> None:
-    """Messages queued, sent and given up, and when one last arrived."""
+    """Add the queued, sent and dropped notifications and the time of the last delivery."""
     for state in states:
         labels, counts = {"receiver": state.target}, state.counts or TargetCounts()
         families.add(catalog.NOTIFICATIONS_QUEUED, labels, counts.queued)

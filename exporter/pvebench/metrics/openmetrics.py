@@ -1,7 +1,7 @@
-"""The past as OpenMetrics text, for `promtool tsdb create-blocks-from openmetrics`.
+"""Past metrics as OpenMetrics text, for `promtool tsdb create-blocks-from openmetrics`.
 
-What the page showed at any moment follows from the runs that had ended by then, so the same
-collectors that make the page make its past: they are asked once for every run.
+The exposition at any moment follows from the runs that had ended by then. So the collectors of
+`/metrics` also produce past samples: they are called once for every run.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from pvebench.model.run import Outcome
 from pvebench.store import CaseRecord, StoredRun, Sums, summed
 
 STEP_SECONDS: Final = 240.0
-"""Below Prometheus' look-back of five minutes, so that a held value has no gaps."""
+"""Sample interval below Prometheus' look-back of five minutes, so that a value has no gaps."""
 
 _BOUND: Final = re.compile(r'(?<=[{,])le="[^"]*",?')
 
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Key = tuple[str, str]
-"""Name of the sample as exposed, and its labels as text."""
+"""Exposed name of the sample, and its labels as text."""
 
 PastMetrics = tuple[float, Sequence[Family]]
-"""When verdicts were made, UNIX seconds, and what the page showed of them."""
+"""Time of a verdict update, Unix seconds, and its metric families."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What part of the past is wanted; UNIX seconds, `end` itself excluded.
+    """Requested period in Unix seconds; `end` is excluded.
 
     Attributes:
-        step: seconds between two samples of a value that is held.
+        step: seconds between two samples of a constant value.
         labels: labels that a scrape would add, such as job and instance.
     """
 
@@ -56,14 +56,14 @@ class Window:
 
 @dataclass(slots=True)
 class _Series:
-    """The values of one series: (since, value); None: there is none any more."""
+    """Values of one series: (since, value); None: the series has ended."""
 
     changes: list[tuple[float, float | None]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Past:
-    """All series, grouped by family; `heads` are the families' TYPE and HELP lines."""
+    """All series by family; `heads` are the TYPE and HELP lines of the families."""
 
     labels: Mapping[str, str]
     heads: dict[str, str] = field(default_factory=dict)
@@ -76,9 +76,10 @@ class _Past:
         shown: set[Key],
         more: Mapping[str, str] = NO_LABELS,
     ) -> set[Key]:
-        """Take over what a case shows from `moment` on; return its series.
+        """Add the samples of a case from `moment` on; return the keys of its series.
 
-        `shown` are those that it showed before: what is not among the new ones ends.
+        Args:
+            shown: series of the case before `moment`; those without a new sample end.
         """
         now: set[Key] = set()
         for family in families:
@@ -92,7 +93,7 @@ class _Past:
         return now
 
     def end(self, moment: float, keys: set[Key]) -> None:
-        """Let series end."""
+        """End series."""
         if not keys:
             return
         for known in self.series.values():
@@ -107,13 +108,13 @@ def past_text(
     *,
     current: Collection[str],
 ) -> Iterator[str]:
-    """Yield the text of what the page showed in a window of the past, all but verdicts.
+    """Yield past samples of a window as text, without verdicts.
 
     Args:
         cases: the runs of each case with samples, oldest first.
-        snapshot: the present, for intervals, episodes, greatest age and whether it is simulated.
-        current: keys of the cases whose definition is in force. The others carry its fingerprint
-            as a label `definition`: under one name they would be read as one history.
+        snapshot: current results: intervals, environment periods, greatest age, simulated or not.
+        current: keys of the cases with a current definition. The others get its fingerprint as
+            the label `definition`; otherwise both would appear as one history.
     """
     past = _Past(window.labels)
     records = [
@@ -125,15 +126,15 @@ def past_text(
     return _text(past, window)
 
 
-def past_metrics_text(told: Sequence[PastMetrics], window: Window) -> Iterator[str]:
-    """Yield the text of what the page showed of verdicts in a window of the past.
+def past_metrics_text(updates: Sequence[PastMetrics], window: Window) -> Iterator[str]:
+    """Yield past verdict samples of a window as text.
 
     Args:
-        told: what was shown since when, oldest first: each until something else was said.
+        updates: verdict updates, oldest first; each is valid until the next one.
     """
     past, shown = _Past(window.labels), set[Key]()
-    for number, (moment, families) in enumerate(told):
-        until = told[number + 1][0] if number + 1 < len(told) else math.inf
+    for number, (moment, families) in enumerate(updates):
+        until = updates[number + 1][0] if number + 1 < len(updates) else math.inf
         if moment < window.end and until > window.start:
             shown = past.note(moment, families, shown)
     return _text(past, window)
@@ -155,7 +156,7 @@ def _note_case(
     window: Window,
     current: Collection[str],
 ) -> CaseRecord:
-    """Add what one case showed; return what was known of it at the end of the window."""
+    """Add the samples of one case; return its state at the end of the window."""
     present = runs[0].case_key in current
     more = {} if present else {"definition": runs[0].definition.fingerprint}
     good: StoredRun | None = None
@@ -209,16 +210,16 @@ def _case_families(record: CaseRecord, snapshot: Snapshot) -> list[Family]:
 def _note_summary(
     past: _Past, records: Sequence[CaseRecord], snapshot: Snapshot, window: Window
 ) -> None:
-    """Add the environments as they came, and what the labels stand for."""
+    """Add the environments in order, and the definitions of scenarios and workloads."""
     shown: set[Key] = set()
     moments = sorted({episode.started for episode in snapshot.episodes})
     begun = [moment for moment in moments if moment.timestamp() < window.end]
-    first = max((one for one in begun if one.timestamp() <= window.start), default=None)
-    for moment in [one for one in begun if first is None or one >= first]:
+    first = max((start for start in begun if start.timestamp() <= window.start), default=None)
+    for moment in [start for start in begun if first is None or start >= first]:
         known = [
-            replace(one, finished=min(one.finished, max(moment, one.started)))
-            for one in snapshot.episodes
-            if one.started <= moment
+            replace(episode, finished=min(episode.finished, max(moment, episode.started)))
+            for episode in snapshot.episodes
+            if episode.started <= moment
         ]
         then = Snapshot(now=moment, records=[], episodes=known, simulated=snapshot.simulated)
         families = Families()
@@ -238,13 +239,13 @@ def _note_summary(
 
 
 def _family_lines(series: Mapping[Key, _Series], window: Window) -> Iterator[str]:
-    """Yield a family's samples in OpenMetrics' order: a histogram's are together at each moment."""
-    for _, group in itertools.groupby(series.items(), key=lambda entry: _whose(entry[0])):
-        samples = [_samples(key, one.changes, window) for key, one in group]
+    """Yield a family's samples in OpenMetrics order: at each time a histogram stays together."""
+    for _, group in itertools.groupby(series.items(), key=lambda entry: _labels_of(entry[0])):
+        samples = [_samples(key, values.changes, window) for key, values in group]
         yield from (line for _, line in heapq.merge(*samples, key=operator.itemgetter(0)))
 
 
-def _whose(key: Key) -> str:
+def _labels_of(key: Key) -> str:
     """Return the labels of a series without the bound of its bucket."""
     return _BOUND.sub("", key[1])
 
@@ -252,7 +253,7 @@ def _whose(key: Key) -> str:
 def _samples(
     key: Key, changes: Sequence[tuple[float, float | None]], window: Window
 ) -> Iterator[tuple[float, str]]:
-    """Yield a sample at every change in the window, and one every step while it is held."""
+    """Yield a sample at every change in the window, and one every step without a change."""
     name, labels = key
     for number, (since, value) in enumerate(changes):
         until = changes[number + 1][0] if number + 1 < len(changes) else window.end

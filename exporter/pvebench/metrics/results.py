@@ -1,4 +1,4 @@
-"""The results block: collectors from a snapshot to samples. Pure."""
+"""Collectors of results: from a snapshot to samples. Pure."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pvebench.model.workload import Direction
 from pvebench.store import CaseRecord, Sums
 from pvebench.verdicts.ranking import Ranking, contests
 
-# --- The environments block: what results were measured with, and what changed when. Pure.
+# --- environments and their changes ---
 
 EPISODES_SHOWN: Final = 20
-"""Of each node; older ones are in the store."""
+"""Environment periods per node; older ones are only in the store."""
 
 
 def collect_environments(snapshot: Snapshot, families: Families) -> None:
-    """The environments of each node, which is the newest, and what changed with each.
+    """Add the environments of each node, the current one, and the facts that changed.
 
-    An environment that came back is told by its newest episode: one series can say one start.
+    A recurring environment is represented by its latest period: one series has only one start.
     """
     by_node: dict[str, list[EnvironmentPeriod]] = {}
     for episode in snapshot.episodes:
         by_node.setdefault(episode.node, []).append(episode)
     for episodes in by_node.values():
-        newest_of_each = {one.environment: one for one in episodes[-EPISODES_SHOWN:]}
-        for one in newest_of_each.values():
-            labels = _environment_labels(one, simulated=snapshot.simulated)
-            families.add(catalog.ENVIRONMENT_START, labels, one.started.timestamp())
-            families.add(catalog.ENVIRONMENT_END, labels, one.finished.timestamp())
+        latest = {episode.environment: episode for episode in episodes[-EPISODES_SHOWN:]}
+        for episode in latest.values():
+            labels = _environment_labels(episode, simulated=snapshot.simulated)
+            families.add(catalog.ENVIRONMENT_START, labels, episode.started.timestamp())
+            families.add(catalog.ENVIRONMENT_END, labels, episode.finished.timestamp())
         for labels in _changes(episodes):
             families.add(catalog.ENVIRONMENT_CHANGE, labels, 1)
         newest = _environment_labels(episodes[-1], simulated=snapshot.simulated)
@@ -45,15 +45,15 @@ def collect_environments(snapshot: Snapshot, families: Families) -> None:
 
 
 def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
-    """Return what changed with each of the last episodes, oldest first, each change once.
+    """Return the facts that changed with each of the last periods, oldest first and only once.
 
-    A fact that is unknown in one of them is compared over it.
+    A fact that is unknown in one period is compared with the period before.
     """
     known: dict[str, str] = {}
-    found: list[list[dict[str, str]]] = []
+    changes_by_episode: list[list[dict[str, str]]] = []
     for episode in episodes:
         about = {"node": episode.node, "environment": episode.slug}
-        found.append(
+        changes_by_episode.append(
             [
                 {**about, "fact": name, "before": known[name], "after": value}
                 for name, value in episode.facts.items()
@@ -61,7 +61,8 @@ def _changes(episodes: Sequence[EnvironmentPeriod]) -> list[dict[str, str]]:
             ]
         )
         known |= episode.facts
-    last = (labels for changes in found[-EPISODES_SHOWN:] for labels in changes)
+    recent = changes_by_episode[-EPISODES_SHOWN:]
+    last = (labels for changes in recent for labels in changes)
     return list({tuple(labels.values()): labels for labels in last}.values())
 
 
@@ -85,22 +86,22 @@ def _environment_labels(episode: EnvironmentPeriod, *, simulated: bool) -> dict[
     }
 
 
-# --- How the settings of each storage compare under each workload. Pure.
+# --- comparison of configurations ---
 
 
 def collect_settings(snapshot: Snapshot, families: Families) -> None:
-    """Which setting is the fastest of each storage, and which differ from it beyond noise."""
+    """Add the rank of each configuration and its gap to the fastest one."""
     known = {record.key: record.last.definition for record in shown(snapshot) if record.good}
-    for contest in contests(known, snapshot.trends):
-        _add(contest, families)
+    for ranking in contests(known, snapshot.trends):
+        _add(ranking, families)
 
 
-def _add(contest: Ranking, families: Families) -> None:
-    for place in (*contest.places, *contest.excluded):
+def _add(ranking: Ranking, families: Families) -> None:
+    for place in (*ranking.places, *ranking.excluded):
         labels = place.definition.labels
-        standing = {"rank": str(place.rank), "excluded": str(place.exclusion)}
-        families.add(catalog.SCENARIO_RANK_INFO, {**labels, **standing}, 1)
-        if contest.fastest is not None:
+        rank = {"rank": str(place.rank), "excluded": str(place.exclusion)}
+        families.add(catalog.SCENARIO_RANK_INFO, {**labels, **rank}, 1)
+        if ranking.fastest is not None:
             families.add(catalog.SCENARIO_GAP, labels, place.ratio)
         if not math.isnan(place.low):
             families.add(catalog.SCENARIO_GAP_NOISE, labels, (place.high - place.low) / 2)
@@ -143,7 +144,7 @@ Collector = Callable[[Snapshot, Families], None]
 
 
 def collect_results(snapshot: Snapshot, families: Families) -> None:
-    """The numbers of every case's last good run."""
+    """Add the values of every case's last successful run."""
     for record in shown(snapshot):
         run = record.good
         if run is None or _age(snapshot, record) > snapshot.max_age_seconds:
@@ -151,7 +152,7 @@ def collect_results(snapshot: Snapshot, families: Families) -> None:
         labels = run.definition.labels
         for sample in run.samples:
             _add_sample(families, labels, sample)
-            # Any run may have had to boot; only those made for it give an unbroken series.
+            # Any run may boot the guest; only boot runs give a series without gaps.
             if sample.metric == "boot_time" and run.definition.tool == "boot":
                 families.add(catalog.BOOT_TIME, labels, sample.value)
         _add_switches(families, labels, run.samples)
@@ -207,7 +208,7 @@ def _add_switches(
 
 
 def collect_runs(snapshot: Snapshot, families: Families) -> None:
-    """Attempts, outcomes, durations, intervals."""
+    """Add the times, outcomes, durations and intervals of runs."""
     for record in shown(snapshot):
         last = record.last
         labels = dict(last.definition.labels)
@@ -228,14 +229,17 @@ def collect_runs(snapshot: Snapshot, families: Families) -> None:
 
 
 def collect_info(snapshot: Snapshot, families: Families) -> None:
-    """What the slugs in the labels stand for."""
+    """Add the definitions of the scenarios and workloads in the labels."""
     scenarios: dict[tuple[str, str], dict[str, str]] = {}
     workloads: dict[tuple[str, str], dict[str, str]] = {}
     for record in shown(snapshot):
         definition = record.last.definition
         unknown = dict.fromkeys(catalog.SCENARIO_INFO.labels, "")
-        words = {"configuration": _setting(definition), "disk": _setting(definition, cache=False)}
-        labels = {**unknown, **definition.options, **definition.labels, **words}
+        described = {
+            "configuration": _configuration(definition),
+            "disk": _configuration(definition, cache=False),
+        }
+        labels = {**unknown, **definition.options, **definition.labels, **described}
         scenarios[definition.node, definition.scenario] = labels
         for direction in map(str, definition.directions or ("",)):
             workloads[definition.workload, direction] = _workload_labels(definition, direction)
@@ -245,11 +249,11 @@ def collect_info(snapshot: Snapshot, families: Families) -> None:
         families.add(catalog.WORKLOAD_INFO, labels, 1)
 
 
-def _setting(definition: Definition, *, cache: bool = True) -> str:
-    """Return a setting in words, what tells it from the usual one first: names are cut at the end.
+def _configuration(definition: Definition, *, cache: bool = True) -> str:
+    """Describe a configuration. Non-default options come first: panels cut long names at the end.
 
     Args:
-        cache: whether to say the cache mode.
+        cache: whether to include the cache mode.
     """
     further = map(option_words, further_options(definition))
     last = (definition.cache,) if cache else ()
@@ -273,7 +277,7 @@ def _workload_labels(definition: Definition, direction: str) -> dict[str, str]:
 
 
 def collect_totals(snapshot: Snapshot, families: Families) -> None:
-    """Counters over the whole history."""
+    """Add the counters of the whole history."""
     families.add(catalog.RESULTS, {}, snapshot.totals.runs)
     for (node, storage, direction), count in snapshot.totals.bytes.items():
         labels = {"node": node, "storage": storage, "direction": direction}
@@ -283,13 +287,13 @@ def collect_totals(snapshot: Snapshot, families: Families) -> None:
 
 
 CASE_COLLECTORS: Final[dict[str, Collector]] = {"results": collect_results, "runs": collect_runs}
-"""What each case shows by itself: their families must not depend on other cases."""
+"""Collectors of single cases: their families must not depend on other cases."""
 SUMMARY_COLLECTORS: Final[dict[str, Collector]] = {
     "info": collect_info,
     "environments": collect_environments,
     "totals": collect_totals,
     "wall": collect_wall,
 }
-"""What is shown once for all cases."""
+"""Collectors of all cases together."""
 DEFINITION_COLLECTORS: Final = frozenset({"info", "wall"})
-"""Those that change only when cases come, go, get a first result or mean something else."""
+"""Collectors whose output changes only with the cases, a first result or a definition."""

@@ -1,4 +1,4 @@
-"""What the screen on the wall shows."""
+"""Snapshot of the results that the collectors read, and the cases of the wall dashboard."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pvebench.store.current import Trend, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallSlot:
-    """One of the wall's four places.
+    """One of the wall dashboard's four slots.
 
     Attributes:
         scenario, workload: slugs of the case, on every node that has it.
         direction: read, write or trim.
-        title: shown above the number; empty: the workload's own.
+        title: shown above the value; empty: the title of the workload.
     """
 
     scenario: str
@@ -31,20 +31,20 @@ class WallSlot:
     title: str = ""
 
 
-# --- What the results block is made from: one consistent moment of the results.
+# --- snapshot ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A moment's results.
+    """Results at one moment.
 
     Attributes:
-        records: what is known of each case that may be shown.
-        intervals: case key -> seconds between its runs; only cases of the present packs.
-        episodes: of the nodes that are shown, in the order in which they began.
-        max_age_seconds: results older than this, counted from `now`, are not shown.
-        wall: what the wall shows; empty: chosen from the results.
-        trends: case key -> newest points of its main number.
+        records: state of each case that may be shown.
+        intervals: case key -> seconds between its runs; only cases of the current packs.
+        episodes: environment periods of the shown nodes, ordered by their start.
+        max_age_seconds: results older than this at `now` are not shown.
+        wall: slots of the wall dashboard; empty: selected from the results.
+        trends: case key -> latest points of its main metric.
     """
 
     now: datetime
@@ -61,7 +61,7 @@ class Snapshot:
 def snapshot_of(
     view: View, *, now: datetime, max_age_seconds: float, wall: Sequence[WallSlot] = ()
 ) -> Snapshot:
-    """Return what may be shown of a moment: the cases of the present packs, and their nodes."""
+    """Return the results of a view for the cases of the current packs and their nodes."""
     nodes = {planned.definition.node for planned in view.planned.values()}
     return Snapshot(
         now=now,
@@ -77,7 +77,7 @@ def snapshot_of(
 
 
 def shown(snapshot: Snapshot) -> list[CaseRecord]:
-    """Return the records whose last attempt is young enough to be on the page."""
+    """Return the records whose last run is recent enough to be exposed."""
     return [
         record
         for record in snapshot.records
@@ -85,13 +85,13 @@ def shown(snapshot: Snapshot) -> list[CaseRecord]:
     ]
 
 
-# --- Which cases the wall shows: those of the settings, or the first four kinds that there are.
+# --- wall slots: cases from the settings, or the first four kinds of access ---
 
 SLOTS: Final = 4
 LARGE_BLOCK: Final = 65536
-"""From here on people think in bytes a second."""
+"""Block size in bytes from which throughput is shown in bytes per second."""
 KINDS: Final = ("randread", "randwrite", "read", "write")
-"""The order of the slots when nobody has chosen."""
+"""Order of the slots if the settings define none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,15 @@ class _Candidate:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Lower is shown rather: Proxmox's usual disk, then the alphabet."""
-        usual = {"bus": "scsi", "format": "raw", "cache": "none"}
-        odd = [self.labels[key] != value for key, value in usual.items()]
-        return (*odd, self.labels["node"], self.labels["scenario"], self.labels["workload"])
+        """Sort key, preferred first: the default configuration, then alphabetical order."""
+        default = {"bus": "scsi", "format": "raw", "cache": "none"}
+        differing = [self.labels[key] != value for key, value in default.items()]
+        return (*differing, self.labels["node"], self.labels["scenario"], self.labels["workload"])
 
 
 def collect_wall(snapshot: Snapshot, families: Families) -> None:
-    """Name the cases of the wall's slots."""
-    for slot, title, candidate in _chosen(snapshot):
+    """Add the cases of the wall dashboard's slots."""
+    for slot, title, candidate in _selected(snapshot):
         block = int(candidate.definition.parameters.get("bs", 0))
         labels = {
             **candidate.labels,
@@ -129,25 +129,29 @@ def collect_wall(snapshot: Snapshot, families: Families) -> None:
         families.add(catalog.WALL_SLOT, labels, 1)
 
 
-def _chosen(snapshot: Snapshot) -> Iterator[tuple[int, str, _Candidate]]:
-    candidates = sorted(_candidates(snapshot), key=lambda one: one.rank)
+def _selected(snapshot: Snapshot) -> Iterator[tuple[int, str, _Candidate]]:
+    candidates = sorted(_candidates(snapshot), key=lambda candidate: candidate.rank)
     if not snapshot.wall:
-        yield from _usual(candidates)
+        yield from _one_of_each_kind(candidates)
         return
-    for slot, wish in enumerate(snapshot.wall[:SLOTS], start=1):
-        asked = (wish.scenario, wish.workload, wish.direction)
-        for one in candidates:
-            if (one.labels["scenario"], one.labels["workload"], one.direction) == asked:
-                yield slot, wish.title, one
+    for slot, configured in enumerate(snapshot.wall[:SLOTS], start=1):
+        key = (configured.scenario, configured.workload, configured.direction)
+        for candidate in candidates:
+            if (
+                candidate.labels["scenario"],
+                candidate.labels["workload"],
+                candidate.direction,
+            ) == key:
+                yield slot, configured.title, candidate
                 break
 
 
-def _usual(candidates: list[_Candidate]) -> Iterator[tuple[int, str, _Candidate]]:
-    """Choose one case of each kind, all of one scenario as far as it has them."""
+def _one_of_each_kind(candidates: list[_Candidate]) -> Iterator[tuple[int, str, _Candidate]]:
+    """Select one case of each kind, from the same scenario if possible."""
     for slot, kind in enumerate(KINDS, start=1):
-        found = next((one for one in candidates if one.rw == kind), None)
-        if found is not None:
-            yield slot, "", found
+        match = next((candidate for candidate in candidates if candidate.rw == kind), None)
+        if match is not None:
+            yield slot, "", match
 
 
 def _candidates(snapshot: Snapshot) -> Iterator[_Candidate]:
