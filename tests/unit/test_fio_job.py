@@ -120,7 +120,7 @@ def test_device_that_is_no_whole_number_of_blocks_is_used_up_to_the_last_whole_o
 
 
 def test_block_bigger_than_the_device_is_an_error_before_anything_runs() -> None:
-    with pytest.raises(ToolFailed, match="do not hold one block of 67108864 bytes"):
+    with pytest.raises(ToolFailed, match="less than one block of 67108864 bytes"):
         make_job(target=Target(device="/dev/x", size_bytes=MIB), bs="64M")
 
 

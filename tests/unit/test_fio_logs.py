@@ -76,7 +76,7 @@ def test_log_that_goes_beyond_fios_own_window_is_not_used() -> None:
     found, notes = intervals("500, 8, 0, 0, 0\n9000, 8, 0, 0, 0\n")
     assert found == {}
     assert notes == (
-        "fio's IOPS log ends at 9000 ms, beyond its window of 2000 ms: the intervals are not used",
+        "fio's IOPS log ends at 9000 ms, beyond its window of 2000 ms; intervals ignored",
     )
 
 
@@ -90,4 +90,4 @@ def test_unreadable_lines_are_counted_and_noted() -> None:
 def test_missing_log_is_noted(logs: dict[str, str]) -> None:
     found, notes = read_intervals(logs, READ, width_ms=500, window_ms=2000, ran_ms=2000)
     assert found == {}
-    assert notes == ("fio left no IOPS log: there are no intervals",)
+    assert notes == ("fio wrote no IOPS log; no intervals available",)

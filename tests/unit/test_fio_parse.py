@@ -234,13 +234,15 @@ def test_syncs_are_counted_by_their_latencies_because_fio_says_0_for_ungrouped_j
 
 def test_job_that_should_sync_but_did_not_is_a_failure() -> None:
     output = damaged("fsync", sync={"total_ios": 0, "lat_ns": {"N": 0}})
-    with pytest.raises(ToolFailed, match="told to sync its writes but reports no sync"):
+    with pytest.raises(ToolFailed, match="reports no syncs, but the job requires them"):
         Fio().parse(workload_of("fsync"), output, {})
 
 
 def test_text_before_the_json_becomes_a_note() -> None:
     (note,) = parse("noted").notes
-    assert note.startswith("fio said: note: both iodepth >= 1 and synchronous I/O engine are sel")
+    assert note.startswith(
+        "fio reported: note: both iodepth >= 1 and synchronous I/O engine are sel"
+    )
     assert table(parse("noted"))["operations", READ, ""] == 39660
 
 
@@ -289,7 +291,7 @@ def test_missing_percentiles_are_noted_and_the_rest_is_kept() -> None:
     parsed = Fio().parse(
         workload_of("randread"), damaged("randread", within="read", clat_ns=clat), {}
     )
-    assert "read: fio gave no clat percentiles" in parsed.notes
+    assert "read: fio reported no clat percentiles" in parsed.notes
     assert ("clat_mean", READ, "") in table(parsed)
     assert ("clat_percentile", READ, "99") not in table(parsed)
 
@@ -303,7 +305,7 @@ def test_variation_without_a_log_is_fios_own_and_says_so() -> None:
     changes = {"iops_mean": 200.0, "iops_stddev": 50.0, "iops_samples": 4}
     parsed = Fio().parse(workload_of("randread"), damaged("randread", within="read", **changes), {})
     assert table(parsed)["iops_variation", READ, ""] == 0.25
-    assert "read: variation is fio's own, which overlooks intervals without I/O" in parsed.notes
+    assert "read: variation computed by fio, which ignores intervals without I/O" in parsed.notes
 
 
 def test_fewer_than_three_intervals_have_no_variation() -> None:
@@ -321,7 +323,7 @@ def test_operations_of_another_size_than_asked_for_are_noted() -> None:
     # fio reads bs=4kib as 4000 bytes; the same numbers under the name 4k must not pass silently.
     output = damaged("randread", within="read", io_bytes=213186 * 4000)
     notes = Fio().parse(workload_of("randread"), output, {}).notes
-    assert "read: 213186 operations moved 852744000 bytes, not 4096 each" in notes
+    assert "read: 213186 operations of 4096 bytes transferred 852744000 bytes" in notes
 
 
 def test_intervals_that_contradict_the_run_are_noted() -> None:
@@ -337,7 +339,7 @@ RANKS = CLAT["percentile"]
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"iops": 200000.0}, "read: fio says 200000 IOPS but counted 106539.7301"),
+        ({"iops": 200000.0}, "read: fio reports 200000 IOPS but counted 106539.7301"),
         ({"clat_ns": CLAT | {"mean": 3e6}}, "clat_ns: mean 3000000 is above max 2735611"),
         ({"clat_ns": CLAT | {"min": 3e5}}, "clat_ns: min 300000 is above mean 295094.66"),
         ({"clat_ns": CLAT | {"mean": -1}}, "clat_ns: mean is -1"),
@@ -360,9 +362,9 @@ def test_numbers_that_cannot_be_true_are_unreadable(change: dict[str, Any], what
 @pytest.mark.parametrize(
     ("ranks", "what"),
     [
-        ({"150.000000": 500000}, "percentile 150 does not exist"),
-        ({"99.0": 405504}, "a percentile is there twice"),
-        ({"0.000000": 150000}, "percentile 0 does not exist"),
+        ({"150.000000": 500000}, "there is no percentile 150"),
+        ({"99.0": 405504}, "duplicate percentile"),
+        ({"0.000000": 150000}, "there is no percentile 0"),
         ({"half": 150000}, "percentile 'half' is 150000"),
         ({"99.000000": -1}, "percentile '99.000000' is -1"),
         ({"99.000000": 0}, "percentile 95 of 378880 is above 99 of 0"),
@@ -380,9 +382,9 @@ def test_percentiles_that_cannot_be_true_are_unreadable(ranks: dict[str, Any], w
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
-        ('"read" : {', '"read" : {"iops": 5}, "read" : {', "read is there twice"),
-        ('"iops" : ', '"iops" : 1e9, "iops" : ', "iops is there twice"),
-        ('"clat_ns" : {', '"clat_ns" : {"mean" : 1, ', "mean is there twice"),
+        ('"read" : {', '"read" : {"iops": 5}, "read" : {', "duplicate key read"),
+        ('"iops" : ', '"iops" : 1e9, "iops" : ', "duplicate key iops"),
+        ('"clat_ns" : {', '"clat_ns" : {"mean" : 1, ', "duplicate key mean"),
     ],
 )
 def test_of_a_number_that_is_there_twice_it_is_not_known_which_one_counts(
@@ -424,13 +426,13 @@ def test_truncated_output_is_unreadable_with_position_and_its_end_as_evidence() 
 @pytest.mark.parametrize(
     ("output", "happened", "cause"),
     [
-        ("", "fio wrote no output", "it was stopped, or could not start"),
-        ("Bad option <frob=1>\nfio: job a dropped\n", "holds no JSON", "fio: job a dropped"),
+        ("", "fio wrote no output", "fio was stopped or could not start"),
+        ("Bad option <frob=1>\nfio: job a dropped\n", "has no JSON", "fio: job a dropped"),
         ('{"jobs": []}', "lists no jobs", ""),
         ('{"jobs": [1]}', "lists no jobs", ""),
         ('{"jobs": [{"error": "5"}]}', "error number is not a number: '5'", ""),
-        ('{"fio version": "fio-3.33"}', "holds no JSON", ""),
-        ("[" * 100_000 + '{"jobs"', "breaks off or is damaged", "fio was stopped"),
+        ('{"fio version": "fio-3.33"}', "has no JSON", ""),
+        ("[" * 100_000 + '{"jobs"', "invalid fio JSON at character", "fio was stopped"),
         ('{"a":' * 3000, "JSON", ""),
         ('{"jobs": [' + "9" * 5000 + "]}", "JSON", ""),
     ],
@@ -462,14 +464,12 @@ def test_a_search_tells_the_depth_and_the_rate_of_its_last_window(
     assert found["runtime", READ, ""] == pytest.approx(
         1.0, abs=0.5
     )  # the last operation may be slow
-    more = "the latency is kept at the greatest depth tried: more may be possible"
+    more = "the highest allowed depth meets the latency; more may be possible"
     assert (more in parsed.notes) is (name == "search")
 
 
 def test_a_search_that_found_nothing_is_no_result() -> None:
-    with pytest.raises(
-        ToolFailed, match=r"no depth that keeps 99 % of operations within 0\.001 ms"
-    ):
+    with pytest.raises(ToolFailed, match=r"no depth meets 99% of operations within 0\.001 ms"):
         parse("search_none")
 
 
@@ -487,5 +487,5 @@ def test_a_window_that_did_not_keep_its_latency_is_refused() -> None:
         ramp_seconds=0,
         runtime_seconds=2,
     )
-    with pytest.raises(ToolFailed, match="did not keep 95 % of operations within 1 ms"):
+    with pytest.raises(ToolFailed, match="did not meet 95% of operations within 1 ms"):
         Fio().parse(strict, output_of("search"), {})

@@ -34,4 +34,4 @@ def test_a_latency_that_nothing_keeps_is_a_failed_run_with_its_reason(tmp_path: 
     simulation.worker.run()
     records = list(simulation.results.now.cases.values())
     assert {record.last.outcome for record in records} == {Outcome.FAILED}
-    assert "no depth that keeps 99 %" in records[0].last.reason
+    assert "no depth meets 99%" in records[0].last.reason

@@ -186,7 +186,7 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
     [
         ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: no table that is known here"),
         ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: cannot be read"),
-        ("a.json", "{", r"a.json:1:1: fio's JSON breaks off"),
+        ("a.json", "{", r"a.json:1:1: invalid fio JSON"),
         ("a.csv", f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n", "2:1: .*'-5' cannot have been"),
         (
             "a.csv",

@@ -1,4 +1,4 @@
-"""Benchmark tools: one module per tool, registered in `TOOLS`."""
+"""Benchmark tools. A new tool is one module and one line in `TOOLS`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ from pvebench.workloads.tool import Estimate, Job, Parsed, Played, Target, Tool,
 __all__ = ["TOOLS", "Estimate", "Job", "Parsed", "Played", "Target", "Tool", "ToolOptions"]
 
 TOOLS: Final[dict[str, Tool]] = {
-    room.tool: room
-    for room in (Fio(), Ioping(), Sysbench(), Bonnie(), Dd(), Hdparm(), Idle(), Boot())
+    adapter.tool: adapter
+    for adapter in (Fio(), Ioping(), Sysbench(), Bonnie(), Dd(), Hdparm(), Idle(), Boot())
 }

@@ -1,8 +1,8 @@
-"""bonnie++: write, rewrite, read, seek; through the guest's page cache, as in old tables.
+"""bonnie++: write, rewrite, read, seek; through the guest's page cache, as in old published tables.
 
-It writes blocks that are zeros but for a few bytes (seen with strace on 2.00a), so a storage
-that compresses or detects zeros is measured at that. `-r` is told a lie about the memory, since
-bonnie++ otherwise refuses small files; that the file fits into the cache stands as a caveat.
+Its blocks are zeros except for a few bytes (seen with strace on 2.00a), so compression or zero
+detection of the storage affects the results. `-r` gets a false memory size because bonnie++
+otherwise rejects small files; a caveat notes that the file fits into the cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pvebench.workloads.tool import (
 )
 
 PASSES: Final = 5
-"""How often the file's size is moved: written, read and rewritten, read, and the seeks."""
+"""Passes over the file: written, read and rewritten, read, and the seeks."""
 ASSUMED_BYTES_PER_SECOND: Final = 50 * MIB
 _FLOOR_BYTES_PER_SECOND: Final = 500_000
 _VERSION: Final = "1.98"
@@ -51,7 +51,7 @@ _COLUMNS: Final = {
     "seeks": 19,
     "seeks_cpu": 20,
 }
-"""Field of the CSV line, counted from 0; speeds in KiB/s, CPU in per cent."""
+"""Index of the field in the CSV line; speeds in KiB/s, CPU in percent."""
 _TOO_QUICK: Final = "+++"
 
 
@@ -62,13 +62,13 @@ def _whole_mib(size: int) -> int:
 
 
 class BonnieOptions(ToolOptions):
-    """What a pack says to bonnie++. The pack's times do not matter: a file's size is moved."""
+    """Options of bonnie++. The pack's times are not used: the file size defines the duration."""
 
     size: Annotated[Size, Field(ge=16 * MIB, le=1 << 50), AfterValidator(_whole_mib)]
     direct: StrictBool = False
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
-        """Return the workload; its files are its own, through the guest's cache or past it."""
+        """Return the workload; it creates its own files, with or without the guest's cache."""
         slug = self.slug("bonnie", format_size(self.size), "direct" if self.direct else "")
         return Workload(
             slug=slug,
@@ -84,19 +84,19 @@ class BonnieOptions(ToolOptions):
 
 
 class Bonnie(Tool):
-    """The room of bonnie++. It has no state."""
+    """bonnie++. Stateless."""
 
     tool = "bonnie++"
     program = "bonnie++"
     options = BonnieOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return the time at a usual speed; the file is written twice."""
+        """Return the time at a typical speed; the file is written twice."""
         size = own_bytes(workload, size_bytes)
         return Estimate(seconds=PASSES * size / ASSUMED_BYTES_PER_SECOND, bytes_written=2 * size)
 
     def job(self, workload: Workload, target: Target) -> Job:
-        """Return the command; its files are in a directory of their own, removed at the end."""
+        """Return the command; its files are in a separate directory, removed at the end."""
         parameters, output = workload.parameters, f"{target.work}/bonnie.csv"
         size = own_bytes(workload, target.size_bytes)
         directory = f"{target.scratch}/bonnie"
@@ -116,7 +116,7 @@ class Bonnie(Tool):
             "pvebench",
         ]
         argv += ["-D"] if parameters["direct"] else []
-        # bonnie++ refuses to be root unless it is told so.
+        # bonnie++ refuses to run as root without `-u`.
         command = f'exec {shlex.join(argv)} -u "$(id -u)" >{shlex.quote(output)}'
         return Job(
             argv=["/bin/sh", "-c", command],
@@ -131,7 +131,7 @@ class Bonnie(Tool):
         )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return the samples in bonnie++'s CSV line. Raises as `Room.parse`."""
+        """Return the samples in bonnie++'s CSV line. Raises as `Tool.parse`."""
         row = _row(output)
         samples: list[Sample] = []
         notes: list[str] = []
@@ -149,7 +149,7 @@ class Bonnie(Tool):
         return Parsed(samples=tuple(samples), notes=tuple(notes))
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what bonnie++ would print of a command; see `Room.play`."""
+        """Return simulated output of bonnie++ for a command; see `Tool.play`."""
         output = written_to(argv, "bonnie.csv")
         if not output:
             return None
@@ -165,14 +165,14 @@ def _row(output: str) -> list[str]:
     if row is None:
         raise OutputUnreadable(
             "bonnie++ printed no result line",
-            cause="it was stopped, or is another version than 2.00a",
+            cause="bonnie++ was stopped, or its version is not 2.00a",
             evidence=output[-500:],
         )
     return row
 
 
 def _rows(output: str) -> Iterator[list[str]]:
-    with contextlib.suppress(csv.Error):  # a field without end
+    with contextlib.suppress(csv.Error):  # an unterminated field
         for row in csv.reader(output.splitlines(keepends=True)):
             if row and row[0] == _VERSION and len(row) > max(_COLUMNS.values()):
                 yield row
@@ -181,13 +181,13 @@ def _rows(output: str) -> Iterator[list[str]]:
 def _value(row: list[str], name: str, notes: list[str]) -> float | None:
     text = row[_COLUMNS[name]]
     if text.startswith(_TOO_QUICK):
-        notes.append(f"{name}: too quick for bonnie++ to time; use a larger size")
+        notes.append(f"{name}: too fast for bonnie++ to measure; use a larger size")
         return None
     if not text:
         return None
     value = number_in(text)
-    least = 0 if name.endswith("_cpu") else 1  # what took no time is `+++`
-    refuse([f"{name} is {text[:50]}"] if value < least else [])
+    minimum = 0 if name.endswith("_cpu") else 1  # a phase without measurable time is `+++`
+    refuse([f"{name} is {text[:50]}"] if value < minimum else [])
     return value
 
 

@@ -1,9 +1,8 @@
-"""dd: one stream, or many tiny synced writes; what people type first.
+"""dd: one stream, or many small synced writes; a common first test.
 
-What would make its numbers wrong, and what is done about it: zeros are not written unless
-asked for (a pool of random data goes through a pipe), a missing device is never made as a file
-in RAM (`nocreat`), and a file is never shortened (`notrunc`). Buffered writes that nothing
-forces to the disk carry their caveat.
+Precautions against wrong results: dd writes random data from a pool through a pipe, and zeros only
+on request; it never creates a missing device as a file in RAM (`nocreat`) and never truncates a
+file (`notrunc`). Buffered writes without a final sync have the caveat CACHE.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from pvebench.workloads.tool import (
 )
 
 POOL_BYTES: Final = 16 * MIB
-"""Random data that is written again and again: larger than any storage's record."""
+"""Size of the random data that is written repeatedly: larger than any storage's record."""
 ASSUMED_BYTES_PER_SECOND: Final = 100 * MIB
 _FLOOR_BYTES_PER_SECOND: Final = 100_000
 _TOTAL: Final = re.compile(
@@ -48,11 +47,11 @@ _BLOCKS: Final = re.compile(r"^(?P<whole>\d+)\+(?P<partial>\d+) \S+ \S+$", re.MU
 
 
 class DdOptions(ToolOptions):
-    """What a pack says to dd. The pack's times do not matter: a count of blocks is copied.
+    """Options of dd. The pack's times are not used: dd copies a number of blocks.
 
     Attributes:
-        count: of blocks; 0: as many as fit.
-        flush: what is done before dd ends.
+        count: number of blocks; 0: as many as fit.
+        flush: sync before dd ends.
     """
 
     rw: Literal["read", "write"]
@@ -67,11 +66,11 @@ class DdOptions(ToolOptions):
     def _reads_write_nothing(self) -> DdOptions:
         writes = self.sync or self.flush != "none" or self.input != "random"
         if self.rw == "read" and writes:
-            raise ValueError("rw: read writes nothing: no sync, flush or input")
+            raise ValueError("rw: read does not write; remove sync, flush and input")
         return self
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
-        """Return the workload, with what a careless dd does not measure among its caveats."""
+        """Return the workload; its caveats include buffered writes and zeros."""
         slug = self.slug(
             f"dd-{self.rw}-{format_size(self.bs)}",
             f"n{self.count}" if self.count else "",
@@ -96,14 +95,14 @@ class DdOptions(ToolOptions):
 
 
 class Dd(Tool):
-    """The room of dd. It has no state."""
+    """dd. Stateless."""
 
     tool = "dd"
     program = "dd"
     options = DdOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return the time at a usual speed; a write writes what it copies."""
+        """Return the time at a typical speed; a write writes all copied bytes."""
         moved = _blocks(workload, size_bytes) * int(workload.parameters["bs"])
         written = moved if Direction.WRITE in workload.directions else 0
         return Estimate(seconds=moved / ASSUMED_BYTES_PER_SECOND, bytes_written=written)
@@ -146,12 +145,12 @@ class Dd(Tool):
         )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return the samples in what dd says at its end. Raises as `Room.parse`."""
+        """Return the samples in dd's final report. Raises as `Tool.parse`."""
         match = only_one(_TOTAL.finditer(output), evidence=output[-500:])
         if match is None:
             raise OutputUnreadable(
-                "dd did not say how much it copied",
-                cause="it was stopped, or could not start",
+                "dd reported no copied bytes",
+                cause="dd was stopped or could not start",
                 evidence=output[-500:],
             )
         moved, seconds = number_in(match["bytes"]), number_in(match["seconds"])
@@ -161,13 +160,13 @@ class Dd(Tool):
             )
         direction, bs = workload.directions[0], int(workload.parameters["bs"])
         blocks = list(_BLOCKS.finditer(output))
-        partial = any(number_in(found["partial"]) for found in blocks)
-        notes = ("dd moved partial blocks",) if partial else ()
+        partial = any(number_in(match["partial"]) for match in blocks)
+        notes = ("dd copied partial blocks",) if partial else ()
         operations = moved / bs
         refuse(
-            f"{found[0]} of {bs} bytes are not {moved:.0f} bytes"
-            for found in blocks[-1:]
-            if not partial and number_in(found["whole"]) * bs != moved
+            f"{match[0]} of {bs} bytes are not {moved:.0f} bytes"
+            for match in blocks[-1:]
+            if not partial and number_in(match["whole"]) * bs != moved
         )
         return Parsed(
             samples=(
@@ -176,14 +175,14 @@ class Dd(Tool):
                 Sample("operations", direction, operations, Unit.OPERATIONS),
                 Sample("bytes", direction, moved, Unit.BYTES),
                 Sample("runtime", direction, seconds, Unit.SECONDS),
-                # One block at a time: what each took on average is what dd "latency" tests mean.
+                # One block at a time: the mean time per block is the result of dd "latency" tests.
                 Sample("clat_mean", direction, seconds / operations, Unit.SECONDS),
             ),
             notes=notes,
         )
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what dd would say of a command; see `Room.play`."""
+        """Return simulated output of dd for a command; see `Tool.play`."""
         command, output = argv[-1], written_to(argv, "dd.txt")
         if not output:
             return None
@@ -217,5 +216,5 @@ def _writing(workload: Workload, target: Target) -> list[str]:
 
 
 def _dd(operands: list[str], output: str) -> str:
-    # What dd says is read in any language, but numbers have only one form in C.
+    # The parser accepts any language, but numbers have a fixed format only in the C locale.
     return f"LC_ALL=C {program('dd')} {shlex.join(operands)} 2>{shlex.quote(output)}"

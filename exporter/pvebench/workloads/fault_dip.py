@@ -1,4 +1,4 @@
-"""What a fault of the storage does to the rate of a load: how deep it falls, when it is back."""
+"""Effect of a storage fault on the rate of a load: depth of the dip and time to recovery."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Final
 from pvebench.model.run import Sample, Unit
 
 QUIET_SHARE: Final = 1 / 3
-"""Of the window: nothing is done to the storage before."""
+"""Share of the window before the fault."""
 DOWN: Final = 0.5
 BACK: Final = 0.8
-"""Shares of the rate before: what is below the one is down, what reaches the other is back."""
+"""Shares of the rate before the fault: below `DOWN` is the dip, from `BACK` on is recovered."""
 BACK_INTERVALS: Final = 3
-"""So many in a row must be back: one alone may be what had piled up."""
+"""Consecutive recovered intervals that end a dip: a single one may be queued I/O."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dip:
-    """What the rate did.
+    """Dip of a rate.
 
     Attributes:
-        depth: share of the rate before that was missing at the lowest; 1: nothing went through.
-        seconds: how long it was down, all in all.
-        recovery: seconds from the first interval that was down to the first that was back for
-            good; 0 if none was down; None: it was not back when the window ended.
+        depth: largest drop as a share of the rate before; 1: no I/O at all.
+        seconds: total time below `DOWN`.
+        recovery: seconds from the first interval below `DOWN` to the first of the recovered ones;
+            0 without a dip; None: not recovered at the end of the window.
     """
 
     depth: float
@@ -35,10 +35,10 @@ class Dip:
 
 
 def find_dip(rates: Sequence[float], width: float) -> Dip | None:
-    """Return the dip in a rate; None: too few intervals, or no I/O before, to compare with.
+    """Return the dip in a rate; None: too few intervals or no I/O before the fault.
 
     Args:
-        rates: of whole intervals of `width` seconds, the whole window.
+        rates: rate of each interval of `width` seconds in the window.
     """
     quiet = int(len(rates) * QUIET_SHARE)
     before, after = rates[:quiet], rates[quiet:]
@@ -66,14 +66,14 @@ def _recovery(
 def dip_samples(
     intervals: Mapping[str, Sequence[float]], width: float
 ) -> tuple[list[Sample], list[str]]:
-    """Return the dip of all directions together as samples, and notes for the reader of the run."""
+    """Return the dip of all directions together as samples, and notes on the run."""
     dip = find_dip([sum(at) for at in zip(*intervals.values(), strict=False)], width)
     if dip is None:
-        return [], ["too little I/O before the fault to say what it did: use a longer runtime"]
+        return [], ["too little I/O before the fault to compare with; use a longer runtime"]
     samples = [
         Sample("fault_dip", None, dip.depth, Unit.RATIO),
         Sample("fault_dip_time", None, dip.seconds, Unit.SECONDS),
     ]
     if dip.recovery is None:
-        return samples, ["the rate was not back when the window ended"]
+        return samples, ["the rate had not recovered when the window ended"]
     return [*samples, Sample("fault_recovery", None, dip.recovery, Unit.SECONDS)], []

@@ -1,7 +1,7 @@
-"""fio: the main tool. Random and sequential, mixed, synced; latency kept apart by kind.
+"""fio, the main tool: random and sequential, mixed and synced I/O, with separate latency types.
 
-Its options in a pack, their rules, and the slug that they make are here; job files are in
-`fio_job.py`, parsing in `fio_parse.py`, what the simulation makes of them in `fio_play.py`.
+This module has its pack options, their rules and the slug; job files are in `fio_job.py`, parsing
+in `fio_parse.py`, the simulation in `fio_play.py`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ __all__ = ["Fio", "check_fill", "fill_job"]
 ENGINES: Final = ("libaio", "io_uring", "psync")
 MIX_DEFAULT: Final = 50
 WINDOW_DEFAULT: Final = 5.0
-"""Seconds."""
+"""Default `latency_window` in seconds."""
 _SKEWED: Final = re.compile(r"(?P<name>zipf|pareto|normal):(?P<value>\d+(\.\d+)?)\Z", re.ASCII)
 _ZONED: Final = re.compile(r"zoned:\d+/\d+(:\d+/\d+)*\Z", re.ASCII)
 _SEARCH: Final = ("latency_target", "latency_window", "latency_percentile")
 ASSUMED_BYTES_PER_SECOND: Final = 1000 * MIB
 ASSUMED_IOPS: Final = 100_000
-"""A fast NVMe drive behind virtio; real writes stay below, which is right for a wear guard."""
+"""Rate of a fast NVMe drive behind virtio: an upper limit, as a write budget requires."""
 
 
 def _power_of_two(size: int) -> int:
@@ -69,7 +69,7 @@ def _power_of_two(size: int) -> int:
 
 
 def _distribution(text: str) -> str:
-    if text != "random" and not _makes_sense(text):
+    if text != "random" and not _is_valid_distribution(text):
         raise ValueError(
             f"{text!r} is not one of random, zipf:THETA (above 0, not 1), "
             f"pareto:POWER (between 0 and 1), normal:DEVIATION (percent, below 100), "
@@ -78,7 +78,7 @@ def _distribution(text: str) -> str:
     return text
 
 
-def _makes_sense(text: str) -> bool:
+def _is_valid_distribution(text: str) -> bool:
     if _ZONED.match(text):
         shares = [pair.split("/") for pair in text.partition(":")[2].split(":")]
         return all(sum(int(share[side]) for share in shares) == 100 for side in (0, 1))
@@ -91,19 +91,19 @@ def _makes_sense(text: str) -> bool:
 
 
 def _microseconds(value: object) -> int:
-    """Read `500us`, or a duration."""
+    """Parse `500us` or a duration; return microseconds."""
     text = str(value).strip()
     short = re.fullmatch(r"([0-9]{1,9})us", text)
     count = int(short[1]) if short else round(parse_duration(text) * 1e6)
     if not 1 <= count <= 60_000_000:
-        raise ValueError(f"{text!r} is no latency to keep: write 500us or 2ms, at most 60s")
+        raise ValueError(f"{text!r} is not a latency; use for example 500us or 2ms, at most 60s")
     return count
 
 
 def _known_percentile(value: float) -> float:
     known = PERCENTILES.split(":")
     if f"{value:g}" not in known:
-        raise ValueError(f"{value:g} is not one of {', '.join(known)}, which fio is asked for")
+        raise ValueError(f"{value:g} is not one of the recorded percentiles: {', '.join(known)}")
     return value
 
 
@@ -118,22 +118,22 @@ _Every = Annotated[StrictInt, Field(ge=0, le=1_000_000)]
 
 
 class FioOptions(ToolOptions):
-    """What a pack says to fio, in fio's own words.
+    """Options of fio in a pack, with fio's names.
 
     Attributes:
         rw: the pattern.
         bs: bytes of one operation.
-        rwmixread: per cent of reads in a mixed pattern.
-        fsync, fdatasync: writes between two syncs; 0: none.
-        size: bytes of the disk that are used; 0: all of it.
-        rate_iops: total that all jobs together keep to; 0: as fast as they can.
-        compress: per cent of the written data that can be compressed away.
-        latency_target: look for the greatest depth, up to iodepth, at which latency_percentile per
-            cent of all operations take no longer than this (microseconds); 0: do not. The rate
-            is that of one latency_window (seconds) at that depth.
-        fault: what is done to the storage after a third of the window, by the name that the storage
-            gives it in the settings; empty: nothing.
-        histogram: keep the whole distribution of completion latencies, which costs output.
+        rwmixread: percentage of reads in a mixed pattern.
+        fsync, fdatasync: writes between two syncs; 0: no syncs.
+        size: used bytes of the disk; 0: all of it.
+        rate_iops: limit for all jobs together; 0: no limit.
+        compress: percentage of the written data that can be compressed away.
+        latency_target: search for the highest depth, up to iodepth, at which latency_percentile
+            percent of all operations finish within this time (microseconds); 0: no search. The
+            rate is that of one latency_window (seconds) at that depth.
+        fault: fault to inject after a third of the window, by its name in the settings of the
+            storage; empty: none.
+        histogram: keep the whole distribution of completion latencies, which increases the output.
     """
 
     rw: Annotated[
@@ -165,35 +165,37 @@ class FioOptions(ToolOptions):
 
     @model_validator(mode="after")
     def _searches_alone(self) -> FioOptions:
-        given = self.model_fields_set
+        explicit = self.model_fields_set
         if not self.latency_target:
             for key in ("latency_window", "latency_percentile"):
-                if key in given:
-                    raise ValueError(f"{key}: goes with latency_target, which is not given")
+                if key in explicit:
+                    raise ValueError(f"{key}: requires latency_target")
             return self
         if self.numjobs != 1:
-            raise ValueError("numjobs: each job would look for a depth of its own; use one")
+            raise ValueError(
+                "numjobs: must be 1 with latency_target, as each job would search alone"
+            )
         if self.iodepth == 1:
-            raise ValueError("iodepth: with latency_target it is the greatest depth that is tried")
+            raise ValueError("iodepth: must be above 1 with latency_target: it limits the search")
         if self.rate_iops:
-            raise ValueError("rate_iops: with latency_target the rate is what is looked for")
+            raise ValueError("rate_iops: cannot be combined with latency_target")
         if self.fault:
-            raise ValueError("fault: with latency_target no rate stays to compare with")
+            raise ValueError("fault: cannot be combined with latency_target")
         return self
 
     @model_validator(mode="after")
     def _fits_the_pattern(self) -> FioOptions:
-        given, rw = self.model_fields_set, self.rw
-        if "rwmixread" in given and not is_mixed(rw):
+        explicit, rw = self.model_fields_set, self.rw
+        if "rwmixread" in explicit and not is_mixed(rw):
             raise ValueError(f"rwmixread: only rw and randrw mix reads and writes, {rw} does not")
-        if "random_distribution" in given and not is_random(rw):
+        if "random_distribution" in explicit and not is_random(rw):
             raise ValueError(
-                f"random_distribution: {rw} is sequential; only the rand… patterns choose"
+                f"random_distribution: {rw} is sequential; use a pattern with rand in its name"
             )
         for key in ("fsync", "fdatasync", "sync", "compress"):
             verb = "compressed" if key == "compress" else "flushed"
             if getattr(self, key) and Direction.WRITE not in DIRECTIONS[rw]:
-                raise ValueError(f"{key}: {rw} writes nothing that could be {verb}")
+                raise ValueError(f"{key}: {rw} writes no data that could be {verb}")
         return self
 
     @model_validator(mode="after")
@@ -204,14 +206,14 @@ class FioOptions(ToolOptions):
             )
         if self.fsync and self.fdatasync:
             raise ValueError(
-                "fdatasync: choose either fsync or fdatasync; together neither is measured"
+                "fdatasync: cannot be combined with fsync, as fio would measure neither"
             )
         if self.ioengine == "psync" and self.iodepth != 1:
             raise ValueError("iodepth: psync does one operation at a time; use numjobs, or libaio")
         share = self.numjobs * len(DIRECTIONS[self.rw])
         if self.rate_iops and (self.rate_iops % self.numjobs or self.rate_iops < share):
             raise ValueError(
-                f"rate_iops: {self.rate_iops} is the total and cannot be shared evenly by "
+                f"rate_iops: {self.rate_iops} is the total and cannot be divided evenly among "
                 f"{self.numjobs} jobs; use a multiple of {self.numjobs}, at least {share}"
             )
         return self
@@ -219,25 +221,29 @@ class FioOptions(ToolOptions):
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
         """Return the workload."""
         slug = self._slug()
-        # Only where they mean something: a parameter more would end the histories of all others.
+        # Only if they apply: an additional parameter would end the histories of other workloads.
         search = dict.fromkeys(_SEARCH, self.latency_target)
-        without = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
-        without |= search
-        excluded = {"title", "histogram", *(key for key, wanted in without.items() if not wanted)}
+        optional = {"rwmixread": is_mixed(self.rw), "compress": self.compress, "fault": self.fault}
+        optional |= search
+        excluded_keys = {
+            "title",
+            "histogram",
+            *(key for key, applies in optional.items() if not applies),
+        }
         return Workload(
             slug=slug,
             tool=Fio.tool,
             title=self.heading(slug),
-            parameters=self.model_dump(exclude=excluded),
+            parameters=self.model_dump(exclude=excluded_keys),
             directions=DIRECTIONS[self.rw],
-            # How long a search takes is its own business, and what is measured is its last window.
+            # A search has no fixed duration; only its last window is measured.
             ramp_seconds=0.0 if self.latency_target else ramp_seconds,
             runtime_seconds=0.0 if self.latency_target else runtime_seconds,
             histogram=self.histogram,
         )
 
     def _slug(self) -> str:
-        """Return `randwrite-4k-qd32`, then a part for whatever differs from its default."""
+        """Return for example `randwrite-4k-qd32`, and a part for each non-default option."""
         distribution = re.sub(r"[:./]", "_", self.random_distribution)
         return self.slug(
             f"{self.rw}-{format_size(self.bs)}-qd{self.iodepth}",
@@ -264,7 +270,7 @@ class FioOptions(ToolOptions):
 
 
 class Fio(Tool):
-    """The room of fio. It has no state."""
+    """fio. Stateless."""
 
     tool = "fio"
     program = "fio"
@@ -274,7 +280,7 @@ class Fio(Tool):
     def estimate(
         self, workload: Workload, size_bytes: int
     ) -> Estimate:  # time-based: the size does not matter
-        """Return the window's time, and what a fast device would be made to write in it."""
+        """Return the length of the window, and the bytes that a fast device would write in it."""
         parameters, seconds = workload.parameters, workload.ramp_seconds + workload.runtime_seconds
         if is_search(workload):
             seconds = search_seconds(parameters)
@@ -291,27 +297,27 @@ class Fio(Tool):
         return measure_job(workload, target)
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return the samples in fio's JSON and IOPS log. Raises as `Room.parse`."""
+        """Return the samples in fio's JSON and IOPS log. Raises as `Tool.parse`."""
         return parse(workload, output, logs)
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what fio would have written for a job file; see `Room.play`."""
+        """Return simulated output of fio for a job file; see `Tool.play`."""
         return play(argv, files, disk) if argv[0] == "fio" else None
 
 
 def check_fill(output: str, target: Target) -> None:
-    """Make sure that a fill wrote the whole device.
+    """Check that a fill wrote the whole device.
 
     Raises:
-        ToolFailed: fio failed, or wrote less or more than the device's size.
-        OutputUnreadable: as `Room.parse`.
+        ToolFailed: fio failed, or the written bytes differ from the device's size.
+        OutputUnreadable: as `Tool.parse`.
     """
     report = read_report(output)
     written = sum(number(job, "write", "io_bytes") or 0.0 for job in report.jobs)
     if written != target.size_bytes:
         raise ToolFailed(
             f"the fill wrote {written:.0f} of {target.size_bytes} bytes",
-            cause=report.said or "the device is not as big as it was said to be",
-            next_step="reads from the unfilled rest would not reach the storage; fill again",
-            evidence=report.said,
+            cause=report.messages or "the device is smaller than expected",
+            next_step="fill the volume again; reads of unwritten blocks bypass the storage",
+            evidence=report.messages,
         )

@@ -1,20 +1,20 @@
 """Job files for fio, with plain integers only: fio reads `4kib` as 4000 bytes.
 
-Traps that the job files avoid, all measured with fio 3.33:
+Pitfalls that the job files avoid, all measured with fio 3.33:
 
 - times without a unit are whole seconds and `1.5s` is cut to 1 s, so fractions are in `ms`;
-- a missing device would be created as a regular file, in the guest's RAM
+- fio would create a missing device as a regular file, in the guest's RAM
   (`allow_file_create=0`);
-- `per_job_logs=0` appends to what is there, so every result file is emptied first;
-- sequential jobs side by side would all start at offset 0 and feed each other's caches
+- `per_job_logs=0` appends to existing files, so every result file is emptied first;
+- parallel sequential jobs would all start at offset 0 and fill the cache for each other
   (`offset_increment` gives each its own slice);
-- `rate_iops` counts per job and per direction; a pack means the total.
+- `rate_iops` counts per job and per direction; in a pack it is the total.
 
-Decisions: `norandommap` because a map runs out on a small volume within seconds and then the
-pattern changes while it is measured. `randrepeat=0` and no `randseed` (a seed would cancel
-it): a repeated sequence finds in caches what the run before it left there.
+Decisions: `norandommap` because a map is exhausted on a small volume within seconds and then the
+pattern changes during the measurement. `randrepeat=0` and no `randseed` (a seed would cancel
+it): a repeated sequence would read from caches the data of the previous run.
 `refill_buffers` for small blocks, because fio otherwise repeats one buffer, and a storage
-that compresses records of 16k or 128k then sees a quarter of the data.
+that compresses records of 16k or 128k then stores only a quarter of the data.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ DIRECTIONS: Final[dict[str, tuple[Direction, ...]]] = {
 PERCENTILES: Final = "50:90:95:99:99.9:99.99"
 LOG_KINDS: Final = ("iops", "bw", "lat", "clat", "slat")
 REFILL_BELOW_BYTES: Final = 128 * KIB
-"""From this block size on, one random buffer fills a whole record of any usual storage."""
+"""Block size from which one random buffer fills a whole record of any common storage."""
 FILL_FLOOR_BYTES_PER_SECOND: Final = 2_000_000
-"""A fill that is slower than this is given up."""
+"""Minimum rate of a fill; a slower one is aborted."""
 _Lines = dict[str, int | str]
 _Parameters = Mapping[str, int | float | str | bool]
 
@@ -54,7 +54,7 @@ def is_mixed(rw: str) -> bool:
 
 
 def is_random(rw: str) -> bool:
-    """Return whether `rw` jumps about."""
+    """Return whether `rw` is random."""
     return rw.startswith("rand")
 
 
@@ -64,7 +64,7 @@ def interval_milliseconds(workload: Workload) -> int:
 
 
 def measure_job(workload: Workload, target: Target) -> Job:
-    """Return the measured job. Raises ToolFailed if not one block fits into the device."""
+    """Return the job to measure. Raises ToolFailed if no block fits into the device."""
     if is_search(workload):
         return _search_job(workload, target)
     job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
@@ -83,27 +83,27 @@ def measure_job(workload: Workload, target: Target) -> Job:
 
 
 def is_search(workload: Workload) -> bool:
-    """Return whether fio looks for the depth at which a latency is kept.
+    """Return whether fio searches for the depth that meets a latency.
 
-    Not while the same workload is only load, until it is steady: it has a time then.
+    False while the same workload only runs as load until it is steady: then it has a runtime.
     """
     return bool(workload.parameters.get("latency_target")) and not workload.runtime_seconds
 
 
 def search_seconds(parameters: _Parameters) -> float:
-    """Return when a search is given up: it doubles the depth, then halves the gap that is left.
+    """Return the time limit of a search in seconds: it doubles the depth, then halves the gap.
 
-    A window each, one more that settles it and one that is measured (`lat_target_success` in fio's
-    io_u.c); half as many again, since a window that failed by chance costs some.
+    Each step takes one window, plus one to confirm and one to measure (`lat_target_success` in
+    fio's io_u.c); 50% more, because a window that fails by chance costs additional ones.
     """
     steps = 2 * int(parameters["iodepth"]).bit_length() + 2
     return 1.5 * steps * float(parameters["latency_window"])
 
 
 def _search_job(workload: Workload, target: Target) -> Job:
-    """Return a job whose figures are those of one window at the depth that was found.
+    """Return a job whose results cover one window at the resulting depth.
 
-    It has no logs: they would be of the whole search.
+    It has no logs, because they would cover the whole search.
     """
     parameters = workload.parameters
     job_path, output = f"{target.work}/job.fio", f"{target.work}/result.json"
@@ -132,19 +132,19 @@ def _search_job(workload: Workload, target: Target) -> Job:
 def fill_job(target: Target, seed: int, *, compress: int = 0) -> Job:
     """Return a job that writes every byte of the device once, with incompressible data.
 
-    Whether it did is for `check_fill` in `fio.py` to say.
+    `check_fill` in `fio.py` checks its result.
 
     Args:
         target: its size must be a whole number of 512-byte sectors.
-        seed: of the data; equal seeds write equal data.
-        compress: per cent of the data that can be compressed away after all.
+        seed: seed of the data; equal seeds write equal data.
+        compress: percentage of the data that can be compressed away.
 
     Raises:
         ToolFailed: the size is not whole sectors, so no direct write could reach its end.
     """
     job_path, output = f"{target.work}/fill.fio", f"{target.work}/fill.json"
     lines = _global(target) | {
-        # A device that is not there must never become a file in RAM; a test file is made here.
+        # A missing device must never become a file in RAM; a test file is created here.
         "allow_file_create": int(target.file),
         "ioengine": "libaio",
         "rw": "write",
@@ -169,8 +169,8 @@ def _argv(job_path: str, output: str, *, bins: bool = False) -> list[str]:
     """Return the command.
 
     Args:
-        bins: whether to print every bin of the latencies too: ten times the output. The classes of
-            plain JSON put reads and writes together, and show 0.01 % for whatever is rarer.
+        bins: whether to also print every latency bin: ten times the output. The classes of plain
+            JSON combine reads and writes, and show 0.01% for anything rarer.
     """
     return ["fio", f"--output-format=json{'+' if bins else ''}", f"--output={output}", job_path]
 
@@ -234,7 +234,7 @@ def _pattern(workload: Workload, target: Target) -> _Lines:
         if parameters[key]:
             lines[key] = int(parameters[key])
     if parameters.get("fault"):
-        lines["continue_on_error"] = "io"  # they are counted
+        lines["continue_on_error"] = "io"  # errors are counted
     if parameters["rate_iops"]:
         lines["rate_iops"] = _rate(parameters)
     return lines
@@ -248,15 +248,14 @@ def _area(parameters: _Parameters, target: Target) -> _Lines:
     size = area // (numjobs if sliced else 1) // bs * bs
     if not size:
         raise ToolFailed(
-            f"fio cannot run: {area} bytes of {target.device} do not hold one block of "
-            f"{bs} bytes for each job",
-            next_step="use a smaller bs or numjobs, or a bigger volume",
+            f"{area} bytes of {target.device} are less than one block of {bs} bytes for each job",
+            next_step="use a smaller bs or numjobs, or a larger volume",
         )
     return {"size": size, **({"offset_increment": size} if sliced else {})}
 
 
 def _rate(parameters: _Parameters) -> str:
-    """Return the rate of one job; of a mix, its reads and its writes."""
+    """Return the rate of one job; for a mix, the rates of its reads and its writes."""
     rate = int(parameters["rate_iops"]) // int(parameters["numjobs"])
     if not is_mixed(str(parameters["rw"])):
         return str(rate)
@@ -265,18 +264,18 @@ def _rate(parameters: _Parameters) -> str:
 
 
 def _compressible(percent: int) -> _Lines:
-    """Return what makes each 4k of a buffer so much compressible, by zeros at its end."""
+    """Return options that make a percentage of each 4k of a buffer compressible zeros."""
     if not percent:
         return {}
     return {"buffer_compress_percentage": percent, "buffer_compress_chunk": 4 * KIB}
 
 
 def _largest_whole_block(size_bytes: int) -> int:
-    """Return a block size that divides the device: fio leaves an odd end unwritten."""
+    """Return a block size that divides the device: fio would leave a partial block unwritten."""
     block = min(MIB, size_bytes & -size_bytes)
     if block < 512:
         raise ToolFailed(
             f"cannot fill {size_bytes} bytes: not a whole number of sectors of 512 bytes",
-            next_step="give the volume a size that is a multiple of 512 bytes",
+            next_step="use a volume size that is a multiple of 512 bytes",
         )
     return block

@@ -1,10 +1,10 @@
-"""fio's JSON as it comes: found among other text, checked for errors, read without trust.
+"""fio's JSON output: located in other text, checked for errors and contradictions.
 
-Latency statistics are of one job, or of several taken together. What must hold between the
-numbers is read off fio's `stat.c`: IOPS are operations by run time; `min`, `mean`, `max`, `stddev`
-are of the same values; percentiles are the middles of bins, so that the highest may be a little
-above `max`, and that of a latency beyond the last bin far below `min`. The bins of json+ are named
-after their middles too, and hold every operation.
+Latency statistics cover one job, or several together. The checks follow fio's `stat.c`: IOPS are
+operations divided by run time; `min`, `mean`, `max`, `stddev` cover the same values; percentiles
+are the middles of bins, so the highest may be slightly above `max`, and that of a latency beyond
+the last bin far below `min`. The bins of json+ are also named by their middles, and contain every
+operation.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pvebench.workloads.tool import each_once, refuse
 
 EVIDENCE_CHARACTERS: Final = 200
 MOST_STARTS: Final = 100
-"""Places where the JSON may begin that are tried; each costs as much as reading to its end."""
+"""Maximum number of possible starts of the JSON to try; each costs a parse to its end."""
 NANOSECONDS: Final = 1e9
-"""In a second. Dividing by it keeps 284672 ns at 0.000284672 s; multiplying does not."""
+"""Nanoseconds per second. Dividing keeps 284672 ns at 0.000284672 s; multiplying does not."""
 BIN_SHARE: Final = 1 / 128
-"""Half of a bin, in what is counted in it: FIO_IO_U_PLAT_BITS is 6."""
+"""Half width of a bin relative to its value: FIO_IO_U_PLAT_BITS is 6."""
 BINS_END: Final = 1 << 34
-"""Nanoseconds that the bins reach to: FIO_IO_U_PLAT_GROUP_NR is 29."""
+"""Upper end of the bins in nanoseconds: FIO_IO_U_PLAT_GROUP_NR is 29."""
 _SIDES: Final = ("read", "write", "trim", "sync")
 _KINDS: Final = ("slat_ns", "clat_ns", "lat_ns")
 _BIN: Final = re.compile(r"\d{1,15}\Z", re.ASCII)
@@ -42,38 +42,38 @@ _ERROR_TEXT: Final = re.compile(r"error=(?P<text>[^\n]+)")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What fio printed.
+    """Output of fio.
 
     Attributes:
-        jobs: the entries of its `jobs`, one a job or a group.
-        said: the text around the JSON; fio's warnings and errors stand there.
-        written: when fio wrote it, by the clock of its machine; None: it does not say.
+        jobs: the entries of its `jobs`, one per job or group.
+        messages: the text around the JSON, with fio's warnings and errors.
+        written: time of writing by the clock of fio's machine; None: unknown.
     """
 
     jobs: tuple[Mapping[str, Any], ...]
-    said: str
+    messages: str
     written: datetime | None = None
 
 
 def read_report(output: str) -> Report:
-    """Return fio's report in `output`, whatever text stands before and after it.
+    """Return fio's report in `output`, ignoring text before and after it.
 
     Raises:
-        OutputUnreadable: no JSON of fio, not to its end, or its numbers cannot be true.
-        ToolFailed: a job of it ended with an error.
+        OutputUnreadable: no JSON of fio, truncated JSON, or impossible values.
+        ToolFailed: a job ended with an error.
     """
-    document, said = _find(output)
+    document, messages = _find(output)
     jobs = document["jobs"]
     if not jobs or not all(isinstance(job, dict) for job in jobs):
         raise OutputUnreadable("fio's output lists no jobs", evidence=output[-EVIDENCE_CHARACTERS:])
     for job in jobs:
-        _check_error(job, said)
+        _check_error(job, messages)
         refuse(_faults(job), evidence=output[-EVIDENCE_CHARACTERS:])
-    return Report(tuple(jobs), said, _written(document))
+    return Report(tuple(jobs), messages, _written(document))
 
 
 def number(container: Any, *path: str) -> float | None:
-    """Return the number at `path`, or None unless it is there, finite and not negative."""
+    """Return the number at `path`; None: missing, infinite or negative."""
     for key in path:
         container = container.get(key) if isinstance(container, dict) else None
     if isinstance(container, bool) or not isinstance(container, int | float):
@@ -88,14 +88,14 @@ def number(container: Any, *path: str) -> float | None:
 def _written(document: Mapping[str, Any]) -> datetime | None:
     seconds = number(document, "timestamp")
     try:
-        found = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        time = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):  # beyond any calendar
         return None
-    return found if found and found >= _EARLIEST else None  # a machine without a clock
+    return time if time and time >= _EARLIEST else None  # a machine without a clock
 
 
 def _faults(job: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what cannot be true of a job's numbers."""
+    """Yield contradictions in the values of a job."""
     for side in _SIDES:
         block = job.get(side)
         yield from _rate_faults(side, block)
@@ -106,7 +106,7 @@ def _faults(job: Mapping[str, Any]) -> Iterator[str]:
             if inner is not None:
                 yield from _latency_faults(f"{side}: {kind}", inner)
         clat, lat = kinds.get("clat_ns"), kinds.get("lat_ns")
-        # Both are taken at each completion; lat from an earlier moment.
+        # Both end at the completion of an operation; lat starts earlier.
         if clat and lat and number(clat, "N") == number(lat, "N"):
             inner_mean, mean = number(clat, "mean"), number(lat, "mean")
             if inner_mean is not None and mean is not None and inner_mean > mean + 1:
@@ -120,18 +120,18 @@ def _rate_faults(side: str, block: Any) -> Iterator[str]:
         return
     counted = operations * 1000 / milliseconds
     if abs(counted - iops) > RATE_TOLERANCE * counted + 1e-6:
-        yield f"{side}: fio says {iops:.10g} IOPS but counted {counted:.10g}"
+        yield f"{side}: fio reports {iops:.10g} IOPS but counted {counted:.10g}"
 
 
-def _block(found: Any) -> dict[str, Any] | None:
-    """Return one of fio's `…lat_ns` objects, unless nothing was counted in it."""
-    return found if isinstance(found, dict) and number(found, "N") else None
+def _block(value: Any) -> dict[str, Any] | None:
+    """Return one of fio's `…lat_ns` objects; None: it has no operations."""
+    return value if isinstance(value, dict) and number(value, "N") else None
 
 
 def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     for key in ("min", "mean", "max", "stddev"):
         if number(block, key) is None:
-            yield f"{what}: {key} is {block.get(key, 'not there')!r:.50}"
+            yield f"{what}: {key} is {block.get(key, 'missing')!r:.50}"
     if number(block, "mean") == 0 and not what.endswith("slat_ns"):
         yield f"{what}: {block['N']:.10g} operations took no time at all"
     table = block.get("percentile", {})
@@ -142,7 +142,7 @@ def _latency_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
         if not _PERCENTILE.match(key) or number(table, key) is None:
             yield f"{what}: percentile {key[:50]!r} is {table[key]!r:.50}"
     if len({float(key) for key in table if _PERCENTILE.match(key)}) < len(table):
-        yield f"{what}: a percentile is there twice"
+        yield f"{what}: duplicate percentile"
     yield from _bin_faults(what, block)
     yield from impossible(
         Spread(
@@ -169,14 +169,14 @@ def _bin_faults(what: str, block: dict[str, Any]) -> Iterator[str]:
     for key in table:
         if not _BIN.match(key) or number(table, key) is None:
             yield f"{what}: bin {key[:50]!r} is {table[key]!r:.50}"
-    held = sum(number(table, key) or 0.0 for key in table)
-    if table and held != number(block, "N"):
-        yield f"{what}: the bins hold {held:.10g} operations of {block['N']:.10g}"
+    operations = sum(number(table, key) or 0.0 for key in table)
+    if table and operations != number(block, "N"):
+        yield f"{what}: the bins contain {operations:.10g} operations of {block['N']:.10g}"
 
 
-def last_words(said: str) -> str:
-    """Return the last line in which fio itself speaks, or nothing."""
-    lines = [line.strip() for line in said.splitlines() if line.lstrip().startswith("fio:")]
+def last_message(text: str) -> str:
+    """Return the last message of fio in `text`; empty: none."""
+    lines = [line.strip() for line in text.splitlines() if line.lstrip().startswith("fio:")]
     return lines[-1][:EVIDENCE_CHARACTERS] if lines else ""
 
 
@@ -191,7 +191,7 @@ def _find(output: str) -> tuple[dict[str, Any], str]:
         except json.JSONDecodeError as error:
             broken_at = max(broken_at, error.pos)
             end = position + 1
-        except (ValueError, RecursionError):  # digits without end, brackets without end
+        except (ValueError, RecursionError):  # too many digits or brackets
             end = position + 1
         else:
             if isinstance(value, dict) and isinstance(value.get("jobs"), list):
@@ -205,47 +205,47 @@ def _unreadable(output: str, broken_at: int) -> OutputUnreadable:
     if not output.strip():
         return OutputUnreadable(
             "fio wrote no output",
-            cause="it was stopped, or could not start",
-            next_step="look at its standard error in the run's log",
+            cause="fio was stopped or could not start",
+            next_step="check its standard error in the log of the run",
         )
     if broken_at < 0:
         return OutputUnreadable(
-            "fio's output holds no JSON", cause=last_words(output), evidence=evidence
+            "fio's output has no JSON", cause=last_message(output), evidence=evidence
         )
     return OutputUnreadable(
-        f"fio's JSON breaks off or is damaged at character {broken_at} of {len(output)}",
-        cause="fio was stopped while writing, or its output was cut on the way",
+        f"invalid fio JSON at character {broken_at} of {len(output)}",
+        cause="fio was stopped while writing, or its output was truncated",
         evidence=evidence,
     )
 
 
-def _check_error(job: Mapping[str, Any], said: str) -> None:
+def _check_error(job: Mapping[str, Any], messages: str) -> None:
     error = job.get("error", 0)
     if isinstance(error, bool) or not isinstance(error, int):
         raise OutputUnreadable(f"fio's error number is not a number: {error!r:.50}")
-    # With continue_on_error it is the first that was counted; fio went on.
+    # With continue_on_error this is the first counted error; fio continued.
     if error == 0 or (number(job, "total_err") and job.get("first_error") == error):
         return
-    match = _ERROR_TEXT.search(said)
+    match = _ERROR_TEXT.search(messages)
     known = os.strerror(error) if 0 < error < 4096 else ""
     text = match["text"].strip() if match else known
     raise ToolFailed(
         f"fio ended with error {str(error)[:20]}" + (f": {text}" if text else ""),
-        cause="the device refused I/O or disappeared",
-        next_step="look at the guest's kernel log and at the storage",
-        evidence=said[-10 * EVIDENCE_CHARACTERS :],
+        cause="the device rejected I/O or disappeared",
+        next_step="check the guest's kernel log and the storage",
+        evidence=messages[-10 * EVIDENCE_CHARACTERS :],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Times in seconds.
+    """Latency statistics in seconds.
 
     Attributes:
-        count: operations behind the figures, never 0.
+        count: number of operations, never 0.
         percentiles: `99.9` -> seconds.
-        jobs: how many jobs are in it; of more than one, each percentile is the worst job's.
-        buckets: upper bound (`LATENCY_BOUNDS`) -> operations, of those that hold any; empty: fio
+        jobs: number of jobs; with several, each percentile is that of the worst job.
+        buckets: upper bound (`LATENCY_BOUNDS`) -> operations, without empty buckets; empty: fio
             printed no bins.
     """
 
@@ -260,10 +260,10 @@ class Latency:
 
 
 def read_latency(blocks: Iterable[Any]) -> Latency | None:
-    """Return what fio's `…lat_ns` objects say together, or None if nothing was counted.
+    """Combine fio's `…lat_ns` objects; None: they have no operations.
 
     Means are weighted by their counts and standard deviations pooled, both exactly.
-    Percentiles of several jobs cannot be put together from percentiles: the largest is taken.
+    Percentiles of several jobs cannot be combined: the largest is used.
     """
     counted = [inner for block in blocks if (inner := _block(block))]
     if not counted:
@@ -301,14 +301,14 @@ def _pooled(counts: list[float], means: list[float], deviations: list[float]) ->
 
 
 def _buckets(blocks: list[Any]) -> dict[str, float]:
-    held: dict[str, float] = {}
+    counts: dict[str, float] = {}
     if not all(block.get("bins") for block in blocks):
-        return held
+        return counts
     for block in blocks:
         for middle in (table := block["bins"]):
             bound = latency_bound(int(middle))
-            held[bound] = held.get(bound, 0.0) + (number(table, middle) or 0.0)
-    return held
+            counts[bound] = counts.get(bound, 0.0) + (number(table, middle) or 0.0)
+    return counts
 
 
 def _worst(blocks: list[Any]) -> dict[str, float]:

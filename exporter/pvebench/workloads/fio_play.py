@@ -1,4 +1,4 @@
-"""fio on a disk that does not exist: a job file read back, and the result that fio would write."""
+"""Simulated fio: reads a job file and produces the result that fio would write."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FILL_BYTES_PER_SECOND: Final = 200e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What stands in a job file.
+    """Content of a job file.
 
     Attributes:
         shares: direction -> share of the operations.
-        depth: operations in flight, of all jobs together.
-        whole_bytes: of a job that writes a device once, its size; 0 for a timed job.
+        depth: operations in flight of all jobs together.
+        whole_bytes: size of the device for a job that writes it once; 0 for a timed job.
         interval_ms: width of the intervals in its log.
         log: path of its IOPS log; empty: none.
-        target: seconds that an operation may take, of a job that looks for its depth; 0: it does
-            not; `window`: how long it runs there.
+        target: latency limit in seconds for a job that searches for a depth; 0: no search.
+        window: seconds of a search at the resulting depth.
     """
 
     shares: Mapping[str, float]
@@ -46,7 +46,7 @@ class _Job:
 
 
 def play(argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played:
-    """Return what fio would have left; see `Room.play`."""
+    """Return simulated output of fio; see `Tool.play`."""
     job = _read(files[argv[-1]].decode("utf-8"))
     document = _document(job, disk)
     if "--output-format=json+" in argv:
@@ -92,15 +92,15 @@ def _shares(options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _seconds(text: str) -> float:
-    """Return fio's spelling of a time: a plain number of seconds, or milliseconds with `ms`."""
+    """Parse a time of fio into seconds: a plain number of seconds, or milliseconds with `ms`."""
     return float(text.removesuffix("ms")) * (0.001 if text.endswith("ms") else 1)
 
 
 def _document(job: _Job, disk: PlayDisk) -> dict[str, Any]:
-    """Return a document of the form of fio's JSON output."""
+    """Return a document in the format of fio's JSON output."""
     if job.target:
         job = _at_its_depth(job, disk)
-    # Who reads the result can tell which disk it is of, whatever it was taken for.
+    # Tests can see which disk a result belongs to.
     entry: dict[str, Any] = {
         "jobname": disk.name,
         "error": 0,
@@ -115,7 +115,7 @@ def _document(job: _Job, disk: PlayDisk) -> dict[str, Any]:
         iops = level * share * noise
         entry[direction] = _direction(job, iops, disk.rng)
         if job.fsync:
-            # A fifth of the time goes into the write itself.
+            # The write itself takes a fifth of the time.
             latency = _latency(0.8e9 / iops, disk.rng)
             entry["sync"] = {"total_ios": round(iops * job.runtime), "lat_ns": latency}
     if job.whole_bytes:
@@ -124,9 +124,9 @@ def _document(job: _Job, disk: PlayDisk) -> dict[str, Any]:
 
 
 def _at_its_depth(job: _Job, disk: PlayDisk) -> _Job:
-    """Return the job at the greatest depth that keeps its latency; at 1, to its end, if none does.
+    """Return the job at the highest depth that meets its latency; at 1 for its whole time if none.
 
-    The 99th percentile of a latency is 2.6 times its mean here.
+    The 99th percentile of a simulated latency is 2.6 times its mean.
     """
     direction = next(iter(job.shares))
     for depth in range(round(job.depth), 0, -1):
@@ -155,7 +155,7 @@ def _direction(job: _Job, iops: float, rng: random.Random) -> dict[str, Any]:
 
 
 def _latency(mean: float, rng: random.Random, count: int = 1) -> dict[str, Any]:
-    """Return a block of latencies in ns, as fio spells it, around a mean."""
+    """Return a block of latencies in ns, in fio's format, around a mean."""
     tail = math.exp(rng.gauss(0.0, 2 * NOISE))
     percentiles = {"50": 0.9, "90": 1.4, "95": 1.7, "99": 2.6, "99.9": 6.0, "99.99": 15.0}
     return {
@@ -171,7 +171,7 @@ def _latency(mean: float, rng: random.Random, count: int = 1) -> dict[str, Any]:
 
 
 def _add_bins(entry: Mapping[str, Any], directions: Iterable[str]) -> None:
-    """Count every operation at one of the percentiles; fio has up to two thousand bins."""
+    """Assign every operation to one of the percentiles; fio has up to two thousand bins."""
     for direction in directions:
         latency = entry[direction]["clat_ns"]
         bins: Counter[str] = Counter()
@@ -185,7 +185,7 @@ def _add_bins(entry: Mapping[str, Any], directions: Iterable[str]) -> None:
 
 
 def _scaled(latency: Mapping[str, Any], factor: float) -> dict[str, float]:
-    """Return the summary of a block of latencies times a factor, without percentiles."""
+    """Return the summary of a latency block multiplied by a factor, without percentiles."""
     return {
         key: value if key == "N" else value * factor
         for key, value in latency.items()
@@ -194,7 +194,7 @@ def _scaled(latency: Mapping[str, Any], factor: float) -> dict[str, float]:
 
 
 def _iops_log(document: Mapping[str, Any], width_ms: int, rng: random.Random) -> str:
-    """Return a log of the form of fio's IOPS log for a document."""
+    """Return an IOPS log in fio's format for a document."""
     job = document["jobs"][0]
     lines = []
     for number, direction in enumerate(("read", "write", "trim")):

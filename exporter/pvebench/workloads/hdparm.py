@@ -1,6 +1,6 @@
 """hdparm -t and -T: sequential reads from the start of a device, and from the cache.
 
-`-T` never asks the disk: it says how fast memory and bus are, and carries that caveat.
+`-T` never reads the disk: it measures memory and bus, so it has the caveat CACHE.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pvebench.workloads.tool import (
 )
 
 SECONDS: Final = 6.0
-"""hdparm reads for three seconds, and needs some time around it."""
+"""Expected duration: hdparm reads for three seconds, plus its overhead."""
 _RESULT: Final = re.compile(
     r"Timing (?P<what>[\w ]+ reads):\s+(?P<mib>[\d.,]+) MB in\s+(?P<seconds>[\d.,]+) seconds = "
     r"\s*(?P<rate>[\d.,]+) (?P<unit>[kM])B/sec"
@@ -41,17 +41,17 @@ _RESULT: Final = re.compile(
 
 
 class HdparmOptions(ToolOptions):
-    """What a pack says to hdparm. The pack's times do not matter: hdparm has its own.
+    """Options of hdparm. The pack's times are not used: hdparm has its own.
 
     Attributes:
-        cached: ask the cache (`-T`) rather than the disk (`-t`).
+        cached: read from the cache (`-T`) instead of the disk (`-t`).
     """
 
     cached: StrictBool = False
     direct: StrictBool = False
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
-        """Return the workload; it wants a bare device."""
+        """Return the workload; it requires a block device."""
         kind = "cached" if self.cached else "buffered"
         slug = self.slug("hdparm", kind, "direct" if self.direct else "")
         return Workload(
@@ -68,15 +68,15 @@ class HdparmOptions(ToolOptions):
 
 
 class Hdparm(Tool):
-    """The room of hdparm. It has no state."""
+    """hdparm. Stateless."""
 
     tool = "hdparm"
     program = "hdparm"
     options = HdparmOptions
-    seconds_step = 0.01  # much, where the whole takes 70 ms
+    seconds_step = 0.01  # significant, since a run can take only 70 ms
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return hdparm's own time; it only reads."""
+        """Return hdparm's fixed duration; it only reads."""
         return Estimate(seconds=SECONDS, bytes_written=0)
 
     def job(self, workload: Workload, target: Target) -> Job:
@@ -97,14 +97,14 @@ class Hdparm(Tool):
         )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return the samples in hdparm's line. Raises as `Room.parse`."""
+        """Return the samples in hdparm's line. Raises as `Tool.parse`."""
         match = only_one(_RESULT.finditer(output), evidence=output[-500:])
         if match is None:
-            said = [
+            errors = [
                 line.strip() for line in output.splitlines() if "failed" in line or "EOF" in line
             ]
-            if said:
-                raise ToolFailed(f"hdparm: {said[-1][:200]}", evidence=output[-500:])
+            if errors:
+                raise ToolFailed(f"hdparm: {errors[-1][:200]}", evidence=output[-500:])
             raise OutputUnreadable("hdparm printed no timing", evidence=output[-500:])
         moved, seconds = number_in(match["mib"]) * MIB, number_in(match["seconds"])
         rate = number_in(match["rate"]) * (MIB if match["unit"] == "M" else 1024)
@@ -119,7 +119,7 @@ class Hdparm(Tool):
         )
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what hdparm would print of a command; see `Room.play`."""
+        """Return simulated output of hdparm for a command; see `Tool.play`."""
         output = written_to(argv, "hdparm.txt")
         if not output:
             return None

@@ -1,7 +1,7 @@
-"""Workloads that move no data: what an idle VM costs, how long the guest takes to boot.
+"""Workloads without I/O: CPU cost of an idle VM, boot time of the guest.
 
-Both have been moved by real upgrades, and nothing in the guest can measure them: the numbers
-are the host's CPU in the window, and the time from power-on to the agent's first answer.
+Real upgrades have changed both, and nothing in the guest can measure them. The metrics are the
+host CPU in the window, and the time from power-on to the agent's first response.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BOOT_SECONDS: Final = 10.0
 
 
 class StillOptions(ToolOptions):
-    """What a pack says to a tool that moves nothing: `version` and `title`."""
+    """Options of a tool without I/O: `version` and `title`."""
 
     tool: ClassVar[str]
     default_title: ClassVar[str]
@@ -45,14 +45,14 @@ class StillOptions(ToolOptions):
 
 
 class IdleOptions(StillOptions):
-    """What a pack says to `idle`."""
+    """Options of `idle`."""
 
     tool = "idle"
     default_title = "Idle VM"
 
 
 class BootOptions(StillOptions):
-    """What a pack says to `boot`. The pack's times do not matter: a boot takes what it takes."""
+    """Options of `boot`. The pack's times are not used: a boot has no fixed duration."""
 
     tool = "boot"
     default_title = "Boot of the guest"
@@ -63,16 +63,16 @@ class BootOptions(StillOptions):
 
 
 class Still(Tool):
-    """What the two rooms share: no output to read."""
+    """Base class of the tools without I/O: they have no output to parse."""
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return the window's time; nothing is written."""
+        """Return the length of the window; nothing is written."""
         seconds = workload.ramp_seconds + workload.runtime_seconds
         return Estimate(seconds=seconds + BOOT_SECONDS * self.fresh_boot, bytes_written=0)
 
     def job(self, workload: Workload, target: Target) -> Job:
         """Return a sleep as long as the window."""
-        # Whole seconds: busybox sleep knows no others. A little longer than the window.
+        # Whole seconds, because busybox sleep accepts no others. A little longer than the window.
         seconds = int(workload.ramp_seconds + workload.runtime_seconds) + 1
         output = f"{WORK_DIR}/nothing"
         return Job(
@@ -84,24 +84,24 @@ class Still(Tool):
         )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return nothing: what counts is measured outside the guest."""
+        """Return no samples: all metrics are measured outside the guest."""
         return Parsed(samples=())
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return how long a sleep lasts; see `Room.play`."""
-        asleep = argv[0] == "/bin/sleep"
-        return Played(seconds=float(argv[1]), moves_data=False) if asleep else None
+        """Return the duration of a sleep; see `Tool.play`."""
+        is_sleep = argv[0] == "/bin/sleep"
+        return Played(seconds=float(argv[1]), moves_data=False) if is_sleep else None
 
 
 class Idle(Still):
-    """A booted guest that does nothing, its disk plugged in."""
+    """An idle guest with its disk attached."""
 
     tool = IdleOptions.tool
     options = IdleOptions
 
 
 class Boot(Still):
-    """The guest's boot, from power-on to the agent's first answer."""
+    """The guest's boot, from power-on to the agent's first response."""
 
     tool = BootOptions.tool
     options = BootOptions

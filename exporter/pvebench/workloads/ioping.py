@@ -1,7 +1,7 @@
-"""ioping: one small operation at a time, as a user waiting for the disk feels it.
+"""ioping: one small operation at a time, as a user waiting for the disk experiences it.
 
-Its JSON has every single request, so percentiles are exact; one is given only where enough
-requests stand behind it. The first request is a warm-up and not counted, by ioping itself.
+Its JSON lists every request, so percentiles are exact; they are only computed from enough
+requests. ioping itself excludes the first request as a warm-up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pvebench.workloads.tool import (
 )
 
 STATISTICS: Final = ("count", "size", "time", "iops", "bps")
-"""What its summary must hold; minimum, mean and the like may be missing."""
+"""Required values of its summary; minimum, mean and others may be missing."""
 NANOSECONDS: Final = 1e9
 PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ASSUMED_LATENCY: Final = 0.005
@@ -49,11 +49,11 @@ def _pause(value: Any) -> float:
 
 
 class IopingOptions(ToolOptions):
-    """What a pack says to ioping. The pack's times do not matter: requests are counted.
+    """Options of ioping. The pack's times are not used: `count` defines the number of requests.
 
     Attributes:
         interval: seconds between two requests.
-        size: of the area that is used, in bytes; 0: all of it.
+        size: size of the used area in bytes; 0: the whole disk.
     """
 
     rw: Literal["read", "write"] = "read"
@@ -68,9 +68,9 @@ class IopingOptions(ToolOptions):
     cached: StrictBool = False
 
     @model_validator(mode="after")
-    def _room_for_one(self) -> IopingOptions:
+    def _holds_one_block(self) -> IopingOptions:
         if "size" in self.model_fields_set and self.size < self.bs:
-            raise ValueError(f"size: {self.size} bytes do not hold one block of {self.bs}")
+            raise ValueError(f"size: {self.size} bytes is less than one block of {self.bs}")
         return self
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
@@ -102,14 +102,14 @@ class IopingOptions(ToolOptions):
 
 
 class Ioping(Tool):
-    """The room of ioping. It has no state."""
+    """ioping. Stateless."""
 
     tool = "ioping"
     program = "ioping"
     options = IopingOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return the time of all requests; only writes write."""
+        """Return the time of all requests; reads write nothing."""
         parameters = workload.parameters
         count = int(parameters["count"])
         written = count * int(parameters["bs"]) if Direction.WRITE in workload.directions else 0
@@ -117,7 +117,7 @@ class Ioping(Tool):
         return Estimate(seconds=count * each, bytes_written=written)
 
     def job(self, workload: Workload, target: Target) -> Job:
-        """Return the command. Three W, because the target is ours to write to."""
+        """Return the command. `-WWW` permits writes to the target, which is a test disk."""
         parameters, output = workload.parameters, f"{target.work}/ioping.json"
         argv = [
             "ioping",
@@ -147,14 +147,14 @@ class Ioping(Tool):
         )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return the samples in ioping's JSON. Raises as `Room.parse`."""
+        """Return the samples in ioping's JSON. Raises as `Tool.parse`."""
         entries = _entries(output)
         stat = _numbers(entries[-1]["stat"], STATISTICS)
-        wanted = int(workload.parameters["count"]) - 1
-        if stat["count"] < wanted:
+        expected = int(workload.parameters["count"]) - 1
+        if stat["count"] < expected:
             raise ToolFailed(
-                f"ioping made {stat['count']:.0f} requests instead of {wanted}",
-                cause="it was stopped, or the device stalled",
+                f"ioping made {stat['count']:.0f} requests instead of {expected}",
+                cause="ioping was stopped, or the device stalled",
             )
         times = [
             _numbers(entry["io"], ("time",))["time"] / NANOSECONDS
@@ -166,7 +166,7 @@ class Ioping(Tool):
         return Parsed(samples=tuple(_samples(direction, stat, times)))
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what ioping would print of a command; see `Room.play`."""
+        """Return simulated output of ioping for a command; see `Tool.play`."""
         output = written_to(argv, "ioping.json")
         return _play(argv[-1], output, disk) if output else None
 
@@ -201,10 +201,10 @@ def _play(command: str, output: str, disk: PlayDisk) -> Played:
 def _entries(output: str) -> list[dict[str, Any]]:
     try:
         entries = json.loads(output, object_pairs_hook=each_once)
-    except (ValueError, RecursionError) as error:  # digits or brackets without end, too
+    except (ValueError, RecursionError) as error:  # also too many digits or brackets
         raise OutputUnreadable(
-            "ioping's JSON breaks off or is damaged",
-            cause="it was stopped while writing, or could not start",
+            "invalid ioping JSON",
+            cause="ioping was stopped while writing, or could not start",
             evidence=output[-200:],
         ) from error
     if (
@@ -212,34 +212,34 @@ def _entries(output: str) -> list[dict[str, Any]]:
         or not entries
         or not all(isinstance(e, dict) for e in entries)
     ):
-        raise OutputUnreadable("ioping's output lists nothing", evidence=output[-200:])
+        raise OutputUnreadable("ioping's output lists no requests", evidence=output[-200:])
     if "stat" not in entries[-1]:
         raise OutputUnreadable("ioping's output has no statistics", evidence=output[-200:])
     return entries
 
 
-def _numbers(container: Any, wanted: Iterable[str]) -> dict[str, float]:
-    told = container if isinstance(container, dict) else {}
-    # A number below 0 is told as such; an integer beyond any float is none.
-    found = {
+def _numbers(container: Any, required: Iterable[str]) -> dict[str, float]:
+    entries = container if isinstance(container, dict) else {}
+    # Negative numbers are reported later; an integer beyond any float is not a number.
+    numbers = {
         key: float(value)
-        for key, value in told.items()
+        for key, value in entries.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _BEYOND
     }
-    missing = set(wanted) - found.keys()
+    missing = set(required) - numbers.keys()
     if missing:
         raise OutputUnreadable(f"ioping's output has no usable number {', '.join(sorted(missing))}")
-    return found
+    return numbers
 
 
 def _faults(stat: dict[str, float], times: list[float]) -> Iterator[str]:
-    """Yield what cannot be true: ioping's statistics are of its valid requests, `ioping.c`."""
+    """Yield contradictions: ioping's statistics cover its valid requests (`ioping.c`)."""
     seconds, iops = stat["time"] / NANOSECONDS, stat["iops"]
     if not all(stat[key] > 0 for key in STATISTICS):
-        yield f"of {', '.join(STATISTICS)} one is not above 0"
+        yield f"one of {', '.join(STATISTICS)} is not above 0"
         return
     if len(times) != stat["count"]:
-        yield f"count is {stat['count']:.10g}, of {len(times)} listed requests"
+        yield f"count is {stat['count']:.10g}, but {len(times)} requests are listed"
     if abs(sum(times) - seconds) > RATE_TOLERANCE * seconds:
         yield f"the listed requests took {sum(times):.10g} s, not {seconds:.10g}"
     if abs(iops * seconds - stat["count"]) > RATE_TOLERANCE * stat["count"]:
@@ -283,7 +283,7 @@ def _samples(direction: Direction, stat: dict[str, float], times: list[float]) -
         ),
     ]
     for percentile in PERCENTILES:
-        # Ten requests have a median, but nothing that deserves the name of a 99th percentile.
+        # Ten requests have a median, but no meaningful 99th percentile.
         if len(times) * (100 - percentile) >= 100:
             value = _quantile(sorted(times), percentile / 100)
             samples.append(

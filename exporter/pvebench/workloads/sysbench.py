@@ -1,10 +1,9 @@
-"""sysbench fileio: six patterns over its own files.
+"""sysbench fileio: six patterns on its own files.
 
-Without `--validate` sysbench writes nothing but zeros, and a storage that compresses them or
-leaves holes is measured at that; so its files are made with it, and it stays on while measuring
-(reads are then checked, which costs the guest a little CPU). sysbench 1.0 has no warm-up of its
-own: the same load runs before, unmeasured, for the ramp. In its report MiB are MiB, and latencies
-are of all operations together.
+Without `--validate` sysbench writes only zeros, so compression or holes of the storage would affect
+the results. Therefore it creates its files with this option and keeps it during the measurement
+(checking the reads costs a little CPU in the guest). sysbench 1.0 has no warm-up: the same load
+runs unmeasured during the ramp. Its report uses MiB, and its latencies cover all operations.
 """
 
 from __future__ import annotations
@@ -49,31 +48,31 @@ MODES: Final[dict[str, tuple[Direction, ...]]] = {
     "rndrw": READ + WRITE,
 }
 MIXED_SHARES: Final = {Direction.READ: 0.6, Direction.WRITE: 0.4}
-"""What sysbench makes of `rndrw` unless it is told otherwise."""
+"""Shares of reads and writes in `rndrw`, sysbench's default."""
 ASSUMED_BYTES_PER_SECOND: Final = 500 * MIB
 _PREPARE_BYTES_PER_SECOND: Final = 50 * MIB
 MINIMUM_INTERVALS: Final = 3
 MILLISECONDS: Final = 1000
-"""In a second."""
+"""Milliseconds per second."""
 STEP: Final = 0.01
-"""The last digit of rates and latencies."""
+"""Resolution of the printed rates and latencies."""
 PERCENTILE: Final = {99.0: "99th percentile"}
 BIN_SHARE: Final = 0.01
-"""Half a bin, in what is counted in it: 1024 of equal ratio, as `sb_logger.c` makes them …"""
+"""Half width of a bin relative to its value: `sb_logger.c` uses 1024 bins of equal ratio."""
 BINS_END: Final = 1e5
-"""… up to this many milliseconds."""
+"""Upper end of the bins in milliseconds."""
 _LINE: Final = re.compile(r"^\s+(?P<name>[\w/, ]+?):\s+(?P<value>[\d.]+)s?$", re.MULTILINE)
 _INTERVAL: Final = re.compile(
     r"^\[ \d+s \] reads: (?P<read>[\d.]+) MiB/s writes: (?P<write>[\d.]+) MiB/s", re.MULTILINE
 )
-_COMPLAINT: Final = re.compile(r"^(FATAL|WARNING): (?P<text>.+)$", re.MULTILINE)
+_MESSAGE: Final = re.compile(r"^(FATAL|WARNING): (?P<text>.+)$", re.MULTILINE)
 
 
 class SysbenchOptions(ToolOptions):
-    """What a pack says to sysbench. Times are whole seconds, at least three of them measured.
+    """Options of sysbench. Times are whole seconds; the window has at least three.
 
     Attributes:
-        fsync_freq: requests between two syncs; 0: none.
+        fsync_freq: requests between two syncs; 0: no syncs.
         validated: whether blocks are random data that is checked when it is read.
     """
 
@@ -90,12 +89,13 @@ class SysbenchOptions(ToolOptions):
     def _whole_blocks(self) -> SysbenchOptions:
         if self.size % (self.files * self.bs):
             raise ValueError(
-                f"size: {self.size} bytes is not whole blocks of {self.bs} in {self.files} files"
+                f"size: {self.size} bytes is not a whole number of blocks of {self.bs} bytes in "
+                f"each of {self.files} files"
             )
         return self
 
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
-        """Return the workload, in the words that all tools share (`numjobs`, `rw`)."""
+        """Return the workload, with the parameter names of all tools (`numjobs`, `rw`)."""
         slug = self._slug()
         caveats = [] if self.direct else [Caveat.CACHE]
         caveats += [] if self.validated else [Caveat.ZEROES]
@@ -129,14 +129,14 @@ class SysbenchOptions(ToolOptions):
 
 
 class Sysbench(Tool):
-    """The room of sysbench fileio. It has no state."""
+    """sysbench fileio. Stateless."""
 
     tool = "sysbench"
     program = "sysbench"
     options = SysbenchOptions
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return the window's time and the making of the files."""
+        """Return the time of the window and of creating the files."""
         size = own_bytes(workload, size_bytes)
         window = workload.ramp_seconds + workload.runtime_seconds
         writes = Direction.WRITE in workload.directions
@@ -146,19 +146,19 @@ class Sysbench(Tool):
         )
 
     def job(self, workload: Workload, target: Target) -> Job:
-        """Return the commands: make the files, warm up, measure, remove the files."""
+        """Return the commands: create the files, warm up, measure, remove the files."""
         output, directory = f"{target.work}/sysbench.txt", f"{target.scratch}/sysbench"
-        kept = shlex.quote(output)
+        quoted_output = shlex.quote(output)
         inside = f"cd {shlex.quote(directory)} &&"
         options = shlex.join(_options(workload, target))
         ramp, runtime = round(workload.ramp_seconds), round(workload.runtime_seconds)
-        warm = f"sysbench --time={ramp} {options} run >{kept} &&" if ramp else ""
+        warm = f"sysbench --time={ramp} {options} run >{quoted_output} &&" if ramp else ""
         seconds = ramp + runtime
         return Job(
             argv=[
                 "/bin/sh",
                 "-c",
-                f"{inside} {warm} exec sysbench --time={runtime} {options} run >{kept}",
+                f"{inside} {warm} exec sysbench --time={runtime} {options} run >{quoted_output}",
             ],
             files={output: b""},
             output=output,
@@ -168,17 +168,17 @@ class Sysbench(Tool):
             prepare=(
                 ("rm", "-rf", directory),
                 ("mkdir", directory),
-                ("/bin/sh", "-c", f"{inside} sysbench {options} prepare >{kept} && sync"),
+                ("/bin/sh", "-c", f"{inside} sysbench {options} prepare >{quoted_output} && sync"),
             ),
             cleanup=("rm", "-rf", directory),
         )
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
-        """Return the samples in sysbench's report. Raises as `Room.parse`."""
+        """Return the samples in sysbench's report. Raises as `Tool.parse`."""
         return _parse(workload, output)
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what sysbench would report of a command; see `Room.play`."""
+        """Return a simulated report of sysbench for a command; see `Tool.play`."""
         output = written_to(argv, "sysbench.txt")
         return _play(argv[-1], output, disk) if output and " prepare " not in argv[-1] else None
 
@@ -229,15 +229,15 @@ def _options(workload: Workload, target: Target) -> list[str]:
 
 
 def _parse(workload: Workload, output: str) -> Parsed:
-    complaints = [found["text"].strip() for found in _COMPLAINT.finditer(output)]
+    messages = [match["text"].strip() for match in _MESSAGE.finditer(output)]
     if "FATAL:" in output:
         raise ToolFailed(
-            f"sysbench: {complaints[0] if complaints else 'it gave up'}",
-            cause=complaints[-1] if complaints else "",
+            f"sysbench: {messages[0] if messages else 'fatal error'}",
+            cause=messages[-1] if messages else "",
             evidence=output[-1000:],
         )
     lines = _LINE.finditer(output)
-    values = each_once([(one["name"].strip(), number_in(one["value"])) for one in lines])
+    values = each_once([(line["name"].strip(), number_in(line["value"])) for line in lines])
     seconds = _need(values, "total time", output)
     refuse(_faults(workload, values, seconds), evidence=output[-500:])
     samples: list[Sample] = []
@@ -252,12 +252,12 @@ def _parse(workload: Workload, output: str) -> Parsed:
     return Parsed(
         samples=tuple(samples),
         intervals={str(key): value for key, value in intervals.items()},
-        notes=tuple(f"sysbench said: {text}" for text in dict.fromkeys(complaints)),
+        notes=tuple(f"sysbench reported: {text}" for text in dict.fromkeys(messages)),
     )
 
 
 def _faults(workload: Workload, values: dict[str, float], seconds: float) -> Iterator[str]:
-    """Yield what cannot be true of a report."""
+    """Yield contradictions in a report."""
     if seconds <= 0:
         yield f"total time is {seconds:.10g} s"
     rates = [values[name] for name in ("reads/s", "writes/s", "fsyncs/s") if name in values]
@@ -295,7 +295,7 @@ def _need(values: dict[str, float], name: str, output: str) -> float:
     if name not in values:
         raise OutputUnreadable(
             f"sysbench's report has no {name}",
-            cause="it was stopped, or is another version than 1.0",
+            cause="sysbench was stopped, or its version is not 1.0",
             evidence=output[-500:],
         )
     return values[name]
@@ -308,7 +308,7 @@ def _rates(
     iops = _need(values, "reads/s" if reads else "writes/s", output)
     if not iops:
         raise ToolFailed(f"sysbench did not complete a single {direction}", evidence=output[-500:])
-    # The rate per second has more digits than the MiB/s beside it.
+    # The rate per second has more digits than the MiB/s next to it.
     bandwidth = iops * int(workload.parameters["bs"])
     return [
         Sample("iops", direction, iops, Unit.IOPS),
@@ -320,7 +320,7 @@ def _rates(
 
 
 def _latencies(workload: Workload, values: dict[str, float]) -> list[Sample]:
-    """Return latencies: of one direction where there is only one, else of the whole run."""
+    """Return the latencies of the only direction, or of the whole run if there are several."""
     direction = workload.directions[0] if len(workload.directions) == 1 else None
     figures = {"clat_min": "min", "clat_mean": "avg", "clat_max": "max"}
     samples = [
@@ -336,11 +336,11 @@ def _latencies(workload: Workload, values: dict[str, float]) -> list[Sample]:
 
 def _intervals(workload: Workload, output: str) -> dict[Direction, tuple[float, ...]]:
     bs = int(workload.parameters["bs"])
-    found = list(_INTERVAL.finditer(output))
+    matches = list(_INTERVAL.finditer(output))
     return {
-        direction: tuple(number_in(match[str(direction)]) * MIB / bs for match in found)
+        direction: tuple(number_in(match[str(direction)]) * MIB / bs for match in matches)
         for direction in workload.directions
-        if found
+        if matches
     }
 
 

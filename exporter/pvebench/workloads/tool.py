@@ -1,7 +1,7 @@
-"""What a workload room is: the contract that every benchmark tool fulfils.
+"""Interface of benchmark tools.
 
-A room does no I/O. It turns parameters into a job (files and a command for the guest) and
-raw output into samples.
+A tool class does no I/O. It converts parameters into a job (files and a command for the guest)
+and raw output into samples.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pvebench.model.workload import Workload
 T = TypeVar("T")
 
 WORK_DIR = "/run/pvebench"
-"""Directory in the guest for jobs and their output; it is in RAM."""
+"""Directory in the guest for jobs and their output, in RAM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a job runs against in the guest: a block device, or a file on a filesystem.
+    """Target of a job in the guest: a block device, or a file on a file system.
 
     Attributes:
-        device: path of the device or the file.
+        device: path of the device or file.
         file: whether it is a file.
-        offset_bytes: where on the device it begins.
-        scratch: directory on the disk for tools that make files of their own; empty: none.
+        offset_bytes: start of the target on the device.
+        scratch: directory on the disk for tools that create their own files; empty: none.
         work: directory for jobs and their output.
     """
 
@@ -51,21 +51,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Everything the runner needs to run a tool in the guest.
+    """Data that the runner needs to run a tool in the guest.
 
     Attributes:
         argv: the command, as an argument list.
         files: path -> content, written before the start.
-        output: path of the file that holds the tool's result.
+        output: path of the file with the tool's result.
         logs: paths of further files to keep as evidence; may be absent after the run.
-        deadline_seconds: when to give the run up, counted from the start.
-        moves_data: whether the window starts with the first I/O; else right after the start.
-        timed: whether the window is as long as the workload says; else it lasts from the tool's
-            start to its end.
-        prepare: commands to run before the start, one after the other; not measured.
-        cleanup: command to run after the end, however it ended; empty: none.
+        deadline_seconds: time limit of the run, counted from the start.
+        moves_data: whether the window starts with the first I/O; otherwise right after the start.
+        timed: whether the workload defines the length of the window; otherwise it lasts from the
+            tool's start to its end.
+        prepare: commands to run one after the other before the start; not measured.
+        cleanup: command to run after the end, also after a failure; empty: none.
         drop_guest_cache: whether the guest's page cache must be empty at the start.
-        work: directory that the job's files are in; emptied before they are written.
+        work: directory of the job's files; emptied before they are written.
     """
 
     argv: list[str]
@@ -83,27 +83,27 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a run will cost. `bytes_written` is an upper guess at `assumed` device speed."""
+    """Expected cost of a run. `bytes_written` is an upper estimate for an assumed device speed."""
 
     seconds: float
     bytes_written: int
 
 
 _MOST: Final = {Unit.BYTES_PER_SECOND: 1e15, Unit.IOPS: 1e12, Unit.SECONDS: 1e9, Unit.RATIO: 1e5}
-"""A petabyte a second, thirty years: no tool of today says that, whatever it runs on."""
+"""Upper limits of valid samples, such as a petabyte per second or thirty years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """What came out of a tool's raw output.
+    """Parsed output of a tool.
 
     Attributes:
-        samples: the numbers.
+        samples: the measured values.
         intervals: direction -> I/O per second of each whole interval within the window.
-        notes: what the reader of the run should know (text before the JSON, missing parts).
+        notes: remarks on the run (text before the JSON, missing parts).
 
     Raises:
-        OutputUnreadable: a number is below 0, infinite or none, or beyond all machines.
+        OutputUnreadable: a value is negative, infinite, not a number, or too large for any machine.
     """
 
     samples: tuple[Sample, ...]
@@ -111,101 +111,100 @@ class Parsed:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        numbers = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
-        numbers += [(name, value) for name, steps in self.intervals.items() for value in steps]
-        refuse([f"{n} is {v:.10g}" for n, v in numbers if not (math.isfinite(v) and v >= 0)])
+        values = [(" ".join(filter(None, (s.metric, s.part))), s.value) for s in self.samples]
+        values += [(name, value) for name, steps in self.intervals.items() for value in steps]
+        refuse([f"{n} is {v:.10g}" for n, v in values if not (math.isfinite(v) and v >= 0)])
         beyond = [s for s in self.samples if s.value > _MOST.get(s.unit, math.inf)]
-        refuse([f"{s.metric} of {s.value:.3g} is more than any machine can" for s in beyond])
+        refuse([f"{s.metric} of {s.value:.3g} exceeds the limit of any machine" for s in beyond])
 
 
 def refuse(faults: Iterable[str], *, evidence: str = "") -> None:
-    """Refuse a tool's output whose numbers cannot be true.
+    """Reject a tool's output with impossible values.
 
     Raises:
         OutputUnreadable: there are `faults`.
     """
-    found = list(faults)
-    if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    reasons = list(faults)
+    if reasons:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         raise OutputUnreadable(
-            f"the tool's numbers cannot be true: {found[0]}{more}",
-            cause="its output was damaged or changed on the way, or another program wrote it",
-            next_step="look at the run's raw output; if the tool did print that, it has a fault",
+            f"impossible values in the tool's output: {reasons[0]}{more}",
+            cause="damaged or modified output, or output of another program",
+            next_step="check the raw output of the run; if it has these values, the tool is faulty",
             evidence=evidence,
         )
 
 
 def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON (`object_pairs_hook`); of two numbers of one name which one counts?
+    """Return a JSON object (`object_pairs_hook`) without duplicate keys, which would be ambiguous.
 
-    Text, as of an option that was given twice, is no matter.
+    Duplicate text values, for example of a repeated option, are accepted.
 
     Raises:
-        OutputUnreadable: a name other than of text is there twice.
+        OutputUnreadable: a key with a value other than text is duplicate.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         counts = Counter(name for name, _ in pairs)
-        twice = [name for name, count in counts.items() if count > 1]
-        numbers = [name for name in twice if not isinstance(found[name], str)]
-        refuse([f"{name[:50]} is there twice" for name in numbers])
-    return found
+        duplicates = [name for name, count in counts.items() if count > 1]
+        ambiguous = [name for name in duplicates if not isinstance(values[name], str)]
+        refuse([f"duplicate key {name[:50]}" for name in ambiguous])
+    return values
 
 
 def only_one(results: Iterable[T], *, evidence: str) -> T | None:
-    """Return a tool's result; None: it printed none.
+    """Return the only result of a tool; None: it printed none.
 
     Raises:
-        OutputUnreadable: there are several; which one counts?
+        OutputUnreadable: there are several, which is ambiguous.
     """
-    found = list(results)
-    refuse([f"there are {len(found)} results"] * (len(found) > 1), evidence=evidence)
-    return found[0] if found else None
+    items = list(results)
+    refuse([f"{len(items)} results instead of one"] * (len(items) > 1), evidence=evidence)
+    return items[0] if items else None
 
 
 def number_in(text: str) -> float:
-    """Return the number that a tool printed, with a point or a comma.
+    """Return a number from a tool's output, with a decimal point or comma.
 
     Raises:
-        OutputUnreadable: it is none, or infinite.
+        OutputUnreadable: not a number, or infinite.
     """
     value = plain_number(text.replace(",", "."))
     if value is None or not math.isfinite(value):
         raise OutputUnreadable(
-            f"{text[:50]!r} is no number",
-            cause="the tool's output was damaged on the way, or is of another version",
+            f"{text[:50]!r} is not a number", cause="damaged output or unsupported tool version"
         )
     return value
 
 
 class PlayDisk(Protocol):
-    """A disk that does not exist, on which tools are only played (driver `simulated`).
+    """Simulated disk for simulated tool runs (driver `simulated`).
 
     Attributes:
-        name: what distinguishes it from others.
-        rng: whatever varies, varies by it.
+        name: distinguishes it from others.
+        rng: source of all variation.
     """
 
     name: str
     rng: random.Random
 
     def iops(self, direction: str, *, bs: int, depth: float = 1, fsync: bool = False) -> float:
-        """Return the I/O per second that it gives, without noise."""
+        """Return its I/O per second, without noise."""
 
     def rate(self, direction: str, *, bs: int, depth: float = 1) -> float:
-        """Return the I/O per second that it gives this time."""
+        """Return its I/O per second of one run, with noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What a tool would have done on a disk that does not exist.
+    """Result of a simulated tool run.
 
     Attributes:
         seconds: from the tool's first I/O to its end.
         output: path of its result; empty: none.
-        text: what would stand in there.
+        text: content of its result.
         logs: path -> text of its further files.
-        flushes_per_second: what QEMU would see of its syncs.
+        flushes_per_second: flushes that QEMU would receive.
         moves_data: whether it does any I/O.
     """
 
@@ -218,42 +217,42 @@ class Played:
 
 
 def written_to(argv: list[str], name: str) -> str:
-    """Return the file `name` that a shell command writes its output to; empty: it has none."""
-    found = re.search(rf">(\S+/{re.escape(name)})\b", argv[-1])
-    return found[1] if found else ""
+    """Return the path of the file `name` that a shell command redirects to; empty: none."""
+    match = re.search(rf">(\S+/{re.escape(name)})\b", argv[-1])
+    return match[1] if match else ""
 
 
 def program(name: str) -> str:
-    """Return shell text that stands for a program's own file; where there is none, for a path.
+    """Return shell text that expands to the path of a program's executable.
 
     The guest's shell is busybox, which prefers its own dd and hdparm to those on the PATH.
     """
-    places = "/usr/sbin /usr/bin /sbin /bin"
-    return f'"$(for d in {places}; do [ -x $d/{name} ] && break; done; echo $d/{name})"'
+    directories = "/usr/sbin /usr/bin /sbin /bin"
+    return f'"$(for d in {directories}; do [ -x $d/{name} ] && break; done; echo $d/{name})"'
 
 
 def own_bytes(workload: Workload, target_bytes: int) -> int:
-    """Return how much a tool with files of its own puts into them.
+    """Return the total size in bytes of the files that a tool creates.
 
-    No more than the test file has: a pack at a smaller scale must still fit into its volume.
+    At most the size of the test file: a scaled-down pack must still fit into its volume.
     """
     return min(int(workload.parameters["size"]), target_bytes)
 
 
 def _line(text: str) -> str:
     if not text.strip() or not text.isprintable():
-        raise ValueError(f"{text!r} is not a line of text")
+        raise ValueError(f"{text!r} is not a single line of printable text")
     return text.strip()
 
 
 class ToolOptions(Strict):
-    """What a pack may say to every tool; a tool's own options and their rules are a class below.
+    """Options of every tool in a pack; subclasses add the options and rules of one tool.
 
-    A rule about several options raises ValueError, `option: what is wrong`.
+    A rule about several options raises ValueError with the text `option: problem`.
 
     Attributes:
-        version: raised when the definition changes, since old results no longer compare.
-        title: for people; None: made from the slug.
+        version: increased when the definition changes, because old results are not comparable.
+        title: display name; None: derived from the slug.
     """
 
     version: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
@@ -261,14 +260,14 @@ class ToolOptions(Strict):
 
     @abstractmethod
     def workload(self, *, ramp_seconds: float, runtime_seconds: float) -> Workload:
-        """Return the workload that the options mean; the times are the pack's."""
+        """Return the workload of these options; the times come from the pack."""
 
     def slug(self, *parts: str) -> str:
-        """Return the parts that are not empty, joined; `@n` from the second definition on."""
+        """Join the parts that are not empty; add `@n` from the second definition on."""
         return "-".join(filter(None, parts)) + (f"@{self.version}" if self.version != 1 else "")
 
     def heading(self, slug: str) -> str:
-        """Return the pack's title, or the slug spaced out."""
+        """Return the title from the pack, or the slug with spaces."""
         return self.title or slug.replace("-", " ")
 
 
@@ -277,13 +276,13 @@ class Tool(Protocol):
 
     Attributes:
         tool: its name in packs.
-        options: what a pack may say to it.
-        program: what it is to a shell; the guest must have it, and the host for rows of its own.
+        options: its options in packs.
+        program: name of its executable. The guest must have it, and the host for host cases.
             Empty: it needs none.
-        open_ended: whether the same load can go on for any time, so that one can wait until it
-            is steady.
+        open_ended: whether the load can continue for any time, as waiting for a steady state
+            requires.
         fresh_boot: whether the VM must be powered on for each run.
-        seconds_step: last digit of the times that it prints, where that is much.
+        seconds_step: resolution of the printed times in seconds, if it is significant.
     """
 
     tool: str
@@ -294,21 +293,21 @@ class Tool(Protocol):
     seconds_step: float = 0.0
 
     def estimate(self, workload: Workload, size_bytes: int) -> Estimate:
-        """Return expected time in seconds and bytes written for one run."""
+        """Return the expected seconds and written bytes of one run."""
 
     def job(self, workload: Workload, target: Target) -> Job:
-        """Return what is to be run in the guest."""
+        """Return the job for the guest."""
 
     def parse(self, workload: Workload, output: str, logs: Mapping[str, str]) -> Parsed:
         """Return the samples in a tool's raw output.
 
         Raises:
-            OutputUnreadable: truncated or not of the expected form.
+            OutputUnreadable: truncated or in an unexpected format.
             ToolFailed: the tool itself reports an error.
         """
 
     def play(self, argv: list[str], files: Mapping[str, bytes], disk: PlayDisk) -> Played | None:
-        """Return what would come of a command; None: it is not one of this tool's.
+        """Simulate a command; None: it belongs to another tool.
 
-        It knows of a job only its command and its files, as the real tool does.
+        Like the real tool, it sees only the command and the files of a job.
         """
