@@ -201,7 +201,7 @@ def beside_table() -> str:
             lines.append(f"| `{name}` | charts without numbers | 0 | 0 | 0 |")
             continue
         series = published(pack.published)
-        beside = [series.beside(known_of(case)) for case in all_cases(pack)]
+        beside = [series.matching(known_of(case)) for case in all_cases(pack)]
         found = [row for row in beside if row is not None]
         lines.append(
             f"| `{name}` | `{series.name}` | {len(series.rows)} "

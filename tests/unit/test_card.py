@@ -43,10 +43,10 @@ FULL = Card(
     rows=tuple(
         CardRow(
             title=f"4k random read, depth {depth}, 16 jobs",
-            usual="16,660 IOPS",
+            default="16,660 IOPS",
             fastest="18,003 IOPS",
-            setting="virtio, raw, cache writeback, iothread 1 (unflushed)",
-            gap="-7 %, noise not known",
+            configuration="virtio, raw, cache writeback, iothread 1 (unflushed)",
+            gap="-7%, noise unknown",
         )
         for depth in (1, 8, 32, 64)
     ),
@@ -58,7 +58,7 @@ HOSTILE = Card(
     where=EVIL,
     cpu=EVIL,
     versions=EVIL,
-    rows=(CardRow(title=EVIL, usual="1", fastest="2", setting=EVIL, gap=EVIL),) * 4,
+    rows=(CardRow(title=EVIL, default="1", fastest="2", configuration=EVIL, gap=EVIL),) * 4,
     verdict=EVIL,
     date="2026-11-22",
     simulated=True,
@@ -134,7 +134,7 @@ def test_light_and_dark_are_as_readable_as_the_page() -> None:
 def test_every_text_of_the_card_stands_on_it() -> None:
     said = " ".join(one.text for one in texts_of(FULL))
     rows = FULL.rows[0]
-    for text in (FULL.where, FULL.cpu, FULL.versions, FULL.date, rows.title, rows.setting):
+    for text in (FULL.where, FULL.cpu, FULL.versions, FULL.date, rows.title, rows.configuration):
         assert text in said
     assert "Simulated: these numbers are invented." in said
     assert "Simulated" not in " ".join(one.text for one in texts_of(replace(FULL, simulated=False)))
@@ -159,7 +159,7 @@ def test_it_says_what_the_page_says(tmp_path: Path) -> None:
     ]
     assert [row.fastest for row in card.rows][0::3] == ["not measured", "not measured"]
     assert card.rows[2].fastest.endswith(" IOPS")
-    assert card.rows[2].gap.endswith("noise not known") or card.rows[2].gap == "is the usual disk"
+    assert card.rows[2].gap.endswith("noise unknown") or card.rows[2].gap == "is the default"
     assert card.verdict.startswith("No verdict yet. About 01:")
 
 

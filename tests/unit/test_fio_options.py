@@ -148,7 +148,8 @@ def test_title_is_the_packs_or_made_from_the_slug_and_changes_no_history() -> No
         ({"latency_target": "2h", "iodepth": 4}, "latency_target: '2h' is not a latency"),
         (
             {"latency_target": "2ms", "iodepth": 4, "latency_percentile": 97},
-            "latency_percentile: 97 is not one of the recorded percentiles: 50, 90, 95, 99, 99.9, 99.99",
+            "latency_percentile: 97 is not one of the recorded percentiles: "
+            "50, 90, 95, 99, 99.9, 99.99",
         ),
         (
             {"latency_target": "2ms", "iodepth": 4, "latency_window": "1ms"},

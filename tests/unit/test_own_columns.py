@@ -58,7 +58,7 @@ def test_a_german_table_is_read_with_its_commas_and_semicolons() -> None:
     assert first.place["table"] == "Datenbank"
     assert first.match == {"rw": "randread", "bs": 4096, "tool": "fio"}
     assert second.values["iops", "write"] == 112.5
-    assert ("clat_mean", "write") not in second.values  # a dash is no number
+    assert ("clat_mean", "write") not in second.values  # a dash is not a number
     assert third.place["table"] == "Alt; vom Vorjahr"
     assert third.line == 4
 
@@ -117,7 +117,7 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
     columns = {"rw": "Muster", "iops": "IOPS"}
     said = complaint(text, columns)
     assert (
-        said == "t.csv:3:6: '1.234' may mean 1.234 or 1234; say --decimal point or --decimal comma"
+        said == "t.csv:3:6: '1.234' can mean 1.234 or 1234; use --decimal point or --decimal comma"
     )
     for decimal, value in ((Decimal.COMMA, 1234.0), (Decimal.POINT, 1.234)):
         rows = read_columns("t.csv", text, ColumnMapping(columns, decimal=decimal))
@@ -130,30 +130,30 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
         (
             "a;b\nread;1,5\nread;2.5\n",
             {"rw": "a", "iops": "b"},
-            "t.csv:3:6: '2.5' has a decimal point, '1,5' before it a decimal comma",
+            "t.csv:3:6: '2.5' has a decimal point, but '1,5' has a decimal comma",
         ),
-        ("a;b\nread;many\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: 'many' is no number"),
-        ('a;b\n"re;ad";x1\n', {"rw": "a", "iops": "b"}, "t.csv:2:9: 'x1' is no number"),
+        ("a;b\nread;many\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: 'many' is not a number"),
+        ('a;b\n"re;ad";x1\n', {"rw": "a", "iops": "b"}, "t.csv:2:9: 'x1' is not a number"),
         (
             "a;b\nread;1\n",
             {"rw": "a", "iops": "IOPS"},
-            "t.csv:1:1: no column 'IOPS'; the columns are: a, b",
+            "t.csv:1:1: no column 'IOPS'; use one of a, b",
         ),
         ("a;b\nread;1;2\n", {"rw": "a", "iops": "b"}, "t.csv:2:1: 3 cells, but the header has 2"),
         (
             "a;b\nrandrw;1\n",
             {"rw": "a", "iops": "b"},
-            "t.csv:2:1: 'randrw' does not say which way: read or write",
+            "t.csv:2:1: 'randrw' is not a direction; use read or write",
         ),
         (
             "a;b\nread;1\n",
             {"rw": "a", "bandwidth": "b"},
-            "t.csv:1:3: 'b' does not say its unit; say it: --unit bandwidth=MB/s",
+            "t.csv:1:3: 'b' has no unit; add it: --unit bandwidth=MB/s",
         ),
         (
             "a;b (KB/s)\nread;1\n",
             {"rw": "a", "bandwidth": "b (KB/s)"},
-            "t.csv:1:3: 'KB/s' is no unit of bandwidth; these are: B/s, kB/s, MB/s",
+            "t.csv:1:3: 'KB/s' is not a unit of bandwidth; use one of B/s, kB/s, MB/s",
         ),
         (
             "a;b;c\nread;4 Kilo;1\n",
@@ -161,11 +161,15 @@ def test_a_number_that_may_mean_two_things_is_asked_about_and_not_guessed() -> N
             "t.csv:2:6: invalid size '4 Kilo'",
         ),
         ("a;b\nread;-1,5\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '-1,5' is below 0"),
-        ("a;b\nread;1e999\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '1e999' is no number"),
+        ("a;b\nread;1e999\n", {"rw": "a", "iops": "b"}, "t.csv:2:6: '1e999' is not a number"),
         ("", {"rw": "a", "iops": "b"}, "t.csv:1:1: the file is empty"),
-        ("a\n1\n", {"colour": "a"}, "there is no field 'colour'; fields are: case, storage"),
-        ("a\n1\n", {"iops": "a"}, "which way does iops go? Map direction or rw too, or read_iops"),
-        ("a\nread\n", {"rw": "a"}, "no number is mapped; map one of iops, bandwidth"),
+        ("a\n1\n", {"colour": "a"}, "unknown field 'colour'; use one of case, storage"),
+        (
+            "a\n1\n",
+            {"iops": "a"},
+            "iops has no direction; also map direction or rw, or map read_iops",
+        ),
+        ("a\nread\n", {"rw": "a"}, "no metric is mapped; map one of iops, bandwidth"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_line_and_column(
@@ -176,7 +180,7 @@ def test_what_cannot_be_read_is_told_with_line_and_column(
 
 def test_a_unit_for_a_column_that_is_not_mapped_is_a_slip() -> None:
     said = complaint("a;b\nread;1\n", {"rw": "a", "iops": "b"}, {"bandwidth": "MB/s"})
-    assert "--unit bandwidth: no such --column" in said
+    assert "--unit bandwidth requires --column bandwidth" in said
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,7 @@ def test_numbers_as_spreadsheets_write_them(
 @pytest.mark.parametrize("text", ["12 34", "1 2", "5m", "1,23,4", "0x10", "1.5 GB"])
 def test_what_is_no_number_is_not_made_one(text: str) -> None:
     for decimal in Decimal:
-        with pytest.raises(ValueError, match="is no number"):
+        with pytest.raises(ValueError, match="is not a number"):
             decimal_number(text, decimal)
 
 
@@ -216,7 +220,7 @@ def test_the_last_written_digit_is_known() -> None:
 def test_the_decimal_mark_is_what_all_numbers_agree_on() -> None:
     assert decimal_of([("1.234", 1), ("2,5", 2)]) is Decimal.COMMA
     assert decimal_of([("1", 1), ("", 2)]) is Decimal.POINT
-    with pytest.raises(Unclear, match="may mean"):
+    with pytest.raises(Unclear, match="can mean"):
         decimal_of([("1,234", 1)])
 
 

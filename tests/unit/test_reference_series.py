@@ -84,11 +84,11 @@ def test_a_row_is_found_beside_our_own_configuration() -> None:
         "rw": "randwrite",
         "bs": 4096,
     }
-    row = series.beside(known)
+    row = series.matching(known)
     assert row is not None
     assert row.values["iops", "write"] == 13963
-    assert series.beside(known | {"iothread": "1"}) is None
-    host = series.beside({"bus": "host", "tool": "fio", "rw": "randwrite", "bs": 4096})
+    assert series.matching(known | {"iothread": "1"}) is None
+    host = series.matching({"bus": "host", "tool": "fio", "rw": "randwrite", "bs": 4096})
     assert host is not None
     assert host.place["host_disk"] == "Host OCZ"
 
@@ -103,14 +103,14 @@ def test_the_hosts_own_row_is_not_put_beside_what_guests_reached() -> None:
         "bs": 4096,
         "iodepth": 32,
     }
-    assert published("lvmcache-2019").beside(known) is not None
-    assert published("lvmcache-2019").beside(known | {"bus": "host"}) is None
+    assert published("lvmcache-2019").matching(known) is not None
+    assert published("lvmcache-2019").matching(known | {"bus": "host"}) is None
     share = {"storage": "cifs", "bus": "host", "tool": "fio", "rw": "write", "bs": 1 << 20}
-    row = published("shared-storage-2021").beside(share)
+    row = published("shared-storage-2021").matching(share)
     assert row is not None
     assert row.place["system"] == "CIFS, remote native"
     container = {"storage": "local", "bus": "lxc", "tool": "fio", "rw": "write", "bs": 1 << 20}
-    row = published("shared-storage-2021").beside(container)
+    row = published("shared-storage-2021").matching(container)
     assert row is not None
     assert row.place["system"] == "Local HDD. LXC"
 
@@ -184,16 +184,20 @@ def test_what_does_not_say_its_time_is_dated_by_its_file_and_that_is_said(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: no table that is known here"),
-        ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: cannot be read"),
+        ("a.csv", "colour,taste\nred,sweet\n", r"a.csv:1:1: unknown table format"),
+        ("a.csv", f"{HEADER}\n1,read,4096,lots,scsi,raw,none,1,1\n", r"a.csv:2:1: invalid row"),
         ("a.json", "{", r"a.json:1:1: invalid fio JSON"),
-        ("a.csv", f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n", "2:1: .*'-5' cannot have been"),
+        (
+            "a.csv",
+            f"{HEADER}\n1,read,4096,,scsi,raw,none,-5,1\n",
+            "2:1: .*'-5' is negative or infinite",
+        ),
         (
             "a.csv",
             f"{HEADER}\n1,read,4096,,scsi,raw,none,1,1e999\n",
-            "2:1: .*'1e999' cannot have been",
+            "2:1: .*'1e999' is negative or infinite",
         ),
-        ("a.csv", "test,metric,value,unit\nread 4k,iops,1,ells\n", "2:1: 'ells' is not known"),
+        ("a.csv", "test,metric,value,unit\nread 4k,iops,1,ells\n", "2:1: unknown value 'ells'"),
         ("a.json", '{"jobs":[{"read":{"iops":9,"total_ios":1,"runtime":1000}}]}', "counted 1"),
     ],
 )
@@ -207,7 +211,7 @@ def test_a_file_of_no_known_form_is_told_with_its_place(
 
 def test_a_published_name_cannot_be_taken_and_an_unknown_one_is_told(tmp_path: Path) -> None:
     library = ReferenceLibrary(tmp_path)
-    with pytest.raises(StoreError, match="comes with pvebench"):
+    with pytest.raises(StoreError, match="is shipped with pvebench"):
         library.keep(published("raid-2017"))
-    with pytest.raises(StoreError, match="no reference series nobody; known: bus-format-2012"):
+    with pytest.raises(StoreError, match="no reference series nobody; available: bus-format-2012"):
         library.get("nobody")

@@ -188,4 +188,4 @@ def test_what_failed_is_counted_as_errors_and_not_as_operations() -> None:
 
 def test_nobody_looks_for_a_depth_under_fault(tmp_path: Path) -> None:
     asked = {"rw": "randread", "bs": "4k", "iodepth": 4, "latency_target": "2ms", "fault": "outage"}
-    assert "fault: with latency_target" in tool_refusal(tmp_path, "fio", asked)
+    assert "fault: cannot be combined with latency_target" in tool_refusal(tmp_path, "fio", asked)

@@ -94,7 +94,7 @@ def test_axes_have_round_numbers(highest: float, unit: Unit, expected: list[floa
         (0.00659, Unit.SECONDS, "6.59 ms"),
         (0.000_012_3, Unit.SECONDS, "12.3 µs"),
         (8.0, Unit.SECONDS, "8 s"),
-        (0.0211, Unit.RATIO, "2.11 %"),
+        (0.0211, Unit.RATIO, "2.11%"),
         (0.5, Unit.CORES, "0.5 cores"),
         (4096.0, Unit.BYTES, "4.0 KiB"),
         (7900.0, Unit.OPERATIONS, "7,900 ops"),
@@ -117,4 +117,4 @@ def test_ages_and_spreads_are_short() -> None:
         "47 h ago",
         "2 days ago",
     ]
-    assert [show_spread(ratio) for ratio in (0.0, 0.031, 0.123)] == ["±0.0 %", "±3.1 %", "±12 %"]
+    assert [show_spread(ratio) for ratio in (0.0, 0.031, 0.123)] == ["±0.0%", "±3.1%", "±12%"]

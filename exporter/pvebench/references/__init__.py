@@ -1,1 +1,1 @@
-"""Reference results: published tables and user tables, with consistency checks."""
+"""Reference series: published tables, imported files, and their consistency checks."""

@@ -1,4 +1,4 @@
-"""A table of the user's own: which column means what, in which unit, and its rows read by that."""
+"""Import of a user's table: mapping of columns to fields and units, and its rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pvebench.references.delimited import (
 )
 from pvebench.references.reference_series import ReferenceRow
 
-# Upper and lower case matter: Mb/s would be bits to some and bytes to others, and KB/s is either
-# 1000 or 1024; both are refused, with those that are clear.
+# Case matters: Mb/s can mean bits or bytes, and KB/s 1000 or 1024 bytes per second. Both are
+# rejected; the error lists the unambiguous units.
 _RATES: Final = {
     "B/s": 1.0,
     "kB/s": 1e3,
@@ -54,7 +54,7 @@ NUMBERS: Final[dict[str, tuple[str, Mapping[str, float]]]] = {
     "size": ("bytes", _SIZES),
     "runtime": ("runtime", _TIMES),
 }
-"""Field -> its metric, and unit -> factor to the base unit; none: it is a plain number."""
+"""Field -> its metric, and unit -> factor to the base unit; empty: a plain number."""
 TEXTS: Final = ("storage", "bus", "format", "cache", "tool", "rw", "scenario", "workload")
 COUNTS: Final = ("iodepth", "numjobs")
 SIDES: Final = ("read", "write")
@@ -73,12 +73,12 @@ _DIRECTIONS: Final = {"read": "read", "write": "write", "lesen": "read", "schrei
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """What the user says of the columns.
+    """Mapping of columns by the user.
 
     Attributes:
         columns: field -> header of its column.
-        units: field -> unit, where the header does not name it.
-        decimal: None: as the numbers of the file show.
+        units: field -> unit, if the header does not name it.
+        decimal: decimal mark; None: detected from the numbers of the file.
     """
 
     columns: Mapping[str, str]
@@ -87,10 +87,10 @@ class ColumnMapping:
 
 
 def read_columns(file: str, text: str, mapped: ColumnMapping) -> tuple[ReferenceRow, ...]:
-    """Return the rows of a table whose columns the user has named.
+    """Return the rows of a table with mapped columns.
 
     Raises:
-        ConfigError: with the place of what cannot be read.
+        ConfigError: a cell is invalid; the error has its position.
     """
     _check(mapped)
     table = DelimitedText(file, text, list(mapped.columns.values()))
@@ -101,9 +101,9 @@ def read_columns(file: str, text: str, mapped: ColumnMapping) -> tuple[Reference
         for name, cell in headings.items()
         if plain_field(name) in NUMBERS
     }
-    given = [record.cells[headings[name].text] for record in records for name in factors]
+    cells = [record.cells[headings[name].text] for record in records for name in factors]
     try:
-        decimal = mapped.decimal or decimal_of((cell.text, cell) for cell in given)
+        decimal = mapped.decimal or decimal_of((cell.text, cell) for cell in cells)
     except Unclear as error:
         raise complaint(file, error.thing, str(error)) from error
     reader = _Reader(file, {name: cell.text for name, cell in headings.items()}, factors, decimal)
@@ -111,32 +111,32 @@ def read_columns(file: str, text: str, mapped: ColumnMapping) -> tuple[Reference
 
 
 def _check(mapped: ColumnMapping) -> None:
-    """Refuse fields that there are not, and numbers of which nobody says which way they go."""
+    """Reject unknown fields, and numbers without a direction."""
     fields = [*mapped.columns, *mapped.units]
     problems = [
-        f"there is no field {name!r}; fields are: {', '.join(FIELDS)}"
+        f"unknown field {name!r}; use one of {', '.join(FIELDS)}"
         for name in fields
         if name not in FIELDS
     ]
     problems += [
-        f"--unit {name}: no such --column"
+        f"--unit {name} requires --column {name}"
         for name in mapped.units
         if name in FIELDS and name not in mapped.columns
     ]
     plain = [name for name in mapped.columns if name in NUMBERS]
     if plain and not {"rw", "direction"} & set(mapped.columns):
         problems.append(
-            f"which way does {plain[0]} go? Map direction or rw too, or read_{plain[0]} instead"
+            f"{plain[0]} has no direction; also map direction or rw, or map read_{plain[0]} instead"
         )
     if not problems and not any(plain_field(name) in NUMBERS for name in mapped.columns):
-        problems.append(f"no number is mapped; map one of {', '.join(NUMBERS)}")
+        problems.append(f"no metric is mapped; map one of {', '.join(NUMBERS)}")
     if problems:
         raise ConfigError([Problem("command line", 0, 0, text) for text in problems])
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Rows to values, with everything that is known of the columns."""
+    """Conversion of rows to values with the mapped columns."""
 
     file: str
     headers: Mapping[str, str]
@@ -190,7 +190,7 @@ class _Reader:
         except ValueError as error:
             raise complaint(self.file, cell, str(error)) from error
         if value is not None and value < 0:
-            raise complaint(self.file, cell, f"{cell.text!r} is below 0; nobody measures that")
+            raise complaint(self.file, cell, f"{cell.text!r} is below 0, which is impossible")
         return value
 
     def _direction(self, name: str, known: Mapping[str, TextCell]) -> str:
@@ -203,7 +203,7 @@ class _Reader:
             mixed = word in ("rw", "readwrite", "randrw")
             word = "" if mixed else word.removeprefix("rand")
         if word not in _DIRECTIONS:
-            message = f"{cell.text!r} does not say which way: read or write"
+            message = f"{cell.text!r} is not a direction; use read or write"
             raise complaint(self.file, cell, message)
         return _DIRECTIONS[word]
 
@@ -236,18 +236,18 @@ def plain_field(name: str) -> str:
     return rest if side in SIDES else name
 
 
-def unit_factor(file: str, name: str, heading: TextCell, given: str) -> float:
-    """Return what turns the column's numbers into base units: as told, or as its header says."""
+def unit_factor(file: str, name: str, heading: TextCell, explicit: str) -> float:
+    """Return the factor from the column's unit, explicit or in its header, to the base unit."""
     units = NUMBERS[plain_field(name)][1]
     if not units:
         return 1.0
-    found = _UNIT_IN_HEADER.search(heading.text)
-    unit = given or ((found["b"] or found["w"]) if found else "")
+    match = _UNIT_IN_HEADER.search(heading.text)
+    unit = explicit or ((match["b"] or match["w"]) if match else "")
     if not unit:
-        message = f"{heading.text!r} does not say its unit; say it: --unit {name}={_example(units)}"
+        message = f"{heading.text!r} has no unit; add it: --unit {name}={_example(units)}"
         raise complaint(file, heading, message)
     if unit not in units:
-        message = f"{unit!r} is no unit of {name}; these are: {', '.join(units)}"
+        message = f"{unit!r} is not a unit of {name}; use one of {', '.join(units)}"
         raise complaint(file, heading, message)
     return units[unit]
 
@@ -257,6 +257,6 @@ def _example(units: Mapping[str, float]) -> str:
 
 
 def complaint(file: str, place: object, message: str) -> ConfigError:
-    """Return the error about a cell of the file; without one it is about the header."""
+    """Return the error for a cell of the file; for the header if `place` is not a cell."""
     line, column = (place.line, place.column) if isinstance(place, TextCell) else (1, 1)
     return ConfigError([Problem(file, line, column, message)])

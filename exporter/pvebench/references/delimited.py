@@ -1,7 +1,7 @@
-"""Delimited text: cells that know their place, and numbers as people's spreadsheets write them.
+"""Delimited text: cells with their positions, and numbers in the formats of spreadsheets.
 
-The delimiter is found out from the header. Whether a file writes `1,234.5` or `1.234,5` is read
-off its own numbers, never guessed: `1.234` alone may be either, and is asked about. Pure.
+The delimiter is detected from the header. Whether a file uses `1,234.5` or `1.234,5` is inferred
+from its numbers, never guessed: `1.234` alone is ambiguous and an error. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pvebench.errors import ConfigError, Problem
 
 DELIMITERS: Final = ";\t,|"
 MOST_ROWS: Final = 10_000
-"""Of a table that people have published; more are somebody's raw log."""
+"""Maximum rows of a published table; more rows are a raw log."""
 
 
 _Row = TypeVar("_Row")
@@ -46,39 +46,39 @@ class DelimitedText:
     """A table with a header line.
 
     Args:
-        file: its name, for complaints.
-        wanted: the columns that it must have.
+        file: its name, for error messages.
+        required: columns that it must have.
 
     Raises:
-        ConfigError: it lacks one of them, whatever the delimiter.
+        ConfigError: a column is missing with every delimiter.
     """
 
-    def __init__(self, file: str, text: str, wanted: Sequence[str]) -> None:
+    def __init__(self, file: str, text: str, required: Sequence[str]) -> None:
         self._file = file
         self._lines = text.splitlines(keepends=True)
         if not self._lines:
             raise ConfigError([Problem(file, 1, 1, "the file is empty")])
         splits = {mark: _split(self._lines[0], mark) for mark in DELIMITERS}
         lacking = {
-            mark: [name for name in wanted if _find(columns, name) is None]
+            mark: [name for name in required if _find(columns, name) is None]
             for mark, columns in splits.items()
         }
         self._delimiter = min(DELIMITERS, key=lambda mark: (len(lacking[mark]), -len(splits[mark])))
         self._header = splits[self._delimiter]
         if missing := lacking[self._delimiter]:
-            there = ", ".join(self._header)
-            message = f"no column {missing[0]!r}; the columns are: {there}"
+            columns = ", ".join(self._header)
+            message = f"no column {missing[0]!r}; use one of {columns}"
             raise ConfigError([Problem(file, 1, 1, message)])
 
     def heading(self, name: str) -> TextCell:
-        """Return the header's cell of a wanted column, as it is spelled in the file."""
+        """Return the header cell of a column, with the spelling of the file."""
         index = _find(self._header, name)
         if index is None:
             raise KeyError(name)
         return TextCell(self._header[index], 1, _offset(self._lines[0], index, self._delimiter))
 
     def records(self) -> Iterator[TextRow]:
-        """Yield the rows; empty lines are none.
+        """Yield the rows, without empty lines.
 
         Raises:
             ConfigError: a row has more or fewer cells than the header.
@@ -121,7 +121,7 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _find(columns: Sequence[str], name: str) -> int | None:
-    """Return where a column is: spelled alike, or else but for upper and lower case."""
+    """Return the index of a column: an exact match, otherwise a unique case-insensitive one."""
     if name in columns:
         return columns.index(name)
     folded = [column.casefold() for column in columns]
@@ -129,7 +129,7 @@ def _find(columns: Sequence[str], name: str) -> int | None:
 
 
 def _offset(line: str, index: int, delimiter: str) -> int:
-    """Return the column, from 1, where the cell `index` of a line begins."""
+    """Return the first column, from 1, of the cell `index` in a line."""
     quoted = False
     for place, character in enumerate(line):
         if index == 0:
@@ -149,19 +149,19 @@ class Decimal(StrEnum):
 
 
 _NOTHING: Final = frozenset({"", "-", "–", "n/a", "na", "null"})
-"""How a cell says that there is no number."""
+"""Cell texts that mean no number."""
 _GROUPS: Final = re.compile(r"(?<=\d)[ \u00a0\u202f'\u2019](?=\d{3}(?!\d))")
-"""Spaces and apostrophes group thousands too, whatever the decimal mark."""
+"""Spaces and apostrophes between thousands, valid with every decimal mark."""
 _POINT: Final = re.compile(
     r"[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE | re.ASCII
 )
 _SWAP: Final = str.maketrans(",.", ".,")
 _FACTORS: Final = {"k": 1e3, "K": 1e3, "M": 1e6}
-"""fio prints 15.5k operations a second."""
+"""Suffix -> factor; fio prints for example 15.5k IOPS."""
 
 
 class Unclear(ValueError):
-    """A number that cannot be read, or in two ways; `thing` is what it was found in."""
+    """A number that is invalid or ambiguous; `thing` is its cell or position."""
 
     def __init__(self, message: str, thing: object) -> None:
         super().__init__(message)
@@ -169,10 +169,10 @@ class Unclear(ValueError):
 
 
 def decimal_number(text: str, decimal: Decimal) -> float | None:
-    """Return the number; None for a cell that says that there is none.
+    """Return the number; None for a cell without a number.
 
     Raises:
-        ValueError: it is no number with that decimal mark.
+        ValueError: not a number with that decimal mark.
     """
     plain = text.strip()
     if plain.casefold() in _NOTHING:
@@ -181,15 +181,15 @@ def decimal_number(text: str, decimal: Decimal) -> float | None:
     digits = _GROUPS.sub("", plain[:-1] if factor != 1.0 else plain)
     digits = digits.translate(_SWAP) if decimal is Decimal.COMMA else digits
     if not _POINT.match(digits):
-        raise ValueError(f"{text!r} is no number with a decimal {decimal}")
+        raise ValueError(f"{text!r} is not a number with a decimal {decimal}")
     value = float(digits.replace(",", "")) * factor
     if not math.isfinite(value):
-        raise ValueError(f"{text[:50]!r} is beyond all numbers")
+        raise ValueError(f"{text[:50]!r} is too large")
     return value
 
 
 def last_digit_step(text: str, decimal: Decimal) -> float:
-    """Return one unit of the last written digit: 0.1 for `5,3`, 100 for `15.5k`."""
+    """Return the value of the last digit: 0.1 for `5,3`, 100 for `15.5k`."""
     plain = text.strip()
     factor = _FACTORS.get(plain[-1:], 1.0)
     _, mark, fraction = plain.rpartition("," if decimal is Decimal.COMMA else ".")
@@ -198,35 +198,35 @@ def last_digit_step(text: str, decimal: Decimal) -> float:
 
 
 def decimal_of(cells: Iterable[tuple[str, _Place]]) -> Decimal:
-    """Return the decimal mark that all numbers of a file agree on.
+    """Return the decimal mark of all numbers of a file.
 
     Args:
-        cells: each number's text, and where it was found.
+        cells: text and position of each number.
 
     Raises:
-        Unclear: one is no number, two of them disagree, or all could be meant either way.
+        Unclear: a cell is not a number, two of them disagree, or all are ambiguous.
     """
-    found: tuple[Decimal, str] | None = None
-    unclear: tuple[str, _Place] | None = None
+    first: tuple[Decimal, str] | None = None
+    ambiguous: tuple[str, _Place] | None = None
     for text, place in cells:
         readings = {decimal: _reading(text, decimal) for decimal in Decimal}
         possible = {key: value for key, value in readings.items() if value != _NO_NUMBER}
         if not possible:
-            raise Unclear(f"{text!r} is no number", place)
+            raise Unclear(f"{text!r} is not a number", place)
         if len(possible) == 2:
-            if len(set(possible.values())) == 2 and unclear is None:
-                unclear = text, place
+            if len(set(possible.values())) == 2 and ambiguous is None:
+                ambiguous = text, place
             continue
         (mark,) = possible
-        if found is not None and found[0] is not mark:
-            message = f"{text!r} has a decimal {mark}, {found[1]!r} before it a decimal {found[0]}"
+        if first is not None and first[0] is not mark:
+            message = f"{text!r} has a decimal {mark}, but {first[1]!r} has a decimal {first[0]}"
             raise Unclear(message, place)
-        found = found or (mark, text)
-    if found is None and unclear is not None:
-        text, place = unclear
+        first = first or (mark, text)
+    if first is None and ambiguous is not None:
+        text, place = ambiguous
         ways = " or ".join(f"{decimal_number(text, decimal):g}" for decimal in Decimal)
-        raise Unclear(f"{text!r} may mean {ways}; say --decimal point or --decimal comma", place)
-    return found[0] if found else Decimal.POINT
+        raise Unclear(f"{text!r} can mean {ways}; use --decimal point or --decimal comma", place)
+    return first[0] if first else Decimal.POINT
 
 
 _NO_NUMBER: Final = "no number"

@@ -1,4 +1,4 @@
-"""The forms that published tables have, each read by its header. Text becomes numbers here."""
+"""Formats of published tables, selected by their header, and the conversion of their rows."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _MB: Final = 1_000_000
 
 
 def number_or_none(text: str) -> float | None:
-    """Return a number; None for an empty field or one that is no single number (`100-400`).
+    """Return a number; None for an empty field or a range (`100-400`).
 
     Raises:
-        ValueError: nobody can have measured it: it is below 0 or infinite.
+        ValueError: negative or infinite.
     """
     value = plain_number(text.strip())
     if value is None:
         return None
     if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{text[:50]!r} cannot have been measured")
+        raise ValueError(f"{text[:50]!r} is negative or infinite")
     return value
 
 
 def printed_step(text: str) -> float:
-    """Return one unit of the last printed digit: 0.1 for `5.3`, 1 for `42` and for `42.0`."""
+    """Return the value of the last printed digit: 0.1 for `5.3`, 1 for `42` and `42.0`."""
     value = number_or_none(text)
     if value is None or value == int(value):
         return 1.0
@@ -40,12 +40,12 @@ def printed_step(text: str) -> float:
 
 
 def direction_of(rw: str) -> str:
-    """Return which way a pattern moves data; `ioping` reads."""
+    """Return the direction of a pattern; `ioping` reads."""
     return "write" if "write" in rw else "read"
 
 
 def full_table(line: int, record: PublishedRow) -> ReferenceRow:
-    """Read a row with IOPS, bandwidth, block size, file size, run time and CPU."""
+    """Convert a row with IOPS, bandwidth, block size, file size, run time and CPU."""
     rw, direction = record["rw"], direction_of(record["rw"])
     iops, bandwidth = (
         number_or_none(record["iops"]),
@@ -56,7 +56,7 @@ def full_table(line: int, record: PublishedRow) -> ReferenceRow:
     host = record.get("host_disk", "")
     tool = "ioping" if rw == "ioping" else "fio"
     row = {"bus": "host"} if host else {key: record[key] for key in ("bus", "format", "cache")}
-    # Further options, such as an I/O thread, make another disk than the published one.
+    # A disk with further options, such as an I/O thread, differs from the published one.
     plain = {} if host else {"filesystem": "ext4", "iothread": "0"}
     match: dict[str, str | int] = {**row, **plain, "tool": tool}
     match |= {"rw": rw, "bs": int(block or 0)} if tool == "fio" else {}
@@ -92,7 +92,7 @@ def full_table(line: int, record: PublishedRow) -> ReferenceRow:
 
 
 def read_and_write(line: int, record: PublishedRow) -> ReferenceRow:
-    """Read a row that has reads and writes side by side, in MiB/s and IOPS of 4k."""
+    """Convert a row with reads and writes, in MiB/s and IOPS of 4k."""
     rows: list[Figures] = []
     values: dict[tuple[str, str], float] = {}
     cpu = {}
@@ -124,7 +124,7 @@ def read_and_write(line: int, record: PublishedRow) -> ReferenceRow:
             "cache": record["cache"],
             "rw": "randread, randwrite",
         },
-        # Guests only: the host's own row is no cell of that table.
+        # Guests only: that table has no host case.
         match={
             "bus": "scsi",
             "storage": f"lvm-{mode}",
@@ -136,29 +136,29 @@ def read_and_write(line: int, record: PublishedRow) -> ReferenceRow:
         },
         values=values,
         figures=tuple(rows),
-        # Each direction was a run of its own: their CPU is not to be added up.
+        # Each direction was a separate run, so their CPU usage must not be summed.
         cpu={name: share for name, share in cpu.items() if share > 1},
     )
 
 
 def _thousands(text: str) -> float:
-    """Return the step of fio's IOPS: above ten thousand it prints them in hundreds."""
+    """Return the resolution of fio's IOPS: it prints those above 10,000 in hundreds."""
     value = number_or_none(text) or 0.0
     return 100.0 if value >= 10_000 and value % 100 == 0 else 1.0
 
 
 def shared(line: int, record: PublishedRow) -> ReferenceRow:
-    """Read a row in MB/s; whether that is 10^6 or 2^20 bytes is not said: either may fit."""
+    """Convert a row in MB/s, which may be 10^6 or 2^20 bytes: the better match is used."""
     test, system = record["test"], record["system"]
-    found = _TEST.match(test)
+    test_match = _TEST.match(test)
     iops, text = number_or_none(record["iops"]), record["bandwidth_mb_per_second"]
     speed = number_or_none(text) or 0.0
-    rw = found["rw"] if found else test
-    block = parse_size(found["bs"]) if found else 16 * KIB
+    rw = test_match["rw"] if test_match else test
+    block = parse_size(test_match["bs"]) if test_match else 16 * KIB
     direction = direction_of(rw)
     unit = min((_MB, MIB), key=lambda factor: abs(speed * factor - (iops or 0.0) * block))
     match: dict[str, str | int] = {}
-    if found and system in _SYSTEMS:
+    if test_match and system in _SYSTEMS:
         match = {**_SYSTEMS[system], "tool": "fio", "rw": rw, "bs": block}
     values = dict(_values(direction, iops=iops, bandwidth=speed * unit))
     latency = number_or_none(record["latency_mean_ms"])
@@ -195,7 +195,7 @@ _SYSTEMS: Final[dict[str, dict[str, str]]] = {
 
 
 def bonnie_and_dd(line: int, record: PublishedRow) -> ReferenceRow:
-    """Read a row of bonnie++ or dd: MiB/s and CPU of both directions."""
+    """Convert a row of bonnie++ or dd: MiB/s and CPU of both directions."""
     values: dict[tuple[str, str], float] = {}
     cpu = {}
     for direction in ("read", "write"):
@@ -211,7 +211,7 @@ def bonnie_and_dd(line: int, record: PublishedRow) -> ReferenceRow:
         place={**{key: record[key] for key in keys}, "rw": "read, write"},
         match={key: record[key] for key in keys},
         values=values,
-        # Each direction was a phase of its own: their CPU is not to be added up.
+        # Each direction was a separate phase, so their CPU usage must not be summed.
         cpu={name: share for name, share in cpu.items() if share > 1},
     )
 
@@ -228,7 +228,7 @@ _METRICS: Final = {
 
 
 def one_value(line: int, record: PublishedRow) -> ReferenceRow:
-    """Read a row of one number: a medium or system, a test, a metric, a value, a unit."""
+    """Convert a row with one value: a medium or system, a test, a metric, a value, a unit."""
     test = record["test"]
     words = test.split() or [""]
     rw = words[0] if words[0] not in ("ioping", "dd", "hdparm") else ""
@@ -264,7 +264,7 @@ def one_value(line: int, record: PublishedRow) -> ReferenceRow:
 
 
 _DISKS: Final = {"single disk": "local", "raid0": "raid0"}
-"""Disks of that table -> their storage in the pack."""
+"""Disk in that table -> its storage in the pack."""
 
 
 def _raid_match(test: str) -> dict[str, str | int]:
@@ -291,9 +291,9 @@ FORMS: Final[tuple[tuple[frozenset[str], RowReader], ...]] = (
     (frozenset({"bus", "format", "tool", "read_mib_per_second"}), bonnie_and_dd),
     (frozenset({"test", "metric", "value", "unit"}), one_value),
 )
-"""Columns that a table must have -> how its rows are read; the first that fits."""
+"""Required columns -> function that converts a row; the first match is used."""
 
 
 def columns_text() -> str:
-    """Return the columns of every form, for people."""
+    """Return the columns of every format, for error messages."""
     return "; or ".join(", ".join(sorted(columns)) for columns, _ in FORMS)

@@ -1,6 +1,6 @@
-"""The reference series there are: shipped tables, files of the user's, those imported before.
+"""Available reference series: shipped tables, files of the user, and imported series.
 
-An imported series is a JSON file of its own beside the database, never among the results.
+An imported series is a separate JSON file next to the database, never one of the results.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PUBLISHED: Final[dict[str, tuple[str, str]]] = {
 }
 """Shipped table -> its date and source."""
 MOST_BYTES: Final = 64 * MIB
-"""Of a file that is brought."""
+"""Maximum size of an imported file in bytes."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class ReferenceLibrary:
-    """The series that this installation knows: the shipped ones and those in `directory`."""
+    """Series of this installation: the shipped ones and those in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -50,15 +50,15 @@ class ReferenceLibrary:
         return sorted({*PUBLISHED, *own})
 
     def keep(self, series: ReferenceSeries) -> Path:
-        """Write a series under its name, over an older one of that name; return the file.
+        """Write a series under its name, replacing an older one of that name; return the file.
 
         Raises:
-            StoreError: its name is that of a shipped table, or it cannot be written.
+            StoreError: a shipped table has this name, or the file cannot be written.
         """
         if series.name in PUBLISHED:
             raise StoreError(
-                f"{series.name} is the name of a published table that comes with pvebench",
-                next_step="choose another with --name",
+                f"{series.name} is the name of a table that is shipped with pvebench",
+                next_step="choose another name with --name",
             )
         path = self._path(series.name)
         try:
@@ -69,7 +69,7 @@ class ReferenceLibrary:
         return path
 
     def get(self, name: str) -> ReferenceSeries:
-        """Return a series by its name. Raises StoreError if there is none."""
+        """Return a series by its name. Raises StoreError if it does not exist."""
         if name in PUBLISHED:
             return published(name)
         path = self._path(name)
@@ -77,8 +77,8 @@ class ReferenceLibrary:
             return _from_plain(json.loads(path.read_text("utf-8")))
         except OSError as error:
             raise StoreError(
-                f"there is no reference series {name}; known: {', '.join(self.names())}",
-                next_step="bring one: pvebench import FILE --name NAME",
+                f"no reference series {name}; available: {', '.join(self.names())}",
+                next_step="import one: pvebench import FILE --name NAME",
             ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} is damaged: {error}", next_step="import it again") from error
@@ -86,9 +86,9 @@ class ReferenceLibrary:
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise StoreError(
-                f"{shown(name)!r} cannot be the name of a series",
+                f"{shown(name)!r} is not a valid name of a series",
                 cause="a name has letters, digits, '.', '_', '-'; the first is a letter or digit",
-                next_step="choose another with --name",
+                next_step="choose another name with --name",
             )
         return self._directory / f"{name}.json"
 
@@ -103,7 +103,7 @@ def _plain(series: ReferenceSeries) -> dict[str, Any]:
                 "place": dict(row.place),
                 "match": dict(row.match),
                 "values": values,
-                "figures": [asdict(one) for one in row.figures],
+                "figures": [asdict(figures) for figures in row.figures],
                 "cpu": dict(row.cpu),
                 "cpus": row.cpus,
             }
@@ -118,7 +118,7 @@ def _from_plain(data: dict[str, Any]) -> ReferenceSeries:
             place=row["place"],
             match=row["match"],
             values={(metric, direction): value for metric, direction, value in row["values"]},
-            figures=tuple(Figures(**one) for one in row["figures"]),
+            figures=tuple(Figures(**figures) for figures in row["figures"]),
             cpu=row["cpu"],
             cpus=row["cpus"],
         )
@@ -137,21 +137,21 @@ def published(name: str) -> ReferenceSeries:
 def read_file(
     path: Path, *, name: str, date: str = "", mapped: ColumnMapping | None = None
 ) -> ReferenceSeries:
-    """Return the series in a file of the user's: fio's JSON, or a CSV table.
+    """Return the series in a file of the user: fio's JSON, or a CSV table.
 
     Args:
-        date: of the measurements; empty: as the file itself says, or empty if it does not.
-        mapped: what its columns mean; None: it is fio's JSON, or has one of the known forms.
+        date: date of the measurements; empty: taken from the file if it has one.
+        mapped: mapping of its columns; None: the file is fio's JSON or has a known format.
 
     Raises:
-        ConfigError: it cannot be read, or has no form that is known here.
+        ConfigError: the file cannot be read or has an unknown format.
     """
-    # Spreadsheets put a mark in front.
+    # Spreadsheets write a byte order mark at the start.
     text = read_text(path, most=MOST_BYTES, encoding="utf-8-sig")
     try:
         return _read(path, text, name, date, mapped)
     except csv.Error as error:
-        raise ConfigError([Problem(str(path), 0, 0, f"is no CSV: {error}")]) from error
+        raise ConfigError([Problem(str(path), 0, 0, f"invalid CSV: {error}")]) from error
 
 
 def _read(
@@ -168,10 +168,10 @@ def _read(
 def _known_form(name: str, date: str, source: str, file: str, text: str) -> ReferenceSeries:
     reader = csv.DictReader(text.splitlines(keepends=True))
     columns = set(reader.fieldnames or ())
-    read_row = next((read for wanted, read in FORMS if wanted <= columns), None)
+    read_row = next((read for required, read in FORMS if required <= columns), None)
     if read_row is None:
-        message = f"no table that is known here; its columns must include {columns_text()}"
-        step = "or say what its columns mean: --column iops=HEADER --column rw=HEADER …"
+        message = f"unknown table format; its columns must include {columns_text()}"
+        step = "map its columns: --column iops=HEADER --column rw=HEADER …"
         raise ConfigError([Problem(file, 1, 1, message)], next_step=step)
     rows = []
     for record in bounded(file, reader):
@@ -179,9 +179,9 @@ def _known_form(name: str, date: str, source: str, file: str, text: str) -> Refe
         try:
             rows.append(read_row(line, {key: value or "" for key, value in record.items()}))
         except KeyError as error:
-            raise ConfigError([Problem(file, line, 1, f"{error} is not known here")]) from error
+            raise ConfigError([Problem(file, line, 1, f"unknown value {error}")]) from error
         except ValueError as error:
-            raise ConfigError([Problem(file, line, 1, f"cannot be read: {error}")]) from error
+            raise ConfigError([Problem(file, line, 1, f"invalid row: {error}")]) from error
     return ReferenceSeries(name=name, date=date, source=source, rows=tuple(rows))
 
 
@@ -198,8 +198,8 @@ def _fio_series(path: Path, text: str, name: str, date: str) -> ReferenceSeries:
 def _fio_rows(report: Report) -> tuple[ReferenceRow, ...]:
     rows = []
     for place, job in enumerate(report.jobs, start=1):
-        given = job.get("job options")
-        options = given if isinstance(given, dict) else {}
+        job_options = job.get("job options")
+        options = job_options if isinstance(job_options, dict) else {}
         name = str(job.get("jobname", ""))
         values: dict[tuple[str, str], float] = {}
         figures = []
@@ -237,7 +237,7 @@ def _fio_rows(report: Report) -> tuple[ReferenceRow, ...]:
 
 
 def _block(text: str) -> int | None:
-    """Return fio's `bs` in bytes; None where it has several, one a direction."""
+    """Return fio's `bs` in bytes; None if it has one size per direction."""
     try:
         return parse_size(text.strip().lower().removesuffix("b"))
     except ValueError:

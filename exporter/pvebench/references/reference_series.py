@@ -1,7 +1,6 @@
-"""Reference series: rows that others published or the user brought, with a name and a date.
+"""Reference series: published or imported rows with a name and a date.
 
-They never become results of ours: no baseline is made of them, and they are kept as files of
-their own.
+They never become results of pvebench: no baseline uses them, and they are stored in separate files.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ class ReferenceRow:
     """One row of a published table.
 
     Attributes:
-        line: in its file, from 1.
-        place: what it is about: `table`, `host_disk`, `storage`, `bus`, `format`, `cache`, `rw`,
-            `tool`, `system` …; empty text where the table says nothing.
-        match: what of our own results it is shown beside: `storage`, `bus`, `format`, `cache`,
-            `tool`, `rw`, `bs`; only what is known.
+        line: its line in the file, from 1.
+        place: its subject: `table`, `host_disk`, `storage`, `bus`, `format`, `cache`, `rw`,
+            `tool`, `system` …; empty text if the table does not state it.
+        match: options of the results to compare with: `storage`, `bus`, `format`, `cache`, `tool`,
+            `rw`, `bs`; only the known ones.
         values: (metric, direction) -> value in base units, such as (`iops`, `read`).
-        figures: what must fit together, one a direction.
-        cpu: of the tool, in CPUs.
-        cpus: how many there were.
+        figures: values to check for contradictions, one set per direction.
+        cpu: CPU usage of the tool, in CPUs.
+        cpus: number of available CPUs.
     """
 
     line: int
@@ -38,12 +37,12 @@ class ReferenceRow:
     cpus: float = 1.0
 
     def implausibilities(self) -> list[Implausibility]:
-        """Return where the row contradicts itself."""
-        found = [one for figures in self.figures for one in contradictions(figures)]
-        return found + cpu_out_of_range(self.cpu, cpus=self.cpus)
+        """Return the contradictions within the row."""
+        items = [item for figures in self.figures for item in contradictions(figures)]
+        return items + cpu_out_of_range(self.cpu, cpus=self.cpus)
 
     def contradiction(self) -> dict[str, Any] | None:
-        """Return the row as plain data with its reasons; None if it holds together."""
+        """Return the row and the reasons as plain data; None if it is consistent."""
         implausibilities = self.implausibilities()
         if not implausibilities:
             return None
@@ -63,8 +62,8 @@ class ReferenceSeries:
     """A named, dated set of rows.
 
     Attributes:
-        date: of the measurements, as precise as it is known: `2017` or `2026-11-21`.
-        source: where they come from, in a sentence.
+        date: date of the measurements, as precise as known: `2017` or `2026-11-21`.
+        source: description of the origin.
     """
 
     name: str
@@ -73,12 +72,12 @@ class ReferenceSeries:
     rows: tuple[ReferenceRow, ...]
 
     def contradictions(self) -> list[dict[str, Any]]:
-        """Return every row that contradicts itself, with its reasons."""
-        found = [row.contradiction() for row in self.rows]
-        return [{"series": self.name, **one} for one in found if one is not None]
+        """Return every inconsistent row with the reasons."""
+        rows = [row.contradiction() for row in self.rows]
+        return [{"series": self.name, **row} for row in rows if row is not None]
 
-    def beside(self, known: Mapping[str, Any]) -> ReferenceRow | None:
-        """Return the row that is about the same as our result, described by `known`."""
+    def matching(self, known: Mapping[str, Any]) -> ReferenceRow | None:
+        """Return the row that matches the options and parameters in `known`; None: no match."""
         for row in self.rows:
             if row.match and all(known.get(key) == value for key, value in row.match.items()):
                 return row

@@ -1,1 +1,1 @@
-"""Reports: tables, charts, CSV, XLSX, HTML and PNG card."""
+"""Presentation of results: text, tables, CSV, XLSX, HTML report, PNG card."""

@@ -1,7 +1,7 @@
-"""The card as a PNG of 1200 × 630 pixels, light or dark, in the font that Pillow brings along.
+"""The card as a PNG of 1200 × 630 pixels, light or dark, in the font of Pillow.
 
-`texts_of` says which text stands where; `card_png` only draws that. Every text is cut or broken
-to its place, so that no name of somebody else's can push another one off the picture.
+`texts_of` returns each text with its position; `card_png` only draws them. Every text is truncated
+or wrapped to its space, so that a long external name cannot displace another text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pvebench.verdicts.summary import (
     writes_unflushed,
 )
 
-# --- What the card says: a picture that people post in a forum. Pure; `card_picture` draws it.
+# --- content of the card: an image to share, for example in a forum ---
 
 KINDS: Final = (
     ("read", "Sequential read", MIB, 8),
@@ -41,32 +41,33 @@ KINDS: Final = (
     ("randread", "Random read", 4 * KIB, 32),
     ("randwrite", "Random write", 4 * KIB, 32),
 )
-"""fio's pattern, what the row is called where it is not measured, block size and depth that are
-nearest to what the field compares: SEQ1M Q8T1 and RND4K Q32T1."""
+"""fio pattern, title of the row without a result, preferred block size and depth, as commonly
+compared: SEQ1M Q8T1 and RND4K Q32T1."""
 VERSIONS: Final = (("pve", "Proxmox VE"), ("kernel", "kernel"), ("qemu", "QEMU"))
 NOT_MEASURED: Final = "not measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardRow:
-    """One workload.
+    """Row of one workload.
 
     Attributes:
-        usual: what the usual disk reaches; empty where it is not measured.
-        fastest: what the fastest setting that keeps data safe reaches; `setting` says which.
-        gap: the usual disk against it, with its sign, or that it cannot be known.
+        default: result of the default configuration; empty if not measured.
+        fastest: result of the fastest durable configuration.
+        configuration: name of that configuration.
+        gap: signed gap of the default configuration to it, and its uncertainty.
     """
 
     title: str
-    usual: str = ""
+    default: str = ""
     fastest: str = ""
-    setting: str = ""
+    configuration: str = ""
     gap: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """Everything that stands on the card, in words; `date` is that of the newest run."""
+    """All texts of the card; `date` is that of the latest run."""
 
     where: str
     cpu: str
@@ -85,22 +86,21 @@ def make_card(
     *,
     anonymous: bool = False,
 ) -> Card:
-    """Return what the card says of one storage.
+    """Return the card of one storage.
 
     Args:
         cases: key -> case, all of that storage.
-        anonymous: leave the nodes' names out.
+        anonymous: omit the names of nodes.
     """
-    found = summaries(view, schedule_of(view, now), cases)
-    contests = [one.contest for one in found]
+    rankings = [summary.contest for summary in summaries(view, schedule_of(view, now), cases)]
     first = next(iter(cases.values()), None)
     node, storage = (first.node, first.storage) if first else ("", "")
-    facts = _facts([one for one in view.episodes if one.node == node])
+    facts = _facts([episode for episode in view.episodes if episode.node == node])
     return Card(
         where=storage if anonymous else ", ".join(part for part in (node, storage) if part),
         cpu=facts.get("cpu_model", ""),
         versions=", ".join(f"{name} {facts[fact]}" for fact, name in VERSIONS if fact in facts),
-        rows=tuple(_row(kind, contests) for kind in KINDS),
+        rows=tuple(_row(kind, rankings) for kind in KINDS),
         verdict=_verdict(view, verdicts, now, anonymous=anonymous),
         date=f"{_until(view, cases, now):%Y-%m-%d}",
         simulated=view.simulated,
@@ -108,7 +108,7 @@ def make_card(
 
 
 def _until(view: View, cases: Mapping[str, Definition], now: datetime) -> datetime:
-    """Return when the newest run ended."""
+    """Return the end of the latest run."""
     ends = [view.cases[key].last.finished for key in cases if key in view.cases]
     return max(ends, default=now).astimezone(UTC)
 
@@ -117,29 +117,29 @@ def _facts(episodes: Sequence[EnvironmentPeriod]) -> Mapping[str, str]:
     return episodes[-1].facts if episodes else {}
 
 
-def _row(kind: tuple[str, str, int, int], contests: Sequence[Ranking]) -> CardRow:
+def _row(kind: tuple[str, str, int, int], rankings: Sequence[Ranking]) -> CardRow:
     rw, title, block, depth = kind
-    there = [
-        (contest, contest.fastest)
-        for contest in contests
-        if contest.fastest is not None and contest.fastest.definition.parameters.get("rw") == rw
+    candidates = [
+        (ranking, ranking.fastest)
+        for ranking in rankings
+        if ranking.fastest is not None and ranking.fastest.definition.parameters.get("rw") == rw
     ]
-    if not there:
+    if not candidates:
         return CardRow(title=title, fastest=NOT_MEASURED)
-    contest, first = min(there, key=lambda one: _distance(one[1].definition, block, depth))
-    usual = contest.usual
+    ranking, first = min(candidates, key=lambda pair: _distance(pair[1].definition, block, depth))
+    default = ranking.usual
     unflushed = " (unflushed)" if writes_unflushed(first.definition) else ""
     return CardRow(
         title=workload_words(first.definition),
-        usual=level_text(contest.metric, usual.level) if usual else "",
-        fastest=level_text(contest.metric, first.level),
-        setting=setting_words(first.definition) + unflushed,
-        gap=_gap(usual, first) if usual else "",
+        default=level_text(ranking.metric, default.level) if default else "",
+        fastest=level_text(ranking.metric, first.level),
+        configuration=setting_words(first.definition) + unflushed,
+        gap=_gap(default, first) if default else "",
     )
 
 
 def _distance(definition: Definition, block: int, depth: int) -> tuple[float, bool, float, str]:
-    """Return how far a workload is from what the field compares."""
+    """Return the distance of a workload from the preferred block size and depth."""
     known = definition.parameters
     sizes = [float(known.get(name, 1) or 1) for name in ("bs", "iodepth", "numjobs")]
     synced = any(known.get(name) for name in ("fsync", "fdatasync", "sync"))
@@ -151,13 +151,13 @@ def _distance(definition: Definition, block: int, depth: int) -> tuple[float, bo
     )
 
 
-def _gap(usual: Place, first: Place) -> str:
-    if usual is first:
-        return "is the usual disk"
-    percent = f"{100 * usual.ratio:+.0f} %"
-    if usual.rank is Rank.EQUAL:
+def _gap(default: Place, first: Place) -> str:
+    if default is first:
+        return "is the default"
+    percent = f"{100 * default.ratio:+.0f}%"
+    if default.rank is Rank.EQUAL:
         return f"{percent}, within noise"
-    return percent if usual.rank is Rank.SLOWER else f"{percent}, noise not known"
+    return percent if default.rank is Rank.SLOWER else f"{percent}, noise unknown"
 
 
 def _verdict(view: View, verdicts: Verdicts, now: datetime, *, anonymous: bool) -> str:
@@ -173,32 +173,33 @@ WIDTH: Final = 1200
 HEIGHT: Final = 630
 MARGIN: Final = 56
 RIGHT: Final = WIDTH - MARGIN
-USUAL, FASTEST = 690, RIGHT
-"""Where the columns of numbers end."""
+DEFAULT, FASTEST = 690, RIGHT
+"""Right edges of the value columns in pixels."""
 FIRST_ROW, ROW = 268, 68
 MOST_LETTERS: Final = 600
-"""Of a text, before it is measured: titles and names come from outside."""
+"""Maximum characters of a text before its width is measured: names come from outside."""
 ELLIPSIS: Final = "..."
 _INSTEAD: Final = str.maketrans({"\N{MINUS SIGN}": "-", "–": "-", "×": "x", "µ": "u", "→": "to"})
-"""Letters that the font has not, and that have a plain sister."""
+"""Characters missing in the font, and their ASCII replacement."""
 
 Role = Literal["text", "soft", "mark"]
-COLOURS: Final[dict[str, dict[str, str]]] = {
+COLORS: Final[dict[str, dict[str, str]]] = {
     "light": {"back": "#ffffff", "text": "#1b2127", "soft": "#505a64", "mark": "#8f4100"},
     "dark": {"back": "#101418", "text": "#e8ecf0", "soft": "#aab4be", "mark": "#ffb26b"},
 }
-"""As on the page."""
+"""Colors of the web UI."""
 EDGE: Final = {"light": "#c3cad1", "dark": "#434d57"}
-THEMES: Final = tuple(COLOURS)
+THEMES: Final = tuple(COLORS)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A text and where it stands.
+    """A text and its position.
 
     Attributes:
-        x: its left end, or its right one where `anchor` is `right`; y: its top.
-        bold: drawn with a stroke: the font has one weight.
+        x: its left edge, or its right edge if `anchor` is `right`.
+        y: its top.
+        bold: drawn with a stroke, because the font has only one weight.
     """
 
     text: str
@@ -211,27 +212,27 @@ class Placed:
 
     @property
     def width(self) -> float:
-        """Pixels."""
+        """Width in pixels."""
         return _font(self.size).getlength(self.text)
 
 
 def card_png(card: Card, theme: str = "light") -> bytes:
-    """Return the picture. `theme` is one of THEMES."""
-    colours = COLOURS[theme]
-    image = Image.new("RGB", (WIDTH, HEIGHT), colours["back"])
+    """Return the card as a PNG. `theme` is one of THEMES."""
+    colors = COLORS[theme]
+    image = Image.new("RGB", (WIDTH, HEIGHT), colors["back"])
     pen = ImageDraw.Draw(image)
     for y in (FIRST_ROW - 8, FIRST_ROW + len(card.rows) * ROW - 8):
         pen.line([(MARGIN, y), (RIGHT, y)], fill=EDGE[theme], width=2)
-    for one in texts_of(card):
-        colour = colours[one.role]
+    for item in texts_of(card):
+        color = colors[item.role]
         pen.text(
-            (one.x, one.y),
-            one.text,
-            font=_font(one.size),
-            fill=colour,
-            anchor="la" if one.anchor == "left" else "ra",
-            stroke_width=0.6 if one.bold else 0,
-            stroke_fill=colour,
+            (item.x, item.y),
+            item.text,
+            font=_font(item.size),
+            fill=color,
+            anchor="la" if item.anchor == "left" else "ra",
+            stroke_width=0.6 if item.bold else 0,
+            stroke_fill=color,
         )
     with BytesIO() as file:
         image.quantize(64).save(file, "PNG", optimize=True)
@@ -239,16 +240,16 @@ def card_png(card: Card, theme: str = "light") -> bytes:
 
 
 def texts_of(card: Card) -> Iterator[Placed]:
-    """Yield every text of the card at its place."""
+    """Yield every text of the card with its position."""
     yield Placed("pvebench", MARGIN, 40, 26, "soft")
     yield Placed(f"measured until {card.date}", RIGHT, 40, 26, "soft", "right")
     yield Placed(
-        fitted(card.where or "no result yet", 52, RIGHT - MARGIN), MARGIN, 78, 52, bold=True
+        fitted(card.where or "no results yet", 52, RIGHT - MARGIN), MARGIN, 78, 52, bold=True
     )
-    yield Placed(fitted(card.cpu or "CPU not known", 27, RIGHT - MARGIN), MARGIN, 146, 27)
+    yield Placed(fitted(card.cpu or "CPU unknown", 27, RIGHT - MARGIN), MARGIN, 146, 27)
     yield Placed(fitted(card.versions, 27, RIGHT - MARGIN), MARGIN, 182, 27, "soft")
-    yield Placed("the usual disk", USUAL, 228, 22, "soft", "right")
-    yield Placed("fastest that keeps data safe", FASTEST, 228, 22, "soft", "right")
+    yield Placed("default", DEFAULT, 228, 22, "soft", "right")
+    yield Placed("fastest durable", FASTEST, 228, 22, "soft", "right")
     for number, row in enumerate(card.rows):
         yield from _draw_row(row, FIRST_ROW + number * ROW)
     if card.simulated:
@@ -260,16 +261,16 @@ def texts_of(card: Card) -> Iterator[Placed]:
 
 def _draw_row(row: CardRow, y: int) -> Iterator[Placed]:
     yield Placed(fitted(row.title, 24, 445), MARGIN, y + 6, 24)
-    yield Placed(row.usual or "-", USUAL, y, 30, anchor="right")
-    yield Placed(fitted(row.gap, 20, 220), USUAL, y + 36, 20, "soft", "right")
+    yield Placed(row.default or "-", DEFAULT, y, 30, anchor="right")
+    yield Placed(fitted(row.gap, 20, 220), DEFAULT, y + 36, 20, "soft", "right")
     yield Placed(row.fastest, FASTEST, y, 30, anchor="right", bold=True)
-    setting = fitted(row.setting, 19, FASTEST - USUAL - 20)
-    yield Placed(setting, FASTEST, y + 36, 19, "soft", "right")
+    configuration = fitted(row.configuration, 19, FASTEST - DEFAULT - 20)
+    yield Placed(configuration, FASTEST, y + 36, 19, "soft", "right")
 
 
 @lru_cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    # Pillow's wheels have FreeType; without it this is an ImportError that says so.
+    # Pillow's wheels have FreeType; without it this raises an ImportError that names it.
     return cast(ImageFont.FreeTypeFont, ImageFont.load_default(size))
 
 
@@ -281,13 +282,13 @@ def _has(letter: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Return a text in one line, of letters that the font has, and bounded."""
+    """Return a text on one line, limited in length, with the characters of the font only."""
     line = " ".join(text[:MOST_LETTERS].translate(_INSTEAD).split())
-    return "".join(one if one.isprintable() and _has(one) else "?" for one in line)
+    return "".join(letter if letter.isprintable() and _has(letter) else "?" for letter in line)
 
 
 def fitted(text: str, size: int, width: float) -> str:
-    """Return a text that is no wider than `width` pixels; its end is cut where it is."""
+    """Return a text of at most `width` pixels, truncated if necessary."""
     text = plain(text)
     if _font(size).getlength(text) <= width:
         return text
@@ -296,20 +297,20 @@ def fitted(text: str, size: int, width: float) -> str:
 
 
 def _too_wide(text: str, size: int, width: float, letters: int) -> bool:
-    """Whether so many letters are too many beside what says that there are more."""
+    """Return whether the first `letters` and an ellipsis exceed `width` pixels."""
     return _font(size).getlength(text[:letters] + ELLIPSIS) > width
 
 
 def broken(text: str, size: int, width: float, *, lines: int) -> list[str]:
-    """Return a text in so many lines at most; the last one is cut where there would be more."""
-    found, words = [""], plain(text).split(" ")
-    for place, word in enumerate(words):
-        longer = f"{found[-1]} {word}".strip()
-        if not found[-1] or _font(size).getlength(longer) <= width:
-            found[-1] = longer
-        elif len(found) == lines:
-            found[-1] = " ".join([found[-1], *words[place:]])
+    """Wrap a text to at most `lines` lines of `width` pixels; truncate the last one."""
+    wrapped, words = [""], plain(text).split(" ")
+    for index, word in enumerate(words):
+        longer = f"{wrapped[-1]} {word}".strip()
+        if not wrapped[-1] or _font(size).getlength(longer) <= width:
+            wrapped[-1] = longer
+        elif len(wrapped) == lines:
+            wrapped[-1] = " ".join([wrapped[-1], *words[index:]])
             break
         else:
-            found.append(word)
-    return [fitted(line, size, width) for line in found]
+            wrapped.append(word)
+    return [fitted(line, size, width) for line in wrapped]

@@ -1,4 +1,4 @@
-"""Lines as SVG geometry: small ones for cells, a large one for a case. Pure."""
+"""Geometry of SVG charts: bars, curves, sparklines and line charts. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pvebench.model.units import MIB
 from pvebench.report.text import iso, show_clock, show_moment, show_value
 from pvebench.store import Point
 
-# --- Charts as SVG geometry: bars of one workload, curves of a sweep. Pure.
+# --- bars of one workload, curves of a sweep ---
 
 WIDTH: Final = 900
 BAR, GAP, LABEL = 16, 6, 380
-"""Pixels: height of a bar, space between two, and room for the names."""
+"""Height of a bar, gap between bars and width of the labels, in pixels."""
 VALUE: Final = 110
 CHART_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320, 80, 30, 20, 44
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its name, its length in pixels, the value in words, and whether to doubt it."""
+    """One bar: its name, length in pixels, value as text, and whether its run failed."""
 
     name: str
     y: int
@@ -47,17 +47,23 @@ class Bars:
 def bars(values: Sequence[tuple[str, float, bool]], show: Callable[[float], str]) -> Bars:
     """Return a bar for each (name, value, doubtful); the longest is the largest value."""
     largest = max((value for _, value, _ in values), default=0.0) or 1.0
-    room = WIDTH - LABEL - VALUE
-    made = tuple(
-        Bar(name, GAP + place * (BAR + GAP), round(room * value / largest, 1), show(value), doubt)
-        for place, (name, value, doubt) in enumerate(values)
+    width = WIDTH - LABEL - VALUE
+    drawn = tuple(
+        Bar(
+            name,
+            GAP + index * (BAR + GAP),
+            round(width * value / largest, 1),
+            show(value),
+            doubtful,
+        )
+        for index, (name, value, doubtful) in enumerate(values)
     )
-    return Bars(WIDTH, GAP + len(values) * (BAR + GAP), LABEL, BAR, made)
+    return Bars(WIDTH, GAP + len(values) * (BAR + GAP), LABEL, BAR, drawn)
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One configuration in a sweep: (IOPS, seconds, what the point is), by rising IOPS."""
+    """One configuration in a sweep: (IOPS, seconds, label of the point), by increasing IOPS."""
 
     name: str
     points: tuple[tuple[float, float, str], ...]
@@ -65,17 +71,17 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCurve:
-    """A polyline, its dots with their words, and the number of its colour."""
+    """A polyline, its dots with their labels, and the number of its color."""
 
     name: str
-    colour: int
+    color: int
     points: str
     dots: tuple[tuple[float, float, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepChart:
-    """Latency over IOPS, both axes logarithmic."""
+    """Chart of latency against IOPS with two logarithmic axes."""
 
     width: int
     height: int
@@ -89,7 +95,7 @@ class SweepChart:
 
 
 def curves(lines: Sequence[Curve]) -> SweepChart:
-    """Return latency against IOPS of every line in one chart."""
+    """Return a chart of latency against IOPS with all lines."""
     xs = [point[0] for line in lines for point in line.points]
     ys = [point[1] for line in lines for point in line.points]
     x_axis = _Axis.around(xs, LEFT, WIDTH - RIGHT)
@@ -100,9 +106,9 @@ def curves(lines: Sequence[Curve]) -> SweepChart:
             (
                 x_axis.at(iops),
                 y_axis.at(seconds),
-                f"{line.name}, {words}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms",
+                f"{line.name}, {label}: {iops:,.0f} IOPS, {seconds * 1000:.3g} ms",
             )
-            for iops, seconds, words in line.points
+            for iops, seconds, label in line.points
         )
         points = " ".join(f"{x},{y}" for x, y, _ in dots)
         drawn.append(DrawnCurve(line.name, number % 8, points, dots))
@@ -146,17 +152,17 @@ class _Axis:
 SPARK_WIDTH: Final = 80
 SPARK_HEIGHT: Final = 20
 LEAST_RANGE: Final = 0.1
-"""A sparkline's height stands for this share of the level at least: noise must not look wild."""
+"""Minimum height of a sparkline as a share of the level, so that noise does not look large."""
 
 CHART_WIDTH: Final = 800
 LINE_HEIGHT: Final = 300
 LINE_LEFT, LINE_RIGHT, LINE_TOP, LINE_BOTTOM = 90, 20, 24, 40
-"""Margins of the large chart: room for what is written beside the axes."""
+"""Margins of the large chart in pixels, for the axis labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A sparkline: points of the polyline, the last one again for its dot, and words for it."""
+    """A sparkline: points of the polyline, its last point for the dot, and a label."""
 
     points: str
     last_x: float
@@ -166,7 +172,7 @@ class Spark:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One direction in a large chart: `points` of the polyline and each dot by itself."""
+    """One direction in a large chart: `points` of the polyline and each dot separately."""
 
     name: str
     points: str
@@ -175,7 +181,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A labelled place on an axis."""
+    """A labeled position on an axis."""
 
     at: float
     text: str
@@ -183,7 +189,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentMark:
-    """A change of the environment: where, its number in the picture, when, and what changed."""
+    """A change of the environment: position, number in the chart, time, and changed facts."""
 
     at: float
     number: int
@@ -204,7 +210,7 @@ class Chart:
 
 
 def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
-    """Return the sparkline of one direction; None below two points."""
+    """Return the sparkline of one direction; None: fewer than two points."""
     if len(points) < 2:
         return None
     values = [point.value for point in points]
@@ -228,11 +234,11 @@ def spark(points: Sequence[Point], unit: Unit) -> Spark | None:
 def chart(
     points: Sequence[Point], unit: Unit, *, changes: Sequence[tuple[datetime, str]] = ()
 ) -> Chart | None:
-    """Return the large chart of a case, from zero upwards; None below two points.
+    """Return the large chart of a case with an axis from zero; None: fewer than two runs.
 
     Args:
-        points: oldest first, directions mixed.
-        changes: when the environment changed, and what did.
+        points: oldest first, of all directions.
+        changes: times of environment changes, and the changed facts.
     """
     if len({point.run for point in points}) < 2:
         return None
@@ -254,14 +260,14 @@ def chart(
     for point in points:
         by_direction.setdefault(str(point.direction), []).append(point)
     lines = []
-    for name, mine in sorted(by_direction.items()):
-        dots = tuple((x(point.finished), y(point.value)) for point in mine)
+    for name, own_points in sorted(by_direction.items()):
+        dots = tuple((x(point.finished), y(point.value)) for point in own_points)
         lines.append(Line(name, _polyline(dots), dots))
     return Chart(
         lines=tuple(lines),
         value_ticks=tuple(Tick(y(value), show_value(value, unit)) for value in values),
         time_ticks=tuple(
-            # Always with the date: the two ends may be years apart.
+            # Always with the date, because the range may span years.
             Tick(x(moment), f"{moment:%Y-%m-%d %H:%M}")
             for moment in (start, start + (end - start) / 2, end)
         ),
@@ -276,9 +282,9 @@ def chart(
 def axis_values(highest: float, unit: Unit) -> list[float]:
     """Return round values from zero to at least `highest`, three to six of them."""
     factor = MIB if unit in (Unit.BYTES_PER_SECOND, Unit.BYTES) else 1
-    wanted = (highest / factor or 1.0) / 4
-    power = 10.0 ** math.floor(math.log10(wanted))
-    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= wanted)
+    minimum = (highest / factor or 1.0) / 4
+    power = 10.0 ** math.floor(math.log10(minimum))
+    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= minimum)
     steps = math.ceil(highest / factor / step - 1e-9) or 1
     return [number * step * factor for number in range(steps + 1)]
 

@@ -1,4 +1,4 @@
-"""The report: one HTML file with tables and drawn charts, without scripts and without network."""
+"""The report: one HTML file with tables and charts, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pvebench.report.charts import Curve, bars, curves
 from pvebench.report.table import CellValue, ResultRow, result_rows
 from pvebench.store import StoredRun
 
-# --- The table that CrystalDiskMark made known: four loads, read and write, in MB/s.
+# --- table in the style of CrystalDiskMark: four loads, read and write, in MB/s ---
 #
-# Its numbers are the best of several passes; the median stands beside, since the best of five is
-# as much luck as speed.
+# CrystalDiskMark shows the best of several passes. The median is added because the best of five is
+# partly chance.
 
 _NAME: Final = re.compile(r"(SEQ|RND)\w+ Q\d+T\d+\Z")
 MEGABYTE: Final = 1_000_000
-"""That program counts in steps of 1000."""
+"""Unit of CrystalDiskMark: multiples of 1000."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileLine:
-    """One load on one configuration; MB/s, None where it was not measured."""
+    """One load on one configuration in MB/s; None: not measured."""
 
     name: str
     scenario: str
@@ -41,8 +41,8 @@ class ProfileLine:
 
 
 def profile(rows: Iterable[ResultRow]) -> list[ProfileLine]:
-    """Return the lines of the rows whose titles are of that form: `SEQ1M Q8T1`."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    """Return the lines of the rows with titles such as `SEQ1M Q8T1`."""
+    speeds: dict[tuple[str, str], dict[str, float]] = {}
     passes: dict[tuple[str, str], int] = {}
     for row in rows:
         title, direction = str(row["title"]), str(row["direction"])
@@ -53,11 +53,11 @@ def profile(rows: Iterable[ResultRow]) -> list[ProfileLine]:
         for which in ("best", "median"):
             speed = _speed(row, which)
             if speed is not None:
-                found.setdefault(key, {})[f"{direction}_{which}"] = speed
-    ordered = sorted(found, key=lambda key: (key[0], _rank(key[1])))
+                speeds.setdefault(key, {})[f"{direction}_{which}"] = speed
+    ordered = sorted(speeds, key=lambda key: (key[0], _rank(key[1])))
     return [
         ProfileLine(
-            name=title, scenario=scenario, passes=passes[scenario, title], **found[scenario, title]
+            name=title, scenario=scenario, passes=passes[scenario, title], **speeds[scenario, title]
         )
         for scenario, title in ordered
     ]
@@ -71,7 +71,7 @@ def _speed(row: ResultRow, which: str) -> float | None:
 
 
 def _rank(title: str) -> tuple[bool, int]:
-    """Sequential first, deep queues first: the order that people know."""
+    """Return the sort key of CrystalDiskMark: sequential first, then deep queues first."""
     depth = re.search(r"Q(\d+)T", title)
     return title.startswith("RND"), -int(depth[1]) if depth else 0
 
@@ -93,11 +93,11 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the report is about.
+    """Subject of the report.
 
     Attributes:
-        source: of a pack that reproduces somebody's test; else empty.
-        environments: as the store gives them.
+        source: source of a pack that reproduces a published test; otherwise empty.
+        environments: environments from the store.
     """
 
     title: str
@@ -110,7 +110,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One workload in one direction: its rows and their bars."""
+    """Rows and bar chart of one workload in one direction."""
 
     title: str
     slug: str
@@ -126,10 +126,10 @@ def report_html(
     series: ReferenceSeries | None = None,
     relative_to: str = "",
 ) -> str:
-    """Return the report as the text of an HTML file; everything in it is escaped.
+    """Return the report as the text of an HTML file; all values are escaped.
 
     Args:
-        relative_to: slug of the scenario that the others are divided by; empty: none.
+        relative_to: slug of the scenario to divide the others by; empty: none.
     """
     rows = [row for row in result_rows(runs, series, relative_to) if row.current]
     blocks = _blocks(rows)
@@ -159,7 +159,7 @@ def _blocks(rows: Sequence[ResultRow]) -> list[Block]:
     grouped: dict[tuple[str, str], list[ResultRow]] = {}
     for row in rows:
         grouped.setdefault((str(row["workload"]), str(row["direction"])), []).append(row)
-    return [_block(slug, direction, found) for (slug, direction), found in grouped.items()]
+    return [_block(slug, direction, group) for (slug, direction), group in grouped.items()]
 
 
 def _block(slug: str, direction: str, rows: list[ResultRow]) -> Block:
@@ -182,12 +182,13 @@ def _block(slug: str, direction: str, rows: list[ResultRow]) -> Block:
 
 
 def short_names(slugs: Sequence[str]) -> list[str]:
-    """Return the slugs without the options that all guests share; the host has none anyway."""
-    parts = [slug.split(".") for slug in slugs]
-    options = [set(one[4:]) for one in parts if one[1] != "host"]
+    """Return the slugs without the options that all guests share; host cases have none."""
+    split = [slug.split(".") for slug in slugs]
+    options = [set(parts[4:]) for parts in split if parts[1] != "host"]
     shared = set.intersection(*options) if options else set()
     return [
-        ".".join([*one[:4], *(part for part in one[4:] if part not in shared)]) for one in parts
+        ".".join([*parts[:4], *(part for part in parts[4:] if part not in shared)])
+        for parts in split
     ]
 
 
@@ -200,7 +201,7 @@ def _profile(rows: Sequence[ResultRow]) -> list[ProfileLine]:
 
 
 def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
-    """Return latency against IOPS for each pattern that was swept over its depth."""
+    """Return a chart of latency against IOPS for each pattern with several depths."""
     grouped: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
     for row in rows:
         latency = row["latency_mean_seconds"]
@@ -209,12 +210,12 @@ def _sweeps(rows: Sequence[ResultRow]) -> list[Any]:
         pattern = f"{row['rw']} {show_bytes(_number(row['block_size_bytes']))} {row['direction']}"
         point = (_number(row["iops"]), _number(latency), f"depth {row['io_depth']}")
         grouped.setdefault(pattern, {}).setdefault(str(row["scenario"]), []).append(point)
-    found = []
+    sweeps = []
     for pattern, scenarios in grouped.items():
         lines = [Curve(name, tuple(sorted(p))) for name, p in scenarios.items() if len(p) >= 3]
         if lines:
-            found.append((pattern, curves(lines)))
-    return found
+            sweeps.append((pattern, curves(lines)))
+    return sweeps
 
 
 def _iops(value: CellValue) -> str:
@@ -237,10 +238,10 @@ def _ratio(value: CellValue) -> str:
 
 
 def templates_of(package: str) -> Environment:
-    """Return the templates of a package; they escape every value and miss none silently."""
+    """Return the templates of a package; they escape every value and reject undefined ones."""
     return Environment(
         loader=PackageLoader(package),
-        # All of it: reasons, titles and evidence come from outside.
+        # In all templates, because reasons, titles and evidence come from outside.
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,4 +1,4 @@
-"""CSV and XLSX. No cell can become a formula of a spreadsheet."""
+"""Results as a table, CSV and XLSX. No cell can become a spreadsheet formula."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pvebench.model.run import Outcome, Sample
 from pvebench.references.reference_series import ReferenceSeries
 from pvebench.store import StoredRun
 
-# --- Results as a table: one row a case and direction, base units, ready for any file format.
+# --- table: one row per case and direction, in base units ---
 #
-# A row is of the newest run, and says beside it what several runs say together: best and median of
-# all, passes of one cycle.
+# A row has the values of the latest run, and those of several runs: best and median of all, passes
+# of one cycle.
 
 CellValue = str | int | float | None
-"""What a field of a table holds; None: nothing is known."""
+"""Value of a table cell; None: unknown."""
 _NUMBERS: Final = {
     "iops": ("iops", ""),
     "bandwidth_bytes_per_second": ("bandwidth", ""),
@@ -61,20 +61,25 @@ RESULT_COLUMNS: Final = (
     "scale",
 )
 _PLACE: Final = ("node", "scenario", "workload")
-"""Columns that definitions over time share."""
-BESIDE_COLUMNS: Final = ("published_metric", "published", "ratio_to_published", "published_doubt")
+"""Columns that identify a case across its definitions."""
+REFERENCE_COLUMNS: Final = (
+    "published_metric",
+    "published",
+    "ratio_to_published",
+    "published_doubt",
+)
 RELATIVE_COLUMNS: Final = ("relative_to", "ratio_to_relative")
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """The newest run of a case in one direction, and what all its good runs reached.
+    """Latest run of a case in one direction, and the results of all its successful runs.
 
     Attributes:
-        cells: column -> value; None where nothing is known.
-        definition: what the case means; None only in tests of single cells.
-        current: whether that is what the slugs meant last. Earlier definitions are other
-            histories: they are kept in tables for programs, and shown to nobody beside these.
+        cells: column -> value; None: unknown.
+        definition: definition of the case; None only in tests of single cells.
+        current: whether this is the latest definition of the slugs. Earlier definitions are
+            separate histories: exports contain them, reports do not show them together.
     """
 
     cells: Mapping[str, CellValue] = field(default_factory=dict)
@@ -86,17 +91,17 @@ class ResultRow:
 
     @property
     def good(self) -> bool:
-        """Whether its outcome is one that others may be compared with."""
+        """Whether its outcome permits comparisons."""
         return Outcome(str(self["outcome"])).good
 
 
 def result_rows(
     runs: Iterable[StoredRun], series: ReferenceSeries | None = None, relative_to: str = ""
 ) -> list[ResultRow]:
-    """Return the rows of the cases that `runs` (newest first) belong to, in a readable order.
+    """Return the rows of the cases of `runs` (newest first), in display order.
 
     Args:
-        relative_to: slug of the scenario whose rows the others are divided by; empty: none.
+        relative_to: slug of the scenario to divide the others by; empty: none.
     """
     by_case: dict[str, list[StoredRun]] = {}
     for run in runs:
@@ -108,9 +113,9 @@ def result_rows(
 
 
 def _with_currency(rows: Sequence[ResultRow]) -> Iterator[ResultRow]:
-    """Yield the rows, marked whether their definition is the last one of their slugs.
+    """Yield the rows with `current`: whether their definition is the latest of their slugs.
 
-    A scaled run is the last one only where there is no other.
+    A scaled run is only the latest if there is no other.
     """
 
     def rank(row: ResultRow) -> tuple[bool, str, int]:
@@ -121,35 +126,35 @@ def _with_currency(rows: Sequence[ResultRow]) -> Iterator[ResultRow]:
     for row in sorted(rows, key=rank):
         newest[tuple(row[key] for key in _PLACE)] = row
     for row in rows:
-        present = newest[tuple(row[key] for key in _PLACE)]
-        yield replace(row, current=row["definition"] == present["definition"])
+        latest = newest[tuple(row[key] for key in _PLACE)]
+        yield replace(row, current=row["definition"] == latest["definition"])
 
 
 def relative(rows: Sequence[ResultRow], scenario: str) -> list[ResultRow]:
-    """Return the rows with their speed over that of `scenario` with the same workload.
+    """Return the rows with their speed divided by that of `scenario` with the same workload.
 
-    Only rows of the same conditions (volume, VM, times) are divided. A row whose outcome is not
-    good is no measure for others, and has no ratio itself.
+    Only rows with equal conditions (volume, VM, times) are divided. A row with a failed outcome
+    has no ratio and is not used as a reference.
     """
 
     def speed(row: ResultRow) -> float | None:
         value = row["iops"] if row["iops"] is not None else row["bandwidth_bytes_per_second"]
         return float(value) if row.good and isinstance(value, int | float) else None
 
-    def alike(row: ResultRow) -> tuple[CellValue, ...]:
+    def conditions_of(row: ResultRow) -> tuple[CellValue, ...]:
         conditions = row.definition.conditions if row.definition else ""
         return (row["node"], row["workload"], row["direction"], conditions)
 
-    # What the slugs mean last goes over what they meant before.
-    measures = sorted((row for row in rows if row["scenario"] == scenario), key=_is_current)
-    base = {alike(row): speed(row) for row in measures}
-    found = []
+    # The latest definition of the slugs replaces earlier ones.
+    references = sorted((row for row in rows if row["scenario"] == scenario), key=_is_current)
+    speeds = {conditions_of(row): speed(row) for row in references}
+    divided = []
     for row in rows:
-        own, theirs = speed(row), base.get(alike(row))
-        ratio = own / theirs if own is not None and theirs else None
+        own, reference = speed(row), speeds.get(conditions_of(row))
+        ratio = own / reference if own is not None and reference else None
         cells = {**row.cells, "relative_to": scenario, "ratio_to_relative": ratio}
-        found.append(replace(row, cells=cells))
-    return found
+        divided.append(replace(row, cells=cells))
+    return divided
 
 
 def _is_current(row: ResultRow) -> bool:
@@ -157,7 +162,7 @@ def _is_current(row: ResultRow) -> bool:
 
 
 def _order(row: ResultRow) -> tuple[str, ...]:
-    # The host's own row stands first: the others are compared with it.
+    # The host case comes first: the others are compared with it.
     host = "0" if row["bus"] == "host" else "1"
     keys = ("tool", "title", "workload", "direction", "storage")
     return (*(str(row[key]) for key in keys), host, str(row["scenario"]))
@@ -192,7 +197,7 @@ def _rows_of_case(history: Sequence[StoredRun], series: ReferenceSeries | None) 
         cells |= {column: values.get(key) for column, key in _NUMBERS.items()}
         cells |= over_runs(history, direction) | passes(history, direction)
         if series is not None:
-            cells |= _beside(series, definition, direction, cells)
+            cells |= _reference(series, definition, direction, cells)
         rows.append(ResultRow(cells, definition))
     return rows
 
@@ -205,7 +210,7 @@ def _values(samples: Iterable[Sample], direction: str) -> dict[tuple[str, str], 
     }
 
 
-def _beside(
+def _reference(
     series: ReferenceSeries, definition: Definition, direction: str, cells: Mapping[str, CellValue]
 ) -> dict[str, CellValue]:
     known = {
@@ -214,67 +219,67 @@ def _beside(
         "tool": definition.tool,
         **definition.parameters,
     }
-    row = series.beside(known)
+    row = series.matching(known)
     if row is None:
         return {}
-    doubts = "; ".join(implausibility.text for implausibility in row.implausibilities())
+    problems = "; ".join(implausibility.text for implausibility in row.implausibilities())
     own = {"iops": cells["iops"], "bandwidth": cells["bandwidth_bytes_per_second"]}
     for metric, value in own.items():
-        theirs = row.values.get((metric, direction))
-        if theirs is not None:
-            ratio = float(value) / theirs if value is not None and theirs else None
+        published = row.values.get((metric, direction))
+        if published is not None:
+            ratio = float(value) / published if value is not None and published else None
             return {
                 "published_metric": metric,
-                "published": theirs,
+                "published": published,
                 "ratio_to_published": ratio,
-                "published_doubt": doubts,
+                "published_doubt": problems,
             }
     return {}
 
 
 def rates(run: StoredRun, direction: str) -> tuple[str, float] | None:
-    """Return the metric that tells a run's speed in a direction, and its value.
+    """Return the metric of a run's speed in a direction, and its value.
 
-    I/O per second, or bytes per second where the tool gives no other rate; None: neither.
+    I/O per second, or bytes per second if the tool reports no other rate; None: neither.
     """
     values = {
-        one.metric: one.value
-        for one in run.samples
-        if str(one.direction or "") == direction and not one.part
+        sample.metric: sample.value
+        for sample in run.samples
+        if str(sample.direction or "") == direction and not sample.part
     }
-    found = [(metric, values[metric]) for metric in ("iops", "bandwidth") if metric in values]
-    return found[0] if found else None
+    pairs = [(metric, values[metric]) for metric in ("iops", "bandwidth") if metric in values]
+    return pairs[0] if pairs else None
 
 
 def over_runs(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]:
-    """Return the best and the median of all good runs of a case."""
-    good = [run for run in history if run.outcome.good]
-    known = [found for run in good if (found := rates(run, direction)) is not None]
+    """Return the best and the median of all successful runs of a case."""
+    successful = [run for run in history if run.outcome.good]
+    known = [rate for run in successful if (rate := rates(run, direction)) is not None]
     if not known:
-        return {"good_runs": len(good)}
-    reached = [value for _, value in known]
+        return {"good_runs": len(successful)}
+    values = [value for _, value in known]
     return {
-        "good_runs": len(good),
-        "best": max(reached),
-        "median": statistics.median(reached),
+        "good_runs": len(successful),
+        "best": max(values),
+        "median": statistics.median(values),
         "best_metric": known[0][0],
     }
 
 
 def passes(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]:
-    """Return the first and the last pass of the newest cycle that made several of a case.
+    """Return the first and the last pass of the latest cycle with several passes of a case.
 
     Args:
-        history: runs of one case, newest first. A pass that was not good has no value.
+        history: runs of one case, newest first. A pass without a successful run has no value.
     """
     newest: dict[str, CellValue] = {"pass": history[0].pass_number or None}
     cycle = next((run.cycle for run in history if run.pass_number > 1), None)
     if cycle is None:
         return newest
-    made = {run.pass_number: run for run in history if run.cycle == cycle and run.pass_number}
-    reached = _reached(made, direction)
-    last = max(made)
-    first_value, last_value = reached.get(1), reached.get(last)
+    runs = {run.pass_number: run for run in history if run.cycle == cycle and run.pass_number}
+    values = _values_by_pass(runs, direction)
+    last = max(runs)
+    first_value, last_value = values.get(1), values.get(last)
     ratio = last_value / first_value if first_value and last_value is not None else None
     return newest | {
         "passes": last,
@@ -284,26 +289,28 @@ def passes(history: Sequence[StoredRun], direction: str) -> dict[str, CellValue]
     }
 
 
-def _reached(made: Mapping[int, StoredRun], direction: str) -> dict[int, float]:
-    known = {number: rates(run, direction) for number, run in made.items() if run.outcome.good}
-    return {number: found[1] for number, found in known.items() if found is not None}
+def _values_by_pass(runs: Mapping[int, StoredRun], direction: str) -> dict[int, float]:
+    known = {number: rates(run, direction) for number, run in runs.items() if run.outcome.good}
+    return {number: rate[1] for number, rate in known.items() if rate is not None}
 
 
 def of_pass(runs: Sequence[StoredRun], number: int) -> list[StoredRun]:
-    """Return the runs that were that pass of their case; those that were skipped were none."""
+    """Return the runs of a pass number, without skipped runs."""
     return [run for run in runs if run.pass_number == number and run.outcome is not Outcome.SKIPPED]
 
+
+# --- CSV and XLSX ---
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def columns_of(rows: Sequence[ResultRow]) -> tuple[str, ...]:
-    """Return the columns; those of a published table or of ratios only if there are any."""
-    beside = any(row["published"] is not None for row in rows)
+    """Return the columns; those of a reference series or of ratios only if they have values."""
+    has_reference = any(row["published"] is not None for row in rows)
     relative = any(row["relative_to"] for row in rows)
     return (
         *RESULT_COLUMNS,
-        *(BESIDE_COLUMNS if beside else ()),
+        *(REFERENCE_COLUMNS if has_reference else ()),
         *(RELATIVE_COLUMNS if relative else ()),
     )
 
@@ -319,19 +326,19 @@ def csv_text(rows: Sequence[ResultRow]) -> str:
 
 
 def _safe(cell: CellValue) -> CellValue:
-    """Return the cell so that a spreadsheet takes it for text: a title may come from anywhere."""
+    """Return the cell as text for a spreadsheet, since external titles may look like formulas."""
     if isinstance(cell, str) and cell.startswith(_FORMULA):
         return f"'{cell}"
     return "" if cell is None else cell
 
 
 def write_xlsx(rows: Sequence[ResultRow], path: Path) -> None:
-    """Write a workbook: all results on one sheet, with a filter, and a chart for each workload.
+    """Write a workbook: all results on one sheet with a filter, and a chart for each workload.
 
     Raises:
         OSError: the file cannot be written.
     """
-    from xlsxwriter import Workbook  # noqa: PLC0415 # a quick command must start quickly
+    from xlsxwriter import Workbook  # noqa: PLC0415 # keeps the start of other commands fast
     from xlsxwriter.exceptions import FileCreateError  # noqa: PLC0415 # likewise
 
     columns = columns_of(rows)

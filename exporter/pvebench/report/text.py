@@ -1,4 +1,4 @@
-"""What a run leaves behind, as texts: definition, environment, samples, evidence. Pure."""
+"""Text forms of values, states and the data of a run. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvebench.model.status import Phase, State
 from pvebench.model.units import show_bytes, show_rate
 from pvebench.store import Store
 
-# --- Numbers, times and states in words for people. Pure.
+# --- values, times and states ---
 
 STATES: Final[dict[State, str]] = {
     State.IDLE: "waiting",
@@ -24,38 +24,38 @@ STATES: Final[dict[State, str]] = {
     State.RUNNING: "measuring",
     State.COLLECTING: "collecting",
     State.PAUSED: "paused",
-    State.ERROR: "in trouble",
+    State.ERROR: "error",
 }
 PHASES: Final[dict[Phase, str]] = {
     Phase.BOOT: "booting the guest",
-    Phase.ATTACH: "plugging the disk in",
+    Phase.ATTACH: "attaching the disk",
     Phase.FILL: "filling the volume with random data",
-    Phase.SETTLE: "letting the disk settle",
-    Phase.RAMP: "warming up, not yet counted",
+    Phase.SETTLE: "waiting for the disk to settle",
+    Phase.RAMP: "warming up",
     Phase.MEASURE: "measuring",
     Phase.COLLECT: "reading the results back",
 }
 
 
 def state_text(state: State) -> str:
-    """Return a state in words; one that is not known here by its own name."""
+    """Return the display text of a state; its own name if it has none."""
     return STATES.get(state, state.value.replace("_", " "))
 
 
 def phase_text(phase: Phase) -> str:
-    """Return a phase in words; one that is not known here by its own name."""
+    """Return the display text of a phase; its own name if it has none."""
     return PHASES.get(phase, phase.value.replace("_", " "))
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Return an outcome as people write it: `not steady`."""
+    """Return the display text of an outcome, such as `not steady`."""
     return outcome.value.replace("_", " ")
 
 
 def show_value(value: float, unit: Unit) -> str:
-    """Return a number of a base unit for people: `9,072 IOPS`, `35.4 MiB/s`, `6.59 ms`."""
+    """Format a value in a base unit: `9,072 IOPS`, `35.4 MiB/s`, `6.59 ms`."""
     show = _SHOW.get(unit)
-    # Units come with new workloads: better their own name than no number.
+    # New workloads may add units: show their name rather than no value.
     return show(value) if show else f"{value:,.6g} {unit.value.replace('_', ' ')}"
 
 
@@ -64,7 +64,7 @@ def _count(value: float) -> str:
 
 
 def show_latency(seconds: float) -> str:
-    """Return a short time with three digits in the unit that suits it."""
+    """Format a latency with three digits in the appropriate unit."""
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
         if abs(seconds) < limit:
             return f"{seconds * factor:.3g} {unit}"
@@ -76,7 +76,7 @@ _SHOW: Final[dict[Unit, Callable[[float], str]]] = {
     Unit.BYTES_PER_SECOND: show_rate,
     Unit.BYTES: show_bytes,
     Unit.SECONDS: show_latency,
-    Unit.RATIO: lambda value: f"{value * 100:.3g} %",
+    Unit.RATIO: lambda value: f"{value * 100:.3g}%",
     Unit.CORES: lambda value: f"{value:.3g} cores",
     Unit.OPERATIONS: lambda value: f"{_count(value)} ops",
     Unit.CELSIUS: lambda value: f"{value:.0f} °C",
@@ -84,18 +84,18 @@ _SHOW: Final[dict[Unit, Callable[[float], str]]] = {
 
 
 def show_spread(ratio: float) -> str:
-    """Return a coefficient of variation: `±3 %`; below ten per cent with one digit more."""
+    """Format a coefficient of variation: `±12%`; below 10% with one decimal."""
     percent = ratio * 100
-    return f"±{percent:.0f} %" if percent >= 9.95 else f"±{percent:.1f} %"
+    return f"±{percent:.0f}%" if percent >= 9.95 else f"±{percent:.1f}%"
 
 
 def show_age(seconds: float) -> str:
-    """Return how long ago something was, in the one unit that matters: `3 min ago`."""
+    """Format an age in seconds in its largest unit: `3 min ago`."""
     return f"{show_span(seconds)} ago"
 
 
 def show_span(seconds: float) -> str:
-    """Return a length of time in the one unit that matters: `12 s`, `3 min`, `5 h`, `2 days`."""
+    """Format a duration in seconds in its largest unit: `12 s`, `3 min`, `5 h`, `2 days`."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -107,21 +107,23 @@ def show_span(seconds: float) -> str:
 
 
 def show_moment(moment: datetime) -> str:
-    """Return a moment to the second, with its zone."""
+    """Format a time to the second, with its time zone."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def show_clock(moment: datetime, now: datetime) -> str:
-    """Return a moment near `now`: the time of day, with the date unless it is the same day."""
+    """Format a time near `now`: the time of day, with the date unless it is the same day."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
-    form = "%H:%M UTC" if moment.date() == now.date() else "%Y-%m-%d %H:%M UTC"
-    return moment.strftime(form)
+    pattern = "%H:%M UTC" if moment.date() == now.date() else "%Y-%m-%d %H:%M UTC"
+    return moment.strftime(pattern)
 
 
 def iso(moment: datetime) -> str:
-    """Return a moment as ISO 8601 in UTC, to the second."""
+    """Format a time as ISO 8601 in UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
+
+# --- data of a run ---
 
 EVIDENCE_FIRST: Final = ("effective", "error", "stuck", "job.fio", "command", "output")
 _SECRETS: Final = re.compile(
@@ -134,7 +136,7 @@ _SECRETS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """A sample as three texts."""
+    """Name, description and value of a sample as text."""
 
     name: str
     about: str
@@ -142,22 +144,22 @@ class SampleRow:
 
 
 def in_order(evidence: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the evidence with what is looked at first in front."""
+    """Return the evidence without secrets, the most important files first."""
     first = [name for name in EVIDENCE_FIRST if name in evidence]
     rest = sorted(evidence.keys() - set(first))
     return tuple((name, without_secrets(evidence[name])) for name in (*first, *rest))
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with what looks like a secret taken out.
+    """Replace everything that looks like a secret.
 
-    Drivers keep secrets out of evidence; this is the second line, where the evidence leaves.
+    Drivers already keep secrets out of evidence; this is a second protection before it is shown.
     """
     return _SECRETS.sub(r"\g<name>[hidden]", text)
 
 
 def environments(store: Store) -> dict[str, dict[str, str]]:
-    """Return digest -> facts, with the environment's short name among them."""
+    """Return digest -> facts, including the short name of the environment."""
     return {
         str(entry["digest"]): {
             "environment": entry["slug"],
@@ -169,14 +171,14 @@ def environments(store: Store) -> dict[str, dict[str, str]]:
 
 
 def definition_texts(definition: Definition) -> dict[str, dict[str, str]]:
-    """Return a definition as group -> option -> text, whatever options there are."""
+    """Return a definition as group -> option -> text, with all its options."""
     data = definition.as_data()
     workload = data["workload"]
     plain = {key: value for key, value in workload.items() if key not in ("parameters", "steady")}
-    own = {"scale": definition.scale} if definition.scale != 1.0 else {}
+    scale = {"scale": definition.scale} if definition.scale != 1.0 else {}
     groups = {
         "Scenario": {**data["labels"], **data["scenario"]},
-        "Workload": {**plain, **data["workload"]["parameters"], **own},
+        "Workload": {**plain, **data["workload"]["parameters"], **scale},
     }
     return {
         group: {key: _option(value) for key, value in options.items()}
@@ -194,7 +196,9 @@ def _option(value: object) -> str:
 
 def sample_rows(samples: Sequence[Sample]) -> tuple[SampleRow, ...]:
     """Return samples in a stable order."""
-    ordered = sorted(samples, key=lambda one: (one.metric, str(one.direction or ""), one.part))
+    ordered = sorted(
+        samples, key=lambda sample: (sample.metric, str(sample.direction or ""), sample.part)
+    )
     return tuple(
         SampleRow(
             sample.metric.replace("_", " "),
