@@ -125,7 +125,7 @@ def test_a_cell_shows_the_last_good_number_its_spread_age_trend_and_the_failure_
     iops = next(sample.value for sample in good.good.samples if sample.metric == "iops")
     (number,) = cell.numbers
     assert number.text == f"{iops:,.0f} IOPS"
-    assert re.fullmatch(r"±\d(\.\d)? %", number.spread_text)
+    assert re.fullmatch(r"±\d(\.\d)?%", number.spread_text)
     assert number.spark is not None
     assert number.spark.label.startswith("3 runs: first ")
     assert cell.age.endswith(" min ago")
@@ -324,9 +324,9 @@ def test_an_open_change_stands_on_top_with_its_sentence_and_its_cases(tmp_path: 
     chart = view.year
     assert chart is not None
     assert [(mark.number, mark.open) for mark in chart.marks] == [(1, True)]
-    assert [band.text for band in chart.bands] == ["first runs", "qemu_package 9.2.0-2"]
+    assert [band.text for band in chart.bands] == ["the first runs", "qemu_package 9.2.0-2"]
     assert re.search("last (7[789]|8[0123])%", chart.label)
-    assert chart.title == "Cases of the latest open change"
+    assert chart.title == "What the newest open change moved"
 
 
 def test_the_chart_ends_where_the_year_does_and_begins_with_two_runs(tmp_path: Path) -> None:
