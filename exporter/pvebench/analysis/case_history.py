@@ -9,12 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Self, overload
+from typing import Final, Literal, Self, TypeAlias, overload
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+from pvebench.analysis.arrays import Flags, Matrix, Places, Words, np
 
 # --- What is judged: which numbers of a run, what their change means, and the words for it.
 
@@ -90,16 +87,14 @@ LEAST_MOVED: Final = 0.7
 """Share of those with some labels in common that must have moved to be called by them."""
 
 
-def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, NDArray[np.bool_]]:
+def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
     """Return every group of one label or of a pair of them, as a mask over the cases."""
-    import numpy as np
-
-    values: dict[str, NDArray[np.str_]] = {}
+    values: dict[str, Words] = {}
     for key in sorted({key for case in labels for key in case}):
         column = np.array([case.get(key, "") for case in labels])
         if len(set(column.tolist())) > 1:
             values[key] = column
-    single: dict[Group, NDArray[np.bool_]] = {
+    single: dict[Group, Flags] = {
         ((key, value),): column == value
         for key, column in values.items()
         for value in sorted(set(column.tolist()))
@@ -139,13 +134,7 @@ def common_group(
     return tuple(sorted(telling))
 
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pvebench.analysis.levels import Matrix
-
-    Column = array[float]
+Column: TypeAlias = "array[float]"
 
 LEAST_BASELINE: Final = 4
 """Runs that something can be compared with; of so few only large changes can be told."""
@@ -210,7 +199,7 @@ class GoodRuns(Sequence[GoodRun]):
         cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001 # likewise
         return cut
 
-    def chosen(self, places: NDArray[np.int_]) -> GoodRuns:
+    def chosen(self, places: Places) -> GoodRuns:
         """Return the runs at these places, which are in their order."""
         wanted = places.tolist()
         cut = GoodRuns.of_columns(
@@ -223,8 +212,6 @@ class GoodRuns(Sequence[GoodRun]):
 
     def logs(self, figure: Figure) -> Matrix:
         """Return [runs] logarithms of the values, plus for better; not to be written to."""
-        import numpy as np
-
         if self._logs is None or self._logs[0] is not figure:
             logs = np.log(np.maximum(np.array(self.values), figure.floor))
             self._logs = figure, logs if figure.more_is_better else -logs

@@ -11,8 +11,9 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.difference import two_sided
 from pvebench.analysis.levels import AROUND, MAD_TO_SIGMA, SCALE_RUNS, TINY, Cleaned, cleaned
 from pvebench.analysis.noise_patterns import Hourly, first_days, spread_out
@@ -31,10 +32,6 @@ from pvebench.analysis.window_scan import (
     blocks_of,
     longest_strays,
 )
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Flags, Matrix
-
 
 # --- The way back to the level before the last step, however restless the runs between were.
 
@@ -67,8 +64,6 @@ def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -
         level: that was left.
         effect: of the step.
     """
-    import numpy as np
-
     found = np.zeros(len(runs), dtype=bool)
     first = at + SHORTEST
     if len(runs) < first + LONG:
@@ -157,8 +152,6 @@ class LevelScan:
     """
 
     def __init__(self, values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> None:
-        import numpy as np
-
         self._values, self._times = np.asarray(values, dtype=float), times
         self._hourly = Hourly(self._values, times) if spread_out(times) else None
 
@@ -216,8 +209,6 @@ class LevelScan:
         self, steps: Sequence[ChangePoint], begin: int, end: int, doubts: list[ChangePoint]
     ) -> ChangePoint | None:
         """Return the first step that one of the runs from `begin` to before `end` shows."""
-        import numpy as np
-
         cut = max(0, steps[-1].index - BEHIND) if steps else 0
         steps = [_moved(step, -cut) for step in steps if step.index >= cut]
         clean = cleaned(self._levelled(cut, end + AROUND))
@@ -257,8 +248,6 @@ class _Past:
     """The levels that a case has had."""
 
     def __init__(self, clean: Cleaned, start: int, steps: Sequence[ChangePoint]) -> None:
-        import numpy as np
-
         self._clean, self._start, self._steps = clean, start, steps
         self.again = np.zeros(len(clean.runs), dtype=bool)
         if steps:
@@ -306,8 +295,6 @@ class _Past:
         return replace(step, mode=mode)
 
     def _level(self, start: int, end: int) -> float:
-        import numpy as np
-
         return float(np.median(self._clean.runs[max(start, end - WINDOW) : max(end, start + 1)]))
 
     def _was_there(self, run: int, early: Shifted) -> bool:
@@ -321,8 +308,6 @@ class _Past:
 
     def _place(self, run: int, block: int) -> int:
         """Return the border near the block's begin that parts the runs best."""
-        import numpy as np
-
         first = run - block + 1
         begin = max(self._start, first - WINDOW)
         low = max(self._start + 3, first - max(6, block // 2))
@@ -341,8 +326,6 @@ class _Past:
 
         Where the levels are hardly apart, more runs together tell which one it is.
         """
-        import numpy as np
-
         width = int(np.clip(math.ceil((7 / max(apart, 0.5)) ** 2), 3, 41))
         runs = self._clean.runs[max(0, index - RECENT) : index]
         if len(runs) < width:
@@ -356,8 +339,6 @@ class _Past:
 
 def _least_after(clean: Cleaned, before: Before) -> MustLast:
     """Return longer than the level was ever left before, by as much as may be compared."""
-    import numpy as np
-
     usual, clear = (
         np.clip(
             longest_strays(clean, before, RECENT, strayed=strayed, back=back) + 2,

@@ -7,13 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.levels import CLIP, MAD_TO_SIGMA, TINY, median
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
-
 
 # --- Student's t distribution: p-values of scores, and scores of p-values.
 #
@@ -34,8 +31,6 @@ FARTHEST: Final = 1e100
 
 def two_sided(score: Matrix | float, degrees: float) -> Matrix:
     """Return the two-sided p-values of `score`; `degrees` may be infinite."""
-    import numpy as np
-
     size = np.minimum(np.abs(np.asarray(score, dtype=np.float64)), FARTHEST)
     if math.isinf(degrees):
         return np.asarray(np.vectorize(math.erfc, otypes=[np.float64])(size / math.sqrt(2)))
@@ -71,8 +66,6 @@ def _share(score: Value, degrees: float) -> Value:
 
 def _density(score: Value, degrees: float) -> Value:
     """Return x^a (1 - x)^b / B(a, b) with a = degrees / 2, b = 1/2 and x = `_share`."""
-    import numpy as np
-
     ratio, half = score**2 / degrees, degrees / 2
     beta = math.lgamma(half) + math.lgamma(0.5) - math.lgamma(half + 0.5)
     found: Value = np.exp(-beta - (half + 0.5) * np.log1p(ratio)) * np.sqrt(ratio)
@@ -176,8 +169,6 @@ def size_text(effect: float) -> str:
 
 def _level(values: Matrix) -> tuple[float, Matrix]:
     """Return the Huber mean, and the runs' distances from it, those of glitches cut."""
-    import numpy as np
-
     middle = float(median(values))
     away = values - middle
     reach = 2 * CLIP * MAD_TO_SIGMA * float(median(np.abs(away)))

@@ -6,8 +6,9 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, Group
 from pvebench.analysis.difference import critical
 from pvebench.analysis.group_effects import (
@@ -20,10 +21,6 @@ from pvebench.analysis.group_effects import (
     known_shifts,
 )
 from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
-
 
 MAYBE: Final = 0.01
 """p-value below which a single case is worth a second look."""
@@ -121,8 +118,6 @@ def like_with_like(history: CaseHistory, at: float, until: float) -> CaseHistory
 
     Of those no more than are ever looked at.
     """
-    import numpy as np
-
     history, split = history.before(until), history.split(at)
     times = history.times()
     known, after = times[max(0, split - MOST_BEFORE) : split], times[split:]
@@ -136,8 +131,6 @@ def like_with_like(history: CaseHistory, at: float, until: float) -> CaseHistory
 
 def _compared(history: CaseHistory, split: int) -> Matrix:
     """Return the runs as logarithms without what their hours do."""
-    import numpy as np
-
     logs = history.logs()
     if not 0 < split < len(logs):
         return logs
@@ -275,8 +268,6 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
     A round is the time between two runs of the case that has the most of them: that is when
     a disturbance of the whole host is felt by all. None if no history can be used.
     """
-    import numpy as np
-
     splits = [history.split(at) for history in histories]
     able = [
         index
@@ -303,8 +294,6 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
 
 def _by_round(history: CaseHistory, logs: Matrix, split: int, ticks: Matrix) -> Matrix | None:
     """Return one value a round, or None if too many rounds are without one."""
-    import numpy as np
-
     first = bisect_left(history.times(), ticks[0], hi=split)
     values = logs[first:split]
     if len(values) == len(ticks):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep
 from pvebench.analysis.change import Difference, differences, incomparable
 from pvebench.analysis.levels import MAD_TO_SIGMA, TINY
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
-
 
 # --- Events: the moments at which the environment of a node changed.
 
@@ -147,8 +144,6 @@ def _is_near(change: Event, event: Event, histories: Sequence[CaseHistory]) -> b
 
 def _odds(histories: Sequence[CaseHistory], times: Sequence[float]) -> list[float]:
     """Return the logarithm of how well the runs fit a step at each of the times."""
-    import numpy as np
-
     borders = [-np.inf, *times, np.inf]
     parts = [
         _pooled([_between(one, times[0], *ends) for one in histories], newest=not number)
@@ -165,8 +160,6 @@ def _odds(histories: Sequence[CaseHistory], times: Sequence[float]) -> list[floa
 
 def _between(history: CaseHistory, first: float, begin: float, end: float) -> Matrix:
     """Return the runs between two times, held against the level before the first event."""
-    import numpy as np
-
     logs, split = np.array(history.logs()), history.split(first)
     level = np.median(logs[max(0, split - SIDE) : split])
     found: Matrix = logs[history.split(begin) : history.split(end)] - level
@@ -175,8 +168,6 @@ def _between(history: CaseHistory, first: float, begin: float, end: float) -> Ma
 
 def _pooled(rows: Sequence[Matrix], *, newest: bool) -> Matrix:
     """Return one value a round, the median of the cases: what the host shares counts once."""
-    import numpy as np
-
     longest = max(len(row) for row in rows)
     table = np.full((len(rows), longest), np.nan)
     for place, row in enumerate(rows):
@@ -186,6 +177,4 @@ def _pooled(rows: Sequence[Matrix], *, newest: bool) -> Matrix:
 
 
 def _fit(runs: Matrix, level: float, scale: float) -> float:
-    import numpy as np
-
     return float(-np.sum(np.clip((runs - level) / scale, -FARTHEST, FARTHEST) ** 2) / 2)

@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import TINY, median
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
-
 
 WINDOWS: Final = (80, 120, 160, 240, 320, 480, 640)
 """Newest runs that are looked at: a creep may have begun lately, or long ago."""
@@ -69,8 +66,6 @@ def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> 
         values: [runs], oldest first; known steps are levelled out.
         least: runs that a window must have.
     """
-    import numpy as np
-
     row = np.asarray(values, dtype=float)
     sizes = [runs // PARTS for runs in WINDOWS if least <= runs <= len(row)]
     if not sizes:
@@ -92,8 +87,6 @@ def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> 
 
 def _line(values: Matrix, size: int) -> tuple[float, float]:
     """Return slope and error, a part, of the line through the newest parts of `size` runs each."""
-    import numpy as np
-
     levels = median(values[len(values) - PARTS * size :].reshape(PARTS, size))
     place = np.arange(PARTS) - (PARTS - 1) / 2
     power = float(place @ place)
@@ -120,8 +113,6 @@ def creeping(
         accepted_until: case -> time up to which its changes have been accepted.
         strictness: how many figures are judged beside this one.
     """
-    import numpy as np
-
     found: dict[str, tuple[CaseHistory, Trend]] = {}
     for history in histories:
         recent = history.since(accepted_until.get(history.of, -math.inf))

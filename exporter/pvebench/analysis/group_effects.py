@@ -13,18 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Flags, Matrix, np
 from pvebench.analysis.case_history import LEAST_MEMBERS, LEAST_MOVED, Group, groups_of
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.levels import LEAST, TINY, agreed, references, shifts, spread
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pvebench.analysis.levels import Matrix
-
 
 # --- Known time: the shift after a change, judged against placebo changes.
 #
@@ -80,8 +74,6 @@ def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) ->
         after: [cases, runs after].
         counts: [cases] how many of `after` are real; fewer widen that case's scale.
     """
-    import numpy as np
-
     if before.shape[1] < FEW:
         return _by_few(before, after, counts)
     level, noise = references(before, window=min(WINDOW, before.shape[1]), least=LEAST)
@@ -110,8 +102,6 @@ def _by_few(before: Matrix, after: Matrix, counts: Matrix | None) -> Known:
     A case's noise leans on what is typical of the fleet; the interval is as wide as so few
     runs make it. Each run before stands for a placebo of what the whole host shares.
     """
-    import numpy as np
-
     cases, runs = before.shape
     level, _ = references(before, window=runs, least=runs)
     rest = before - level[:, -1:]
@@ -149,8 +139,6 @@ def _placebos(
     Long blocks leave few independent placebos. Their scale leans on that of shorter ones,
     of which there are more, and departs from it only as far as the placebos show.
     """
-    import numpy as np
-
     learnt: list[Matrix] = []
     mean, guard = level[:, :0], level[:, :0]
     root = 1.0
@@ -256,8 +244,6 @@ def _contrasts(
         rest: [cases] shifts; changed in place.
         level: false groups an event that are allowed, all groups together.
     """
-    import numpy as np
-
     groups = groups_of(labels)
     if not groups:
         return []
@@ -290,8 +276,6 @@ def _centred(shifts: Matrix, known: Known) -> Matrix:
     The share is taken out before scaling: a common shift is the same ratio for quiet and
     noisy cases, and would otherwise look like a change of the quiet ones.
     """
-    import numpy as np
-
     own = (shifts - np.median(shifts, axis=0)) / known.scale[:, None]
     centred: Matrix = np.clip(own, -CLIP, CLIP)
     return centred
@@ -303,8 +287,6 @@ def _apart(shifts: Matrix, masks: Matrix) -> Matrix:
     What the host does to all, it does to some more than to others: a load that no placebo has
     seen moves groups apart by chance, and shows as cases that disagree within their group.
     """
-    import numpy as np
-
     total = np.zeros(len(masks))
     for side in (masks, 1 - masks):
         count = side.sum(axis=1)
@@ -317,8 +299,6 @@ def _apart(shifts: Matrix, masks: Matrix) -> Matrix:
 
 def _pooled_scale(placebos: Matrix, floor: Matrix, known: Known) -> Matrix:
     """Return the scale of pooled scores, [groups]: never below that of independent cases."""
-    import numpy as np
-
     ratio = (spread(placebos) / floor) ** 2
     typical = max(float(np.median(ratio)), 1.0)
     ratio = (PRIOR * typical + known.degrees * ratio) / (PRIOR + known.degrees)
@@ -327,10 +307,8 @@ def _pooled_scale(placebos: Matrix, floor: Matrix, known: Known) -> Matrix:
 
 
 def _group_shift(
-    known: Known, rest: Matrix, mask: NDArray[np.bool_], group: Group, p_value: float
+    known: Known, rest: Matrix, mask: Flags, group: Group, p_value: float
 ) -> GroupShift:
-    import numpy as np
-
     inside, outside = float(np.median(rest[mask])), float(np.median(rest[~mask]))
     # A contrast does not say which side moved. The host's own common shifts do.
     common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])
@@ -353,7 +331,7 @@ def _group_shift(
     )
 
 
-def _named(shift: GroupShift, groups: Mapping[Group, NDArray[np.bool_]]) -> GroupShift:
+def _named(shift: GroupShift, groups: Mapping[Group, Flags]) -> GroupShift:
     """Return a shift of all but one group as that of another, where there are only two."""
     if not shift.all_but:
         return shift
@@ -365,8 +343,6 @@ def _named(shift: GroupShift, groups: Mapping[Group, NDArray[np.bool_]]) -> Grou
 
 def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
     """Return the shift of all cases if it is larger than the host's common shifts ever were."""
-    import numpy as np
-
     cases = len(rest)
     if cases < 2 * LEAST_MEMBERS:
         return None
@@ -393,19 +369,15 @@ def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
     )
 
 
-def _moved_along(rest: Matrix, scale: Matrix, effect: float) -> NDArray[np.bool_]:
+def _moved_along(rest: Matrix, scale: Matrix, effect: float) -> Flags:
     """Tell which cases moved at least half as far, or the same way beyond their own noise."""
-    import numpy as np
-
     own = rest * np.sign(effect)
-    along: NDArray[np.bool_] = (own > abs(effect) / 2) | (own > BEYOND * scale)
+    along: Flags = (own > abs(effect) / 2) | (own > BEYOND * scale)
     return along
 
 
 def _single(known: Known, rest: Matrix) -> tuple[Matrix, float]:
     """Return each case's p-value against the host's common shift, and that common shift."""
-    import numpy as np
-
     past = known.guarded_placebos
     now = known.guarded - (known.shift - rest)
     # A guarded shift that the group's effect turns round is no shift of the case's own.
@@ -424,8 +396,6 @@ def _single(known: Known, rest: Matrix) -> tuple[Matrix, float]:
 
 def adjusted(p_values: Matrix) -> Matrix:
     """Return Benjamini and Hochberg's q-values (J. R. Stat. Soc. B 57, 1995)."""
-    import numpy as np
-
     count = len(p_values)
     order = np.argsort(p_values)[::-1]
     q_values = np.empty(count)

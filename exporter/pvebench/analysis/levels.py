@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pvebench.analysis.arrays import Flags, Matrix, Places, np
 
 # --- Robust levels: what a window of runs says, whatever one or two glitches in it say.
 #
 # Everything works on matrices of logarithms, one row a case and one column a run, so that a whole
 # fleet costs hardly more than one case. A *place* t is the border before run t.
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Matrix = NDArray[np.float64]
-    Places = NDArray[np.int_]
-    Flags = NDArray[np.bool_]
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation of a normal distribution, inverted."""
@@ -47,8 +41,6 @@ def references(values: Matrix, *, window: int, least: int) -> tuple[Matrix, Matr
     Returns:
         Two matrices [cases, runs + 1]: Huber's one-step mean, and sigma from the MAD.
     """
-    import numpy as np
-
     cases, runs = values.shape
     level = np.full((cases, runs + 1), np.nan)
     scale = np.full((cases, runs + 1), np.nan)
@@ -63,8 +55,6 @@ def references(values: Matrix, *, window: int, least: int) -> tuple[Matrix, Matr
 
 def _level(windows: Matrix) -> tuple[Matrix, Matrix]:
     """Return level and scale over the last axis."""
-    import numpy as np
-
     middle = np.median(windows, axis=-1, keepdims=True)
     scale = MAD_TO_SIGMA * np.median(np.abs(windows - middle), axis=-1, keepdims=True)
     scale = np.maximum(scale, TINY)
@@ -74,8 +64,6 @@ def _level(windows: Matrix) -> tuple[Matrix, Matrix]:
 
 def _growing(values: Matrix, counts: Places) -> tuple[Matrix, Matrix]:
     """Return level and scale of the first `counts` runs, all counts at once."""
-    import numpy as np
-
     width = int(counts[-1])
     inside = np.arange(width) < counts[:, None]
     windows = np.broadcast_to(values[:, None, :width], (len(values), *inside.shape))
@@ -86,9 +74,7 @@ def _growing(values: Matrix, counts: Places) -> tuple[Matrix, Matrix]:
     return np.where(inside, clipped, 0.0).sum(axis=-1) / counts, scale[..., 0]
 
 
-def _median_inside(windows: Matrix, inside: NDArray[np.bool_], counts: Places) -> Matrix:
-    import numpy as np
-
+def _median_inside(windows: Matrix, inside: Flags, counts: Places) -> Matrix:
     ordered = np.sort(np.where(inside, windows, np.inf), axis=-1)
     rows = np.arange(len(counts))
     middle: Matrix = (ordered[:, rows, (counts - 1) // 2] + ordered[:, rows, counts // 2]) / 2
@@ -108,8 +94,6 @@ def shifts(values: Matrix, level: Matrix, scale: Matrix, *, block: int) -> tuple
         of the block's Huberised mean, and the guarded shift, which mixes in the r-th
         least-shifted run, r = ceil(0.2 block). NaN where there is no level.
     """
-    import numpy as np
-
     places = values.shape[1] - block + 1
     before, reach = level[:, :places], CLIP * scale[:, :places]
     blocks = np.sort(np.lib.stride_tricks.sliding_window_view(values, block, axis=1), axis=-1)
@@ -134,8 +118,6 @@ def agreed(mean: Matrix, guarded: Matrix) -> Matrix:
 
     Placebos are not treated so: what is left out of them would be missing in their scale.
     """
-    import numpy as np
-
     counting: Matrix = np.where(np.sign(mean) == np.sign(guarded), guarded, 0.0)
     return counting
 
@@ -146,8 +128,6 @@ def spread(placebos: Matrix) -> Matrix:
     The larger of two quantiles, each as sigma of a normal distribution: the inner one misses
     rare excursions, the outer one alone would be noisy in a short history.
     """
-    import numpy as np
-
     sizes = np.abs(placebos[:, ~np.isnan(placebos).all(axis=0)])
     return np.maximum(
         np.maximum(quantile(sizes, 0.68) / 0.9945, quantile(sizes, 0.90) / 1.6449), TINY
@@ -156,8 +136,6 @@ def spread(placebos: Matrix) -> Matrix:
 
 def median(values: Matrix) -> Matrix:
     """Return the medians over the last axis; of finite values, which saves much of numpy's time."""
-    import numpy as np
-
     middle, odd = divmod(values.shape[-1], 2)
     wanted = [middle] if odd else [middle - 1, middle]
     ordered = np.partition(values, wanted, axis=-1)
@@ -167,8 +145,6 @@ def median(values: Matrix) -> Matrix:
 
 def quantile(sizes: Matrix, share: float) -> Matrix:
     """Return the nearest quantile of each row: numpy's own costs more than all the rest here."""
-    import numpy as np
-
     rank = round(share * (sizes.shape[-1] - 1))
     found: Matrix = np.partition(sizes, rank, axis=-1)[..., rank]
     return found
@@ -205,8 +181,6 @@ class Cleaned:
 
 def cleaned(values: Matrix) -> Cleaned:
     """Return the runs of a history with glitches cut; each scale is of earlier runs only."""
-    import numpy as np
-
     windows = np.lib.stride_tricks.sliding_window_view
     half = AROUND // 2
     middle = median(windows(np.pad(values, half, mode="edge"), AROUND))
@@ -219,8 +193,6 @@ def cleaned(values: Matrix) -> Cleaned:
 
 
 def _scale(away: Matrix) -> Matrix:
-    import numpy as np
-
     padded = np.concatenate([np.full(SCALE_RUNS - 1, np.nan), away])
     windows = np.lib.stride_tricks.sliding_window_view(padded, SCALE_RUNS)
     ordered = np.sort(windows, axis=-1)
@@ -234,16 +206,12 @@ def _scale(away: Matrix) -> Matrix:
 
 def middles(ordered: Matrix, counts: Matrix) -> Matrix:
     """Return the medians of rows that are in order, of the first `counts` of each."""
-    import numpy as np
-
     rows = np.arange(len(ordered))
     found: Matrix = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
     return found
 
 
 def _within(values: Matrix, others: list[Matrix], scale: Matrix) -> Matrix:
-    import numpy as np
-
     low, high = np.min(others, axis=0) - scale, np.max(others, axis=0) + scale
     found: Matrix = np.clip(values, low, high)
     return found

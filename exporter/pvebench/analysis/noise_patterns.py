@@ -11,28 +11,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Matrix, Places, np
 from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import size_text
 from pvebench.analysis.levels import MAD_TO_SIGMA
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
-
 
 # --- Like with like: what an hour of the day does to a case, learnt from its own earlier runs.
 #
 # Working days and the weekend have hours of their own. An effect counts as far as the runs of that
 # hour agree; where they do not, or are too few, nothing is taken off.
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pvebench.analysis.levels import Matrix
-
-    Hours = NDArray[np.int_]
 
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
@@ -62,24 +51,20 @@ MONDAY: Final = 4
 """Days from the epoch, a Thursday, to the first Monday."""
 
 
-def hours_of_week(times: Sequence[float] | Matrix) -> Hours:
+def hours_of_week(times: Sequence[float] | Matrix) -> Places:
     """Return of each time the hour of day, 0 to 23, or 24 to 47 at the weekend.
 
     Args:
         times: seconds since the epoch.
     """
-    import numpy as np
-
     days, rest = np.divmod(np.asarray(times, dtype=float), DAY)
     weekend = (days - MONDAY) % 7 >= 5
-    found: Hours = (rest // HOUR).astype(int) + 24 * weekend
+    found: Places = (rest // HOUR).astype(int) + 24 * weekend
     return found
 
 
 def spread_out(times: Sequence[float]) -> bool:
     """Tell whether runs were made at hours so different that they may matter."""
-    import numpy as np
-
     hours = np.asarray(times, dtype=float) % DAY // HOUR
     return int(np.count_nonzero(np.bincount(hours.astype(int)))) > LEAST_HOURS
 
@@ -134,8 +119,6 @@ class Hourly:
     """
 
     def __init__(self, values: Matrix, times: Sequence[float]) -> None:
-        import numpy as np
-
         ended = np.asarray(times)
         self._values, self._hours = values, hours_of_week(ended).tolist()
         self._oldest = np.searchsorted(ended, ended - WEEK)
@@ -154,8 +137,6 @@ class Hourly:
 
     def effects(self, begin: int, end: int) -> Matrix:
         """Return the effects on the runs from `begin` to before `end`."""
-        import numpy as np
-
         # The first days are looked at again when there is more.
         until = min(max(end, self._looks_back + 1), len(self._values))
         if len(self._found) < until:
@@ -207,8 +188,6 @@ class Hourly:
 
     def _from_the_week(self, begin: int, end: int) -> tuple[list[float], list[float]]:
         """Return how far runs are from the mean of the week up to them, and to the run before."""
-        import numpy as np
-
         low = int(self._oldest[max(0, begin - 1)])
         values = np.array(self._values[low:end])
         for index, effect in self._steps:
@@ -258,17 +237,15 @@ _BESIDE: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for 
 """Of each hour of the week, itself with those before and after it, of the same kind of day."""
 
 
-def like_hours(before: Sequence[float], after: Sequence[float]) -> Hours:
+def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
     """Return which of the runs `after` have runs before them at such an hour, by their number.
 
     An hour is like another of the same kind of day that is no more than an hour away. A few runs
     by day of a case that is measured at night tell too little of the day.
     """
-    import numpy as np
-
     known = np.bincount(hours_of_week(before), minlength=48)[np.array(_BESIDE)].sum(axis=1)
     least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
-    found: Hours = np.flatnonzero(known[hours_of_week(after)] >= least)
+    found: Places = np.flatnonzero(known[hours_of_week(after)] >= least)
     return found
 
 
@@ -298,8 +275,6 @@ def slow_hours(logs: Matrix, times: Sequence[float]) -> str:
     Returns:
         `8 % of its runs, around 02:00 UTC, are 40 % slower`; empty where there are no such hours.
     """
-    import numpy as np
-
     if len(logs) < LEAST_RUNS or not spread_out(times):
         return ""
     away, scale = _away(logs)
@@ -321,8 +296,6 @@ def slow_stretches(logs: Matrix) -> str:
     Returns:
         `now and then (5 times in 300 runs) some 4 runs in a row are 20 % slower`, or nothing.
     """
-    import numpy as np
-
     if len(logs) < LEAST_RUNS:
         return ""
     away, scale = _away(logs)
@@ -349,8 +322,6 @@ def two_levels(history: CaseHistory, mode: CaseStep) -> str:
     Args:
         mode: the newest step, which leads to the one it is at now.
     """
-    import numpy as np
-
     logs = history.logs()[-NEWEST:]
     at = history.split(mode.time) - len(history.points) + len(logs)
     now = float(np.median(logs[max(0, at) :]))
@@ -364,16 +335,12 @@ def two_levels(history: CaseHistory, mode: CaseStep) -> str:
 
 
 def _away(logs: Matrix) -> tuple[Matrix, float]:
-    import numpy as np
-
     away = logs - np.median(logs)
     return away, MAD_TO_SIGMA * float(np.median(np.abs(away)))
 
 
 def _is_slow(away: Matrix, scale: float) -> bool:
     """Tell whether nearly all runs of an hour are slow, and not by chance."""
-    import numpy as np
-
     if len(away) < TIMES:
         return False
     return bool(np.quantile(away, 0.8) < -max(LEAST, CLEAR * scale / len(away) ** 0.5))

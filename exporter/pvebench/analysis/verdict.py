@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Matrix, Places, np
 from pvebench.analysis.case_history import LEAST_BASELINE, CaseHistory, CaseStep, Figure, GoodRuns
 from pvebench.analysis.difference import Difference, difference, size_text
 from pvebench.analysis.event_effects import CaseShift
@@ -25,11 +26,6 @@ from pvebench.analysis.noise_patterns import (
     two_levels,
     without_hours,
 )
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
-    from pvebench.analysis.noise_patterns import Hours
-
 
 # --- Gains that are too good to be true: more often something is no longer done.
 
@@ -360,10 +356,8 @@ def difference_of(
     return difference(logs[begin:base_end], logs[after])
 
 
-def alike(before: Sequence[float], after: Sequence[float]) -> Hours:
+def alike(before: Sequence[float], after: Sequence[float]) -> Places:
     """Return which runs `after` compare with those before, by the hours they were made at."""
-    import numpy as np
-
     return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))
 
 

@@ -7,13 +7,10 @@ deviations. Runs that resemble their neighbours say less, by the autocorrelation
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pvebench.analysis.arrays import Flags, Matrix, Places, np
 from pvebench.analysis.levels import MAD_TO_SIGMA, Cleaned, middles
-
-if TYPE_CHECKING:
-    from pvebench.analysis.levels import Flags, Matrix, Places
-
 
 BLOCKS: Final = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 40, 48, 56, 64, 72)
 WINDOW: Final = 80
@@ -94,8 +91,6 @@ class Blocks:
 
     def clearest(self) -> Shifted:
         """Return the clearest of the blocks that end with each run; the shorter one of equals."""
-        import numpy as np
-
         count = self.runs
         order = np.lexsort((self.size, -self.score, self.now))
         place, firsts = np.unique(self.now[order], return_index=True)
@@ -109,8 +104,6 @@ class Blocks:
 
     def that_last(self, least: MustLast) -> Blocks:
         """Return those that are as long as a shift must last."""
-        import numpy as np
-
         must = np.where(self.apart >= CLEAR, least.clear[self.now], least.usual[self.now])
         long = np.flatnonzero(must <= self.size)
         return Blocks(
@@ -144,8 +137,6 @@ class Before:
 
 def before_each(clean: Cleaned, start: int) -> Before:
     """Return what the runs of the stretch that begins at `start` are held against."""
-    import numpy as np
-
     runs = clean.runs[start:]
     padded = np.concatenate([np.full(RECENT - 1, np.nan), runs])
     windows = np.lib.stride_tricks.sliding_window_view(padded, RECENT)
@@ -167,8 +158,6 @@ class _Sums:
     """Running sums over a history: of a level's runs, cut; of a block's, as they are."""
 
     def __init__(self, clean: Cleaned, before: Before) -> None:
-        import numpy as np
-
         level, scale = before.level, before.scale
         zero = clean.runs[-1]
         away = np.clip(clean.runs - level, -CUT * scale, CUT * scale)
@@ -183,8 +172,6 @@ class _Sums:
 
 
 def _running(values: Matrix) -> Matrix:
-    import numpy as np
-
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
@@ -194,8 +181,6 @@ def _worth_it(sums: _Sums, start: int, always: Flags) -> tuple[Places, Places]:
     Of years of runs hardly any is: those are left out whose score could not reach `WORTH` with
     the least error that there can be.
     """
-    import numpy as np
-
     first = np.arange(start + LEAST, len(always))
     begin = np.maximum(start, first - WINDOW)
     count = first - begin
@@ -217,8 +202,6 @@ def _worth_it(sums: _Sums, start: int, always: Flags) -> tuple[Places, Places]:
 
 def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matrix, Matrix, Matrix]:
     """Return score, effect and distance of blocks that end with the runs `now`."""
-    import numpy as np
-
     first = now - size + 1
     begin = np.maximum(start, first - WINDOW)
     count = first - begin
@@ -262,8 +245,6 @@ def longest_strays(
     Args:
         strayed: scales beyond which it is left. back: within which it is back, for two runs.
     """
-    import numpy as np
-
     side, length, inside = 0.0, 0, 0
     ended = np.zeros(len(clean.runs), dtype=int)
     for run, away in enumerate(((clean.runs - before.level) / before.scale).tolist()):

@@ -21,7 +21,7 @@ from pvebench.model.disk import Bus, Cache
 from pvebench.store.current import Trend, remembered
 
 if TYPE_CHECKING:
-    from pvebench.analysis.levels import Matrix
+    from pvebench.analysis.arrays import Matrix
 
 
 LEAST_RUNS: Final = 3
