@@ -67,9 +67,9 @@ def test_a_loss_among_the_first_runs_is_told_with_its_end(tmp_path: Path, capsys
     path = written(tmp_path / "a.csv", step(0.7, 20, 45), runs=145)
     status, text = said(path, capsys)
     assert status == 0
-    assert re.search("disk is (29|30|31)% slower since 2026-03-2", text)
-    assert "[resolved 2026-04-1" in text
-    assert "unchanged (back at the baseline, no change above" in " ".join(text.split())
+    assert re.search("disk got (29|30|31) % slower since 2026-03-2", text)
+    assert "over since 2026-04-1" in text
+    assert "the same (back at the baseline, changes above" in " ".join(text.split())
 
 
 def test_a_recovery_closes_a_change_and_its_return_opens_one(
@@ -114,8 +114,8 @@ def test_a_fifth_less_is_told_beside_a_nightly_backup(tmp_path: Path, capsys: Ca
     quiet = written(tmp_path / "a.csv", nightly, runs=400, hours=1)
     status, text = said(quiet, capsys)
     assert status == 0
-    assert "1 unchanged" in text
-    assert "; 4 % of its runs, around 02:00 UTC, are 41 % slower" in " ".join(text.split())
+    assert "1 the same" in text
+    assert "; 4% of runs, around 02:00 UTC, are 41% slower" in " ".join(text.split())
 
     def slower(run: int, time: float) -> float:
         return nightly(run, time) * (0.8 if run >= 300 else 1.0)
@@ -133,9 +133,10 @@ def test_what_neighbours_do_now_and_then_is_told_as_that(tmp_path: Path, capsys:
 
     status, text = said(written(tmp_path / "a.csv", bursts, runs=290), capsys)
     assert status == 0
-    assert "1 unchanged" in text
-    assert "; now and then (6 times in 290 runs) some 4 runs in a row are 20 % slower" in " ".join(
-        text.split()
+    assert "1 the same" in text
+    assert (
+        "; occasionally (6 times in 290 runs) about 4 consecutive runs are 20% slower"
+        in " ".join(text.split())
     )
     quiet = written(tmp_path / "b.csv", lambda *_: 1.0, runs=290)
     assert "slower)" not in said(quiet, capsys)[1]
@@ -148,7 +149,7 @@ def test_a_slow_stretch_that_has_not_ended_is_no_habit() -> None:
         [rng.gauss(0, 0.02) - 0.2 * any(run in one for one in slow) for run in range(160)]
     )
     assert slow_stretches(logs).startswith(
-        "now and then (3 times in 160 runs) some 4 runs in a row"
+        "occasionally (3 times in 160 runs) about 4 consecutive runs"
     )
     assert slow_stretches(logs[:140]) == ""
 
@@ -170,7 +171,7 @@ def test_days_are_not_compared_with_nights(tmp_path: Path, capsys: Captured) -> 
     path.write_text("\n".join(lines) + "\n", "utf-8")
     status, text = said(path, capsys, "--strict")
     assert status == 10
-    assert "was made at an hour at which there are runs before" in " ".join(text.split())
+    assert "no earlier runs at the hours of the latest runs" in " ".join(text.split())
 
 
 def test_a_few_runs_by_day_are_no_baseline_of_a_day(tmp_path: Path, capsys: Captured) -> None:

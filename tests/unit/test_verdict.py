@@ -120,15 +120,13 @@ def test_a_change_at_an_unknown_time_is_found_and_its_cases_told_together() -> N
 def test_a_history_of_a_few_runs_is_not_called_the_same() -> None:
     report = judge(histories(runs=4, changed_at=1000))
     assert states(report) == {"inconclusive": 24}
-    assert report.verdicts[0].reason == (
-        "4 runs; after 3 more runs, about Thursday something can be said"
-    )
+    assert report.verdicts[0].reason == ("4 runs; first verdict after 3 more runs (about Thursday)")
 
 
 def test_the_same_says_which_change_it_excludes() -> None:
     (verdict,) = judge(histories(labels=[ONE], runs=60)).verdicts
-    assert verdict.state == "unchanged"
-    size = int(re.fullmatch("no change above ([0-9]+) %", verdict.reason)[1])
+    assert verdict.state == "same"
+    size = int(re.fullmatch("changes above ([0-9]+)% ruled out", verdict.reason)[1])
     assert size == math.ceil(100 * math.expm1(verdict.excluded)) <= 10
 
 
@@ -138,8 +136,8 @@ def test_too_few_runs_say_what_could_hide_and_when_it_is_known(runs: int) -> Non
     (verdict,) = judge(found).verdicts
     assert verdict.state == "inconclusive"
     assert re.fullmatch(
-        "[0-9]+ runs?( after [0-9]+)?: up to [0-9]+ % could hide; 10 % after [0-9]+ more runs?, "
-        "about [A-Z0-9].*",
+        "[0-9]+ runs?( after [0-9]+)?: changes up to [0-9]+% possible; 10% can be ruled out after "
+        r"[0-9]+ more runs? \(about [A-Z0-9].*\)",
         verdict.reason,
     )
     later = histories(labels=[ONE], runs=runs + 3 * verdict.more_runs, changed_at=9, noise=0.06)
@@ -185,7 +183,7 @@ def test_what_an_event_has_confirmed_stays_while_the_level_does() -> None:
 def test_another_cpu_ends_the_comparison_and_says_so() -> None:
     report = judge(histories(unchanged), after={**BEFORE, "cpu_model": "Another CPU"})
     assert states(report) == {"inconclusive": 24}
-    assert "another machine: A CPU -> Another CPU" in report.verdicts[0].reason
+    assert "different hardware: A CPU -> Another CPU" in report.verdicts[0].reason
 
 
 def test_a_case_that_varies_too_much_is_not_called_the_same() -> None:
@@ -236,7 +234,9 @@ def test_a_regression_that_is_mended_is_back_at_the_baseline() -> None:
     )
     assert states(report) == {"unchanged": 24}
     assert [round(finding.moves[0].effect, 1) for finding in report.findings] == [0.2, -0.2]
-    assert all(one.reason.startswith("back at the baseline, no") for one in report.verdicts)
+    assert all(
+        one.reason.startswith("back at the baseline, changes above") for one in report.verdicts
+    )
 
 
 def test_a_loss_after_a_much_larger_one_that_was_mended_is_not_the_same() -> None:

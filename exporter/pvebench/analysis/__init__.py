@@ -1,1 +1,1 @@
-"""Change detection: levels, change points, event effects, groups of cases. No I/O."""
+"""Statistics of results: steady state, noise, changes, their size and their causes. No I/O."""

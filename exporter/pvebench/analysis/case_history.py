@@ -1,4 +1,4 @@
-"""A case's history as values, and the steps in it: logarithms with plus for better."""
+"""History of a case and the steps in it, as logarithms; positive is better."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Final, Literal, Self, TypeAlias, overload
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, Words, np
 
-# --- What is judged: which numbers of a run, what their change means, and the words for it.
+# --- judged metrics: meaning and wording of their changes ---
 
 FigureKind = Literal["speed", "stall", "cost", "operation", "accounting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A kind of number that is judged.
+    """A judged metric.
 
     Attributes:
-        name: as in labels.
-        kind: what its change means.
-        more_is_better: whether a larger value is the better one.
+        name: its name in labels.
+        kind: meaning of its changes.
+        more_is_better: whether larger values are better.
         noun, worse, better: words of the verdict.
-        least_effect: smallest change (log) worth a verdict.
-        floor: smallest value that is told from zero, in the metric's unit.
+        least_effect: smallest relevant change, a logarithm.
+        floor: smallest value that differs from zero, in the metric's unit.
     """
 
     name: str
@@ -67,28 +67,28 @@ FIGURES: Final[Mapping[str, Figure]] = {
         _figure("idle_cost", "cost", "host CPU of the idle VM", _HIGHER, 0.05, 1e-5),
         _figure("operation_seconds", "operation", "duration", _LONGER, 0.05, 1e-4),
         _figure("boot_time", "operation", "boot time", _LONGER, 0.05, 1e-3),
-        _figure("trimmed_bytes", "operation", "space given back", ("smaller", "larger"), 0.05, 1.0),
+        _figure("trimmed_bytes", "operation", "trimmed space", ("smaller", "larger"), 0.05, 1.0),
         _figure("io_pressure", "accounting", "reported I/O pressure", _HIGHER, 0.2, 1e-4),
         _figure("latency_p99", "speed", "p99 latency", _HIGHER, 0.05, 1e-7),
     )
 }
-"""In the order in which they are told: the first that moved is what a change is called by."""
+"""Metrics in display order: a change is named after the first one that shifted."""
 
 
-# --- Groups of related cases: what shares a bus, a cache mode, a format, a storage, a workload.
+# --- groups of related cases: by bus, cache mode, format, storage, workload ---
 
 Label = tuple[str, str]
 Group = tuple[Label, ...]
-"""(label, value) pairs that all members carry; empty: all cases."""
+"""(label, value) pairs of all members; empty: all cases."""
 
 LEAST_MEMBERS: Final = 3
-"""Cases a group needs, and that must be outside it."""
+"""Minimum cases in a group, and outside it."""
 LEAST_MOVED: Final = 0.7
-"""Share of those with some labels in common that must have moved to be called by them."""
+"""Minimum share of the cases with common labels that shifted, to name a group after the labels."""
 
 
 def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
-    """Return every group of one label or of a pair of them, as a mask over the cases."""
+    """Return every group of one label or of a pair of labels, as a mask over the cases."""
     values: dict[str, Words] = {}
     for key in sorted({key for case in labels for key in case}):
         column = np.array([case.get(key, "") for case in labels])
@@ -101,9 +101,9 @@ def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
         if value
     }
     pairs = {
-        (*one, *two): single[one] & single[two]
-        for one, two in itertools.combinations(single, 2)
-        if one[0][0] != two[0][0]
+        (*first, *second): single[first] & single[second]
+        for first, second in itertools.combinations(single, 2)
+        if first[0][0] != second[0][0]
     }
     most = len(labels) - LEAST_MEMBERS
     return {
@@ -116,9 +116,9 @@ def groups_of(labels: Sequence[Mapping[str, str]]) -> dict[Group, Flags]:
 def common_group(
     members: Sequence[Mapping[str, str]], everyone: Sequence[Mapping[str, str]]
 ) -> Group | None:
-    """Return the labels that the members share, if most of those that carry them are members.
+    """Return the labels that the members share, if most cases with these labels are members.
 
-    None if they share nothing that would name them; empty if nearly all are members.
+    None if no common labels identify them; empty if nearly all cases are members.
     """
     if len(members) < LEAST_MEMBERS:
         return None
@@ -126,7 +126,9 @@ def common_group(
     for labels in members[1:]:
         shared &= set(labels.items())
     telling = {
-        (key, value) for key, value in shared if any(one.get(key) != value for one in everyone)
+        (key, value)
+        for key, value in shared
+        if any(labels.get(key) != value for labels in everyone)
     }
     carriers = sum(telling <= set(labels.items()) for labels in everyone)
     if len(members) < LEAST_MOVED * carriers:
@@ -136,18 +138,20 @@ def common_group(
 
 Column: TypeAlias = "array[float]"
 
+# --- runs and steps of a case ---
+
 LEAST_BASELINE: Final = 4
-"""Runs that something can be compared with; of so few only large changes can be told."""
+"""Minimum runs of a baseline; with so few only large changes are detectable."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoodRun:
-    """One good run of a case.
+    """One successful run of a case.
 
     Attributes:
-        time: when it ended, seconds since the epoch, UTC.
-        environment: id of the environment it ran in.
-        value: in base units, finite, not negative.
+        time: its end, seconds since the epoch, UTC.
+        environment: ID of its environment.
+        value: result in base units, finite, not negative.
     """
 
     time: float
@@ -156,34 +160,34 @@ class GoodRun:
 
 
 class GoodRuns(Sequence[GoodRun]):
-    """Good runs of one case and figure in the order of time, cut and read again and again.
+    """Successful runs of one metric of a case in chronological order.
 
-    Kept as columns: of years of many cases there are millions. Their logarithms are taken once,
-    and handed on to what is cut from them.
+    Stored as columns, because years of many cases have millions of runs. Logarithms are computed
+    once and shared with slices.
 
     Raises:
-        ValueError: they are in another order.
+        ValueError: the runs are not in chronological order.
     """
 
     __slots__ = ("_logs", "environments", "times", "values")
 
     def __init__(self, runs: Iterable[GoodRun] = ()) -> None:
-        given = tuple(runs)
-        self.times = array("d", [run.time for run in given])
-        """When they ended."""
-        self.environments = [run.environment for run in given]
-        self.values = array("d", [run.value for run in given])
+        ordered = tuple(runs)
+        self.times = array("d", [run.time for run in ordered])
+        """End of each run."""
+        self.environments = [run.environment for run in ordered]
+        self.values = array("d", [run.value for run in ordered])
         self._logs: tuple[Figure, Matrix] | None = None
-        if any(one > other for one, other in pairwise(self.times)):
-            raise ValueError("the runs of a history are not in the order of time")
+        if any(earlier > later for earlier, later in pairwise(self.times)):
+            raise ValueError("the runs of a history are not in chronological order")
 
     @classmethod
     def of_columns(cls, times: Column, environments: list[str], values: Column) -> Self:
-        """Return runs that are in the order of time; the columns belong to them from now on."""
-        made = cls.__new__(cls)
-        made.times, made.environments, made.values = times, environments, values
-        made._logs = None  # noqa: SLF001 # one of us
-        return made
+        """Return runs from chronological columns, which must not be changed afterwards."""
+        runs = cls.__new__(cls)
+        runs.times, runs.environments, runs.values = times, environments, values
+        runs._logs = None  # noqa: SLF001 # same class
+        return runs
 
     def __len__(self) -> int:
         return len(self.times)
@@ -196,22 +200,22 @@ class GoodRuns(Sequence[GoodRun]):
         if isinstance(place, int):
             return GoodRun(self.times[place], self.environments[place], self.values[place])
         cut = GoodRuns.of_columns(self.times[place], self.environments[place], self.values[place])
-        cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001 # likewise
+        cut._logs = self._logs and (self._logs[0], self._logs[1][place])  # noqa: SLF001 # same class
         return cut
 
     def chosen(self, places: Places) -> GoodRuns:
-        """Return the runs at these places, which are in their order."""
-        wanted = places.tolist()
+        """Return the runs at these places, in ascending order."""
+        indexes = places.tolist()
         cut = GoodRuns.of_columns(
-            array("d", [self.times[place] for place in wanted]),
-            [self.environments[place] for place in wanted],
-            array("d", [self.values[place] for place in wanted]),
+            array("d", [self.times[place] for place in indexes]),
+            [self.environments[place] for place in indexes],
+            array("d", [self.values[place] for place in indexes]),
         )
-        cut._logs = self._logs and (self._logs[0], self._logs[1][places])  # noqa: SLF001 # one of us
+        cut._logs = self._logs and (self._logs[0], self._logs[1][places])  # noqa: SLF001 # same class
         return cut
 
     def logs(self, figure: Figure) -> Matrix:
-        """Return [runs] logarithms of the values, plus for better; not to be written to."""
+        """Return [runs] logarithms of the values, positive is better; read-only."""
         if self._logs is None or self._logs[0] is not figure:
             logs = np.log(np.maximum(np.array(self.values), figure.floor))
             self._logs = figure, logs if figure.more_is_better else -logs
@@ -220,20 +224,19 @@ class GoodRuns(Sequence[GoodRun]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseHistory:
-    """All comparable runs of one case and figure, oldest first.
+    """All comparable runs of one metric of a case, oldest first.
 
     Attributes:
-        case: identity; unique within a figure: the case's key and the direction.
-        figure: what is judged.
+        case: identity, unique within a metric: the case's key and the direction.
+        figure: the metric.
         of: the case's key.
-        name: of the case, for people.
-        direction: of the figure, or empty.
-        labels: what related cases share: bus, cache, format, storage, aio.
-        points: since the baseline's start; runs that are not comparable (another scenario
+        name: display name of the case.
+        direction: direction of the metric, or empty.
+        labels: labels of related cases: bus, cache, format, storage, aio.
+        points: runs since the start of the baseline; incomparable runs (with another scenario
             fingerprint) belong to another history.
-        ceiling: value that the device cannot beat, or None; a gain beyond it is implausible.
-        levelled: (time, effect) of steps that are known already: earlier runs count as if they
-            had been made after them.
+        ceiling: limit of the device, or None; an improvement beyond it is implausible.
+        levelled: (time, effect) of known steps: earlier runs count as if they were after them.
     """
 
     case: str
@@ -251,14 +254,14 @@ class CaseHistory:
             object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
 
     def logs(self) -> Matrix:
-        """Return [runs] logarithms, plus for better, with known steps levelled out."""
-        found = self.points.logs(self.figure).copy()
+        """Return [runs] logarithms, positive is better, with known steps leveled out."""
+        leveled = self.points.logs(self.figure).copy()
         for time, effect in self.levelled:
-            found[: self.split(time)] += effect
-        return found
+            leveled[: self.split(time)] += effect
+        return leveled
 
     def times(self) -> Sequence[float]:
-        """Return when the runs ended."""
+        """Return the end of each run."""
         return self.points.times
 
     def since(self, start: float) -> CaseHistory:
@@ -272,25 +275,25 @@ class CaseHistory:
         return self if count == len(self.points) else replace(self, points=self.points[:count])
 
     def split(self, at: float) -> int:
-        """Return how many runs there are before the time `at`."""
+        """Return the number of runs before the time `at`."""
         return bisect_left(self.points.times, at)
 
-    def runs_between(self, one: float, other: float) -> int:
-        """Return how many runs lie between two times, in either order."""
-        return abs(self.split(one) - self.split(other))
+    def runs_between(self, first: float, second: float) -> int:
+        """Return the number of runs between two times, in any order."""
+        return abs(self.split(first) - self.split(second))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseStep:
-    """A confirmed step of one case; effects are logarithms, plus for better.
+    """A confirmed step of one case; effects are logarithms, positive is better.
 
     Attributes:
-        time: of the event, or of the first run after the step where no event explains it.
+        time: time of the event, or of the first run after the step if no event explains it.
         known: True if an environment change explains it.
-        group: what it moved with, or None.
-        runs: it rests on.
-        slow: True if it is no step but a creep that began at `time`, or before.
-        mode: True if the case is at its new level again and again: it is no news.
+        group: the group it shifted with, or None.
+        runs: number of runs after it.
+        slow: True if it is a gradual change that began at `time` or before.
+        mode: True if the case visits the new level repeatedly, so that it is not reported.
     """
 
     time: float

@@ -1,8 +1,8 @@
-"""Unknown time: where a case's level moved, found run by run.
+"""Change points at unknown times: steps of a case's level, found run by run.
 
-The newest runs are held against the level before them, up to the last step. What is far beyond
-chance is a step, and stays one; what may be chance is a doubt. A level that was left for some runs
-again and again, or that is visited again and again, is this case's nature and no news.
+The latest runs are compared with the level before them, up to the last step. A highly significant
+shift is a step and stays one; a possible shift is a doubt. Repeated temporary departures from a
+level, or repeated visits to one, are typical of the case and not reported as changes.
 """
 
 from __future__ import annotations
@@ -33,96 +33,97 @@ from pvebench.analysis.window_scan import (
     longest_strays,
 )
 
-# --- The way back to the level before the last step, however restless the runs between were.
+# --- return to the level before the last step, even if the runs between are noisy ---
 
 LONG: Final = 14
-"""Newest runs that must be back: more than a pause between two bursts of load."""
+"""Number of latest runs at the earlier level: longer than a pause between two bursts of load."""
 NEARER: Final = 0.85
-"""Share of them that must be nearer to the earlier level than to the one after the step."""
+"""Minimum share of them that is closer to the earlier level than to the one after the step."""
 WITHIN: Final = 0.35
-"""Share of the step within which their middle must lie from the earlier level."""
+"""Maximum distance of their median from the earlier level, as a share of the step."""
 APART: Final = 2.0
-"""Scales of the earlier runs by which a step must be large, so that every run tells its side."""
+"""Minimum size of the step in scales of the earlier runs, so that single runs are separable."""
 BY_CHANCE: Final = 3e-8
-"""p-value of as many runs, each a scale off, at the level after the step."""
+"""p-value of so many runs, each one scale away, at the level after the step."""
 SHORTEST: Final = 3
-"""Runs between a step and the way back."""
+"""Minimum runs between a step and the return."""
 RECOVERY_WINDOW: Final = 80
-"""Runs before the step that tell how far one strays."""
+"""Runs before the step that estimate the scale."""
 
 
 def back_again(runs: Matrix, since: int, at: int, level: float, effect: float) -> Flags:
-    """Tell for every run as the newest one whether the newest `LONG` are at the earlier level.
+    """Return for every run as the latest whether the latest `LONG` runs are at the earlier level.
 
-    What was measured after a step may be restless, as a neighbour's load is, and then says
-    little of its own level; the runs before the step know theirs, and how far they stray.
+    The runs after a step may be noisy, for example due to another VM's load, and then have no
+    stable level; the runs before the step have one, and a known scale.
 
     Args:
         runs: [runs] logarithms, without glitches.
-        since: first run of the level that was left.
+        since: first run of the earlier level.
         at: first run after the step.
-        level: that was left.
-        effect: of the step.
+        level: the earlier level.
+        effect: size of the step.
     """
-    found = np.zeros(len(runs), dtype=bool)
+    returned = np.zeros(len(runs), dtype=bool)
     first = at + SHORTEST
     if len(runs) < first + LONG:
-        return found
+        return returned
     earlier = runs[max(since, at - RECOVERY_WINDOW) : at]
     scale = MAD_TO_SIGMA * float(np.median(np.abs(earlier - level)))
     if abs(effect) < APART * max(scale, TINY):
-        return found
+        return returned
     away = np.lib.stride_tricks.sliding_window_view(runs[first:], LONG) - level
     near = np.mean(np.abs(away) < abs(effect) / 2, axis=-1) >= NEARER
     middle = np.abs(np.median(away, axis=-1)) < WITHIN * abs(effect)
-    found[first + LONG - 1 :] = near & middle
-    return found
+    returned[first + LONG - 1 :] = near & middle
+    return returned
 
+
+# --- the scan ---
 
 NEWEST: Final = 480
-"""Newest runs that are looked at, so that a run costs the same after a month and after years."""
+"""Number of latest runs to examine, so that the cost of a run does not grow with the history."""
 RECENT: Final = 300
-"""Runs within which an earlier level, or how long one was left, is remembered."""
+"""Runs within which earlier levels and temporary departures from a level count."""
 DOUBT: Final = 4.0
-"""Score from which a shift is worth a second look."""
+"""Minimum score of a possible shift."""
 SURE: Final = 7.5
-"""Score from which it is a step: histories of real benchmarks make 6 by themselves."""
+"""Minimum score of a step: histories of real benchmarks reach 6 without a change."""
 SURE_BACK: Final = 6.0
-"""The same for a step back to an earlier level: it is no news that the case can be there."""
+"""Minimum score of a step back to an earlier level, which is more plausible."""
 BEHIND: Final = RECENT + SCALE_RUNS + AROUND
-"""Runs before the last step that still say anything of those after it."""
+"""Runs before the last step that influence the runs after it."""
 AHEAD: Final = 4096
 AHEAD_AGAIN: Final = 512
 AHEAD_TIMES: Final = 4
-"""Runs that are looked through at once: at first, after a step, and by how many times more where
-there is none."""
+"""Runs to scan at once: initially, after a step, and the growth factor without a step."""
 LEAST_AFTER: Final = 6
-"""Runs after a step: a bad day of five is none."""
+"""Minimum runs after a step: five slow runs of one day are not a step."""
 MOST_AFTER: Final = 14
-"""Runs after a step that are enough, however long the level has been left before."""
+"""Runs after a step that always suffice, however long the level was left before."""
 ALIKE: Final = 0.35
-"""Share of a shift within which two levels are the same."""
+"""Share of a shift within which two levels are equal."""
 VISITS: Final = 4
-"""Visits after which a level is a mode of the case, and being there again is no news."""
+"""Visits after which a level is a mode of the case, and a further visit is not reported."""
 CLEAR_VISITS: Final = 9
-"""The same where the levels are so far apart that every visit is seen."""
+"""The same for clearly separate levels, where every visit is detected."""
 SMALLEST: Final = 0.01
-"""Shift, as a logarithm, that nobody would call one."""
+"""Minimum shift, as a logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePoint:
-    """A level that moved; effects are logarithms, plus for better.
+    """A shift of the level; effects are logarithms, positive is better.
 
     Attributes:
-        index: first run after the change, as far as can be told.
-        seen: run at which it was found.
-        effect: shift, as it was seen then.
-        p_value: of a shift as large by chance.
-        runs: after it, when it was found.
+        index: estimated first run after the change.
+        seen: run at which it was detected.
+        effect: size of the shift when it was detected.
+        p_value: probability of such a shift by chance.
+        runs: runs after it when it was detected.
         before: level before it.
-        back: whether the level after it is one that the case has had before.
-        mode: whether the case is there again and again, so that it is no news.
+        back: whether the case had the level after it before.
+        mode: whether the case visits this level repeatedly, so that it is not reported.
     """
 
     index: int
@@ -137,18 +138,18 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What was found: steps, oldest first, and what the newest run shows that may become one."""
+    """Result of a scan: steps, oldest first, and a possible step at the latest run."""
 
     steps: tuple[ChangePoint, ...]
     doubt: ChangePoint | None
 
 
 class LevelScan:
-    """Finds steps in one history.
+    """Detection of steps in one history.
 
     Args:
         values: [runs] logarithms, oldest first.
-        times: when they ended, seconds; empty: hours do not count.
+        times: when they ended, seconds; empty: ignore effects of the hour.
     """
 
     def __init__(self, values: Sequence[float] | Matrix, times: Sequence[float] = ()) -> None:
@@ -156,7 +157,7 @@ class LevelScan:
         self._hourly = Hourly(self._values, times) if spread_out(times) else None
 
     def detect(self) -> Scanned:
-        """Return all steps, each run judged with what was known when it was made."""
+        """Return all steps; each run is judged only with the runs up to it."""
         steps: list[ChangePoint] = []
         doubts: list[ChangePoint] = []
         begin = max(LEAST, first_days(self._times))
@@ -168,9 +169,9 @@ class LevelScan:
             begin = found.seen + 1
 
     def newest(self, steps: Sequence[ChangePoint], since: int) -> Scanned:
-        """Return the steps with those that the runs from number `since` on bring.
+        """Return the steps, including new ones in the runs from number `since` on.
 
-        Their cost does not grow with the history.
+        The cost does not grow with the history.
         """
         cut = max(0, since - NEWEST)
         since = max(since, first_days(self._times))
@@ -186,7 +187,7 @@ class LevelScan:
         return Scanned((*steps, *more), _moved(doubts[0], cut) if doubts else None)
 
     def _learn(self, steps: list[ChangePoint], step: ChangePoint) -> None:
-        """Add a step to those that are known: it says nothing of hours."""
+        """Add a step to the known ones, so that it is not taken for an effect of the hour."""
         steps.append(step)
         if self._hourly is not None:
             self._hourly.add_step(step.index, step.effect)
@@ -194,8 +195,8 @@ class LevelScan:
     def _next(
         self, steps: Sequence[ChangePoint], begin: int, doubts: list[ChangePoint]
     ) -> ChangePoint | None:
-        """Return the first step after the known ones that run `begin` or a later one shows."""
-        # A history of many steps would be gone through once for each of them.
+        """Return the first step after the known ones that run `begin` or a later one reveals."""
+        # Otherwise a history with many steps would be scanned completely for each of them.
         size = AHEAD_AGAIN if steps else AHEAD
         while begin < len(self._values):
             end = min(begin + size, len(self._values))
@@ -208,7 +209,7 @@ class LevelScan:
     def _within(
         self, steps: Sequence[ChangePoint], begin: int, end: int, doubts: list[ChangePoint]
     ) -> ChangePoint | None:
-        """Return the first step that one of the runs from `begin` to before `end` shows."""
+        """Return the first step that one of the runs from `begin` to before `end` reveals."""
         cut = max(0, steps[-1].index - BEHIND) if steps else 0
         steps = [_moved(step, -cut) for step in steps if step.index >= cut]
         clean = cleaned(self._levelled(cut, end + AROUND))
@@ -221,12 +222,12 @@ class LevelScan:
         early = blocks.clearest()
         worth = (early.score >= (SURE_BACK if steps else SURE)) | past.again
         worth[last:] |= early.score[last:] >= DOUBT
-        looked_at = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
-        if not len(looked_at):
+        candidates = np.flatnonzero(worth[begin - cut : end - cut]) + begin - cut
+        if not len(candidates):
             return None
         after = _least_after(clean, before)
         sure = blocks.that_last(after).clearest()
-        for run in looked_at.tolist():
+        for run in candidates.tolist():
             found, certain = past.judge(run, sure, early, int(after.usual[run]))
             if found is not None and certain:
                 return _moved(found, cut)
@@ -235,7 +236,7 @@ class LevelScan:
         return None
 
     def _levelled(self, begin: int, end: int) -> Matrix:
-        """Return the runs from `begin` to before `end` without what their hour does."""
+        """Return the runs from `begin` to before `end` without the effects of their hour."""
         found = self._values[begin:end]
         return (
             found
@@ -245,7 +246,7 @@ class LevelScan:
 
 
 class _Past:
-    """The levels that a case has had."""
+    """Earlier levels of a case."""
 
     def __init__(self, clean: Cleaned, start: int, steps: Sequence[ChangePoint]) -> None:
         self._clean, self._start, self._steps = clean, start, steps
@@ -258,7 +259,7 @@ class _Past:
     def judge(
         self, run: int, sure: Shifted, early: Shifted, after: int
     ) -> tuple[ChangePoint | None, bool]:
-        """Return what the run shows, and whether it is sure."""
+        """Return the step that the run reveals, and whether it is confirmed."""
         if self.again[run]:
             found = self._step(run, LONG, early, back=True)
             return found and replace(found, p_value=min(found.p_value, BY_CHANCE)), True
@@ -273,10 +274,10 @@ class _Past:
         return step, certain and step is not None
 
     def _step(self, run: int, block: int, which: Shifted, *, back: bool) -> ChangePoint | None:
-        """Return the step that the newest runs make; None if nobody would call it one."""
+        """Return the step to the latest runs; None if it is too small."""
         index = self._place(run, block)
         before = self._level(self._start, index)
-        # The block may have begun before the border, or after it.
+        # The block may begin before or after the border.
         effect = self._level(index, run + 1) - before
         if abs(effect) < SMALLEST:
             return None
@@ -307,7 +308,7 @@ class _Past:
         )
 
     def _place(self, run: int, block: int) -> int:
-        """Return the border near the block's begin that parts the runs best."""
+        """Return the border near the start of the block that separates the runs best."""
         first = run - block + 1
         begin = max(self._start, first - WINDOW)
         low = max(self._start + 3, first - max(6, block // 2))
@@ -322,9 +323,9 @@ class _Past:
         return int(places[np.argmax((new - old) ** 2 * left * (total - left))])
 
     def _visits(self, index: int, before: float, effect: float, apart: float) -> int:
-        """Return how often the runs before have been where the step leads, and left again.
+        """Return how often earlier runs visited the level after the step and left it again.
 
-        Where the levels are hardly apart, more runs together tell which one it is.
+        For levels close to each other, the means of more runs are compared.
         """
         width = int(np.clip(math.ceil((7 / max(apart, 0.5)) ** 2), 3, 41))
         runs = self._clean.runs[max(0, index - RECENT) : index]
@@ -338,7 +339,7 @@ class _Past:
 
 
 def _least_after(clean: Cleaned, before: Before) -> MustLast:
-    """Return longer than the level was ever left before, by as much as may be compared."""
+    """Return the minimum duration of a step: longer than any recent departure from the level."""
     usual, clear = (
         np.clip(
             longest_strays(clean, before, RECENT, strayed=strayed, back=back) + 2,

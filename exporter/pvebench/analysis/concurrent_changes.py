@@ -1,6 +1,6 @@
-"""What else changed with a level: the storage, its drives, the node's other work, ZFS' cache.
+"""Other possible causes of a change: storage, drives, other load of the node, ZFS cache.
 
-It is named before software is: an upgrade often comes when something else changes too.
+They are reported with the software changes, because an upgrade often coincides with other changes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 
 from pvebench.model.units import show_bytes
 
-Beside = Mapping[tuple[str, str], float]
-"""(metric, part) -> value of one run, of what belongs to no direction."""
+RunValues = Mapping[tuple[str, str], float]
+"""(metric, part) -> value of one run, for metrics without a direction."""
 
 METRICS: Final = (
     "storage_used",
@@ -27,43 +27,43 @@ METRICS: Final = (
     "host_cpu",
     "host_pressure",
 )
-"""Metrics of the store that are looked at."""
+"""Metrics in the store to examine."""
 OF_VERSION: Final[Mapping[str, frozenset[str]]] = {
     "zfs_fragmentation": frozenset({"zfs", "kernel"})
 }
-"""Metric -> facts across a change of which it does not compare: OpenZFS 2.3.1 counts fragmentation
-otherwise than 2.3.0 (`zfs_frag_table` in module/zfs/metaslab.c), and comes with a kernel."""
+"""Metric -> facts whose change makes it incomparable: OpenZFS 2.3.1 computes fragmentation
+differently than 2.3.0 (`zfs_frag_table` in module/zfs/metaslab.c), and comes with a kernel."""
 LEAST: Final = 5
-"""Runs on each side that must know a number, of all cases that are looked at."""
+"""Minimum runs with a value on each side, over all examined cases."""
 FULL: Final = (0.9, 0.8)
-"""Shares of a storage above which it may get slower; of ZFS, Oracle's "Storage Pool Practices for
-Performance" names 90 % for most loads, and 80 % for small blocks that are always written anew."""
+"""Used shares from which a storage may become slower; for ZFS, Oracle's "Storage Pool Practices for
+Performance" names 90% for most loads, and 80% for small blocks that are always rewritten."""
 FRAGMENTED: Final = 0.77
-"""From here on ZFS itself prefers other places to write to, if it has any
-(`zfs_metaslab_fragmentation_threshold` in zfs(4); before 2.3.1 from 70 % on)."""
+"""Fragmentation from which ZFS prefers other metaslabs, if it has any
+(`zfs_metaslab_fragmentation_threshold` in zfs(4); before 2.3.1 from 70% on)."""
 WORN: Final = 1.0
-"""Share of what a drive's maker allows it to wear. It may go on beyond (NVM Express, "Percentage
-Used"), so that it is no more than a thing to know."""
+"""Share of the wear that a drive's manufacturer specifies. A drive may work beyond it (NVM Express,
+"Percentage Used"), so this is only a hint."""
 MOST, HARDLY_ANY = 0.5, 0.1
-"""Shares of the runs after and before that something falls into, to be what they differ by."""
+"""Minimum share of the runs after, and maximum share of the runs before, with a job running."""
 CORES: Final = 1.0
-"""Cores that the node's other work takes more, at least."""
+"""Minimum increase of the node's other CPU load in cores."""
 WAITING: Final = 0.1
-"""Share of the time that tasks of the node wait more, at least."""
+"""Minimum increase of the share of time in which tasks of the node wait."""
 TIMES: Final = 2.0
-"""Times as much as before that it must be, or of a cache as little."""
+"""Minimum factor of an increase, or of the decrease of a cache."""
 HOT: Final = 3.0
-"""Degrees from the most that a drive's maker allows at which it may hold itself back: at the limit
-itself it does (NVM Express, "Composite Temperature"), and it swings about it."""
+"""Distance in °C to a drive's temperature limit from which it may throttle: at the limit it does
+(NVM Express, "Composite Temperature"), and the temperature varies around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentChange:
-    """Something that changed with a level.
+    """A condition that changed together with a level.
 
     Attributes:
-        text: in words that stay the same while it lasts: `the storage is more than 90 % full`.
-        numbers: how much it is, and was before.
+        text: constant description while the condition lasts: `storage more than 90% full`.
+        numbers: its value now and before.
     """
 
     text: str
@@ -72,7 +72,7 @@ class ConcurrentChange:
 
 @dataclass(frozen=True, slots=True)
 class _Border:
-    """A share that is bad from a border on, of several the worst first; {} is the border."""
+    """A share with one or more limits, the worst first; `{}` in `text` is the limit."""
 
     metric: str
     borders: tuple[float, ...]
@@ -81,91 +81,91 @@ class _Border:
 
 
 _BORDERS: Final = (
-    _Border(
-        "storage_used",
-        FULL,
-        "the storage is more than {:.0%} full",
-        "{:.0%} of it used, before {:.0%}",
-    ),
+    _Border("storage_used", FULL, "storage more than {:.0%} full", "{:.0%} used, before {:.0%}"),
     _Border(
         "zfs_fragmentation",
         (FRAGMENTED,),
-        "the free space of its ZFS pool is in small pieces",
+        "fragmented free space of the ZFS pool",
         "fragmentation {:.0%}, before {:.0%}",
     ),
     _Border(
         "disk_wear",
         (WORN,),
-        "a drive of the node is worn out by its maker's count",
-        "the most worn {:.0%}, before {:.0%}",
+        "drive of the node at its rated wear",
+        "highest wear {:.0%}, before {:.0%}",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Something that goes on in some runs, 1, and in others not, 0."""
+    """A background job that runs during some runs (1) and not during others (0)."""
 
     metric: str
     text: str
 
 
 _JOBS: Final = (
-    _Job("md_sync", "a software RAID of the node is checked or rebuilt"),
-    _Job("zfs_scan", "its ZFS pool is scrubbed or resilvered"),
-    _Job("disturbed", "backups, replication or the like begin during most runs"),
+    _Job("md_sync", "check or rebuild of a software RAID of the node"),
+    _Job("zfs_scan", "scrub or resilver of the ZFS pool"),
+    _Job("disturbed", "backups, replication or similar tasks starting during most runs"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """Work of the node that may slow a run down: its value in a run, how much more is much."""
+    """Load of the node that may slow a run down: its value in a run and the minimum increase."""
 
-    value: Callable[[Beside], float | None]
+    value: Callable[[RunValues], float | None]
     least: float
     text: str
     numbers: str
 
 
-def _others(run: Beside) -> float | None:
+def _others(run: RunValues) -> float | None:
     total, own = run.get(("host_cpu", "total")), run.get(("host_cpu", "qemu"))
     return None if total is None or own is None else max(0.0, total - own)
 
 
 _LOADS: Final = (
-    _Load(_others, CORES, "the node does more beside it", "others on {:.1f} cores, before {:.1f}"),
+    _Load(
+        _others,
+        CORES,
+        "more other load on the node",
+        "other processes use {:.1f} cores, before {:.1f}",
+    ),
     _Load(
         lambda run: run.get(("host_pressure", "cpu_some")),
         WAITING,
-        "tasks of the node wait for its CPUs",
+        "tasks of the node waiting for CPUs",
         "waiting for CPUs {:.0%} of the time, before {:.0%}",
     ),
     _Load(
         lambda run: run.get(("host_pressure", "memory_some")),
         WAITING,
-        "tasks of the node wait for memory",
+        "tasks of the node waiting for memory",
         "waiting for memory {:.0%} of the time, before {:.0%}",
     ),
 )
-"""Waiting for I/O is not among them: the slower disk itself brings it."""
+"""Loads to examine. Waiting for I/O is not included, because a slower disk itself causes it."""
 
 
 def concurrent_changes(
-    before: Sequence[Beside], after: Sequence[Beside]
+    before: Sequence[RunValues], after: Sequence[RunValues]
 ) -> tuple[ConcurrentChange, ...]:
-    """Return what else is worse in the runs after a change than in those before it."""
-    found = [
+    """Return the conditions that are worse in the runs after a change than before it."""
+    causes = [
         *(_beyond(before, after, border) for border in _BORDERS),
         *(_under_way(before, after, job) for job in _JOBS),
         _hotter(before, after),
         _less_cache(before, after),
         *(_more(before, after, load) for load in _LOADS),
     ]
-    return tuple(one for one in found if one is not None)
+    return tuple(cause for cause in causes if cause is not None)
 
 
 def _beyond(
-    before: Sequence[Beside], after: Sequence[Beside], border: _Border
+    before: Sequence[RunValues], after: Sequence[RunValues], border: _Border
 ) -> ConcurrentChange | None:
     was, now = _state(before, border.metric), _state(after, border.metric)
     if was is None or now is None:
@@ -177,49 +177,49 @@ def _beyond(
 
 
 def _under_way(
-    before: Sequence[Beside], after: Sequence[Beside], job: _Job
+    before: Sequence[RunValues], after: Sequence[RunValues], job: _Job
 ) -> ConcurrentChange | None:
     was, now = (_level(side, _of(job.metric), statistics.fmean) for side in (before, after))
     if was is None or now is None or not was <= HARDLY_ANY < MOST <= now:
         return None
-    return ConcurrentChange(job.text, _shares("in {:.0%} of the runs, before {:.0%}", now, was))
+    return ConcurrentChange(job.text, _shares("in {:.0%} of runs, before {:.0%}", now, was))
 
 
 def _shares(text: str, *values: float) -> str:
-    return text.format(*values).replace("%", " %")
+    return text.format(*values)
 
 
-def _state(runs: Sequence[Beside], metric: str) -> float | None:
-    """Return the middle value of what has no parts; None where too few runs know it."""
+def _state(runs: Sequence[RunValues], metric: str) -> float | None:
+    """Return the median of a metric without parts; None: too few runs have a value."""
     return _level(runs, _of(metric))
 
 
-def _of(metric: str) -> Callable[[Beside], float | None]:
+def _of(metric: str) -> Callable[[RunValues], float | None]:
     return lambda run: run.get((metric, ""))
 
 
-def _hotter(before: Sequence[Beside], after: Sequence[Beside]) -> ConcurrentChange | None:
+def _hotter(before: Sequence[RunValues], after: Sequence[RunValues]) -> ConcurrentChange | None:
     was, now = _state(before, "disk_margin"), _state(after, "disk_margin")
     if was is None or now is None or not now <= HOT < was:
         return None
-    numbers = f"the hottest {_from_limit(now)}, before {_from_limit(was)}"
-    return ConcurrentChange("a drive of the node is about as hot as it may be", numbers)
+    numbers = f"highest temperature {_from_limit(now)}, before {_from_limit(was)}"
+    return ConcurrentChange("drive of the node near its temperature limit", numbers)
 
 
 def _from_limit(margin: float) -> str:
     return f"{abs(margin):.0f} °C {'below' if margin >= 0 else 'above'} its limit"
 
 
-def _less_cache(before: Sequence[Beside], after: Sequence[Beside]) -> ConcurrentChange | None:
+def _less_cache(before: Sequence[RunValues], after: Sequence[RunValues]) -> ConcurrentChange | None:
     was, now = _state(before, "zfs_cache"), _state(after, "zfs_cache")
     if was is None or now is None or TIMES * now > was:
         return None
     numbers = f"{show_bytes(int(now))}, before {show_bytes(int(was))}"
-    return ConcurrentChange("ZFS has less memory for its cache", numbers)
+    return ConcurrentChange("smaller ZFS cache", numbers)
 
 
 def _more(
-    before: Sequence[Beside], after: Sequence[Beside], load: _Load
+    before: Sequence[RunValues], after: Sequence[RunValues], load: _Load
 ) -> ConcurrentChange | None:
     was, now = _level(before, load.value), _level(after, load.value)
     if was is None or now is None or now < max(was + load.least, TIMES * was):
@@ -228,10 +228,10 @@ def _more(
 
 
 def _level(
-    runs: Sequence[Beside],
-    value: Callable[[Beside], float | None],
+    runs: Sequence[RunValues],
+    value: Callable[[RunValues], float | None],
     middle: Callable[[Sequence[float]], float] = statistics.median,
 ) -> float | None:
-    """Return the middle value; None where too few runs know it."""
-    known = [found for run in runs if (found := value(run)) is not None]
+    """Return the middle value; None: too few runs have a value."""
+    known = [number for run in runs if (number := value(run)) is not None]
     return middle(known) if len(known) >= LEAST else None

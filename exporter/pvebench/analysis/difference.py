@@ -1,4 +1,4 @@
-"""How far two stretches of runs lie apart, with an interval that holds on real noise."""
+"""Difference of two series of runs, with a confidence interval that is valid for real noise."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Final, TypeVar
 from pvebench.analysis.arrays import Matrix, np
 from pvebench.analysis.levels import CLIP, MAD_TO_SIGMA, TINY, median
 
-# --- Student's t distribution: p-values of scores, and scores of p-values.
+# --- Student's t distribution: p-values of scores, and scores of p-values ---
 #
-# Both are the incomplete beta function, by its continued fraction (Abramowitz and Stegun, 26.5.8
-# and 26.7.1). scipy has both, and was two fifths of all that was installed.
+# Both use the continued fraction of the incomplete beta function (Abramowitz and Stegun, 26.5.8
+# and 26.7.1). scipy has both, but made up two fifths of the installation.
 
 Value = TypeVar("Value", float, "Matrix")
 
 TERMS: Final = 32
-"""Of the continued fraction: 1e-11 of the result for 5,000 degrees of freedom."""
+"""Terms of the continued fraction: relative error 1e-11 for 5,000 degrees of freedom."""
 STEPS: Final = 8
-"""Newton's, at most; four are enough from one degree of freedom on."""
+"""Maximum Newton steps; four are enough from one degree of freedom on."""
 SMALL: Final = 1e-6
-"""Newton's step, as a share of the score, after which the next one would be 1e-12."""
+"""Newton step, as a share of the score, after which the next one would be 1e-12."""
 FARTHEST: Final = 1e100
-"""Score beyond which the square of one is no number."""
+"""Limit of scores, so that their squares stay finite."""
 
 
 def two_sided(score: Matrix | float, degrees: float) -> Matrix:
@@ -34,7 +34,7 @@ def two_sided(score: Matrix | float, degrees: float) -> Matrix:
     size = np.minimum(np.abs(np.asarray(score, dtype=np.float64)), FARTHEST)
     if math.isinf(degrees):
         return np.asarray(np.vectorize(math.erfc, otypes=[np.float64])(size / math.sqrt(2)))
-    # On either side of this border one of the two fractions converges quickly.
+    # One of the two fractions converges quickly on each side of this border.
     border = math.sqrt(3 * degrees / (degrees + 2))
     far, near = np.maximum(size, border), np.minimum(size, border)
     outside = 2 * _density(far, degrees) * _fraction(_terms(degrees / 2, 0.5), _share(far, degrees))
@@ -46,13 +46,13 @@ def two_sided(score: Matrix | float, degrees: float) -> Matrix:
 
 @lru_cache(maxsize=4096)
 def critical(p_value: float, degrees: float) -> float:
-    """Return the score whose two-sided p-value is `p_value`, at most 0.05; `degrees` are finite."""
+    """Return the score with the two-sided p-value `p_value`, at most 0.05; finite `degrees`."""
     score = -NormalDist().inv_cdf(p_value / 2)
     terms = _terms(degrees / 2, 0.5)
     for _ in range(STEPS):
         fraction = _fraction(terms, _share(score, degrees))
         chance = 2 * float(_density(score, degrees)) * fraction / degrees
-        # Newton's step between the logarithms of both: almost a straight line.
+        # Newton's step on the logarithms of both, which are almost linear.
         step = (chance / p_value) ** (fraction / degrees)
         score *= step
         if abs(step - 1) < SMALL:
@@ -74,7 +74,7 @@ def _density(score: Value, degrees: float) -> Value:
 
 @lru_cache(maxsize=32)
 def _terms(a: float, b: float) -> tuple[tuple[float, float], ...]:
-    """Return the coefficients of the continued fraction in pairs, the last ones first."""
+    """Return the coefficients of the continued fraction in pairs, last pair first."""
     return tuple(
         (
             (a + term) * (a + b + term) / ((a + 2 * term) * (a + 2 * term + 1)),
@@ -86,30 +86,31 @@ def _terms(a: float, b: float) -> tuple[tuple[float, float], ...]:
 
 def _fraction(terms: Iterable[tuple[float, float]], x: Value) -> Value:
     """Return the continued fraction of the incomplete beta function."""
-    found = 1 + 0 * x
+    value = 1 + 0 * x
     for odd, even in terms:
-        found = 1 - odd * x / (1 + even * x / found)
-    return 1 / found
+        value = 1 - odd * x / (1 + even * x / value)
+    return 1 / value
 
 
 CHANCE: Final = 0.05
-"""That a 95 % interval misses."""
+"""Probability that a 95% confidence interval misses."""
 FURTHEST: Final = 0.85
-"""Autocorrelation that is believed at most: beyond it a level wanders, and no interval holds."""
+"""Limit of the autocorrelation: beyond it the level drifts, and no interval is valid."""
 FEW: Final = 3.0
-"""Runs' worth of belief that neighbours are not alike, before a history shows that they are."""
+"""Weight, in runs, of the prior assumption that neighboring runs are independent."""
 FURTHER_RUNS: Final = 1000
-"""Runs beyond which nobody waits for an answer."""
+"""Limit of the further runs to consider."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The level of `after` against that of `before`; logarithms.
+    """Level of `after` relative to that of `before`; logarithms.
 
     Attributes:
-        effect, low, high: shift and its 95 % interval.
-        spread: variance of the mean of n runs is its square by n, autocorrelation included.
-        before, after: runs on both sides.
+        effect, low, high: shift and its 95% confidence interval.
+        spread: its square divided by n is the variance of the mean of n runs, including
+            autocorrelation.
+        before, after: number of runs on both sides.
     """
 
     effect: float
@@ -121,13 +122,13 @@ class Difference:
 
     @property
     def excluded(self) -> float:
-        """The largest change, either way, that the runs do not exclude."""
+        """Largest change in either direction that the runs do not rule out."""
         return max(abs(self.low), abs(self.high))
 
     def more_runs(self, size: float) -> int | None:
-        """Return how many more runs after it takes to exclude a change of `size`.
+        """Return the number of further runs that rule out a change of `size`.
 
-        None if no number does, because there are too few before.
+        None if no number suffices, because there are too few runs before.
         """
         more: int
         for more in (*range(1, 20), *range(20, FURTHER_RUNS, 10)):
@@ -139,19 +140,19 @@ class Difference:
 
 
 def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Difference:
-    """Return how far two stretches lie apart: at least two runs before, and one after.
+    """Return the difference of two series: at least two runs before, and one after.
 
-    Both are Huber means. Runs that resemble their neighbours say less: the interval is wider by
-    their autocorrelation, with as many degrees of freedom less.
+    Both levels are Huber means. Autocorrelated runs carry less information: they widen the
+    interval and reduce the degrees of freedom.
 
     Args:
-        chance: that the interval misses; less than its usual share where several are compared.
+        chance: probability that the interval misses; lower than 5% for several comparisons.
     """
     levels, rests = zip(*(_level(part) for part in (before, after)), strict=True)
     count = len(before) + len(after)
     power = sum(float(rest @ rest) for rest in rests)
     likeness = sum(float(rest[1:] @ rest[:-1]) for rest in rests) / max(power, TINY**2)
-    # A mean that is taken from few runs makes them look unlike each other.
+    # Subtracting the mean of few runs makes them appear negatively correlated.
     likeness = min(FURTHEST, max(0.0, likeness + 1 / count) * count / (count + FEW))
     wider = (1 + likeness) / (1 - likeness)
     degrees = max(1.0, (count - 2) / wider)
@@ -163,16 +164,16 @@ def difference(before: Matrix, after: Matrix, *, chance: float = CHANCE) -> Diff
 
 
 def size_text(effect: float) -> str:
-    """Return the size of a logarithm in per cent, rounded up: what is excluded is no less."""
-    return f"{math.ceil(100 * math.expm1(effect) - 1e-9)} %"
+    """Return a logarithm as a percentage, rounded up so that the ruled-out size is correct."""
+    return f"{math.ceil(100 * math.expm1(effect) - 1e-9)}%"
 
 
 def _level(values: Matrix) -> tuple[float, Matrix]:
-    """Return the Huber mean, and the runs' distances from it, those of glitches cut."""
+    """Return the Huber mean, and the distances of the runs from it, with outliers clipped."""
     middle = float(median(values))
     away = values - middle
     reach = 2 * CLIP * MAD_TO_SIGMA * float(median(np.abs(away)))
-    # Of quantised values more than half may be alike, and still they vary.
+    # More than half of quantized values may be equal although they vary.
     reach = max(reach, 2 * CLIP * float(np.mean(np.abs(away))))
     cut = np.clip(away, -reach, reach)
     return middle + float(cut.mean()), cut - cut.mean()

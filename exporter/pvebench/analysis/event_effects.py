@@ -1,4 +1,4 @@
-"""One event and one figure: what it did to every case, alone and in groups."""
+"""Effect of one event on one metric of all cases, alone and in groups."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from pvebench.analysis.group_effects import (
 from pvebench.analysis.noise_patterns import like_hours, spread_out, without_hours
 
 MAYBE: Final = 0.01
-"""p-value below which a single case is worth a second look."""
+"""Maximum p-value of a possible change of a single case."""
 CONTRARY: Final = 2.0
-"""Scales by which a member of a group must differ from it to be left out of it."""
+"""Minimum difference from its group, in scales, to exclude a member."""
 MOST_AFTER: Final = 30
-"""Runs after a change that are looked at: the newest ones."""
+"""Maximum number of runs after a change to examine."""
 RUNGS: Final = (1, 2, 3, 5, 8, 13, 20, MOST_AFTER)
-"""Runs after a change at which it is judged: what a rung has confirmed stays confirmed."""
+"""Numbers of runs after a change at which it is judged; confirmed effects stay confirmed."""
 MOST_BEFORE: Final = 200
-"""Rounds before a change that are looked at: the newest ones."""
+"""Maximum number of cycles before a change to examine."""
 LEVEL: Final = 40
-"""Runs before a change that tell its size roughly."""
+"""Runs before a change that give a rough estimate of its size."""
 MOST_MISSING: Final = 0.3
-"""Share of rounds that a case may have missed to be compared with the fleet round by round."""
+"""Maximum share of missed cycles of a case that is compared with the fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseShift:
-    """What an event did to one case and figure; effects are logarithms, plus for better.
+    """Effect of an event on one metric of a case; effects are logarithms, positive is better.
 
     Attributes:
-        since: the event's time.
-        runs: after the event that it rests on.
-        effect, low, high: shift and its 95 % interval.
-        p_value, q_value: of the case alone, beside its groups.
-        confirmed: beyond doubt, by itself or with its group.
-        maybe: worth a second look.
-        group: the group it moved with, or None.
+        since: time of the event.
+        runs: number of runs after the event.
+        effect, low, high: shift and its 95% confidence interval.
+        p_value, q_value: significance of the case alone, without its groups.
+        confirmed: whether the shift is confirmed, alone or with its group.
+        maybe: whether a change is possible.
+        group: the group it shifted with, or None.
         noise: sigma from run to run.
-        least_effect: that counts, of its figure.
+        least_effect: smallest relevant effect of its metric.
     """
 
-    # No history: one is remembered for every event, and would keep all its runs in memory.
+    # No history here: shifts are cached for every event, and would keep all runs in memory.
     since: float
     runs: int
     effect: float
@@ -71,7 +71,7 @@ class CaseShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedGroup:
-    """A group that moved, with its cases; `shift` as of `judge_fleet`."""
+    """A group that shifted, with its cases; `shift` from `judge_fleet`."""
 
     shift: GroupShift
     cases: tuple[str, ...]
@@ -79,11 +79,11 @@ class NamedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventShift:
-    """What an event did to all cases of one figure.
+    """Effect of an event on one metric of all cases.
 
     Attributes:
-        groups: that moved.
-        cases: case -> its shift; cases without a baseline or without a run after are absent.
+        groups: groups that shifted.
+        cases: case -> its shift; without cases that lack a baseline or runs after the event.
     """
 
     groups: tuple[NamedGroup, ...]
@@ -93,11 +93,11 @@ class EventShift:
 def judge_event(
     histories: Sequence[CaseHistory], at: float, *, until: float, strictness: float = 1.0
 ) -> EventShift:
-    """Return what an event at the time `at` did; runs from `until` on belong to the next one.
+    """Return the effect of an event at the time `at`; runs from `until` on belong to the next one.
 
     Args:
-        histories: of one figure and node; known earlier steps are levelled already.
-        strictness: how many such questions are asked of the same event.
+        histories: histories of one metric and node, with known earlier steps leveled out.
+        strictness: number of metrics that are tested for the same event.
     """
     groups: list[NamedGroup] = []
     cases: dict[str, CaseShift] = {}
@@ -108,15 +108,15 @@ def judge_event(
             break
         chosen = [left[row] for row in aligned.rows]
         _judge_together(chosen, aligned, groups, cases, strictness)
-        # Those that missed too many rounds are compared with one another instead.
+        # Cases that missed too many cycles are compared with each other instead.
         left = [left[row] for row in range(len(left)) if row not in set(aligned.rows)]
     return EventShift(groups=tuple(groups), cases=cases)
 
 
 def like_with_like(history: CaseHistory, at: float, until: float) -> CaseHistory:
-    """Return the history up to `until`, after the time `at` with only runs whose hour it knows.
+    """Return the history up to `until`; after `at` only with runs at hours that also occur before.
 
-    Of those no more than are ever looked at.
+    At most `MOST_AFTER` of those.
     """
     history, split = history.before(until), history.split(at)
     times = history.times()
@@ -130,7 +130,7 @@ def like_with_like(history: CaseHistory, at: float, until: float) -> CaseHistory
 
 
 def _compared(history: CaseHistory, split: int) -> Matrix:
-    """Return the runs as logarithms without what their hours do."""
+    """Return the runs as logarithms without the effects of their hours."""
     logs = history.logs()
     if not 0 < split < len(logs):
         return logs
@@ -139,20 +139,20 @@ def _compared(history: CaseHistory, split: int) -> Matrix:
 
 
 def at_rung(history: CaseHistory, at: float, until: float, rung: int) -> CaseHistory:
-    """Return the history with no more than the first `rung` runs after the time `at`."""
+    """Return the history with at most the first `rung` runs after the time `at`."""
     end = min(history.split(until), history.split(at) + rung)
     return history if end == len(history.points) else replace(history, points=history.points[:end])
 
 
 def rungs_of(histories: Sequence[CaseHistory], at: float, until: float) -> list[int]:
-    """Return the rungs that the runs after the time `at` have reached; the last may be halfway."""
-    most = max((one.split(until) - one.split(at) for one in histories), default=0)
+    """Return the rungs that the runs after the time `at` have reached or, the last one, begun."""
+    most = max((history.split(until) - history.split(at) for history in histories), default=0)
     passed = [rung for rung in RUNGS if rung < most]
     return [*passed, *RUNGS[len(passed) : len(passed) + 1]] if most else []
 
 
 def upheld(earlier: EventShift, later: EventShift) -> EventShift:
-    """Return what is said later, with what was confirmed earlier as long as its level stays."""
+    """Return the later effects, with earlier confirmations whose level has persisted."""
     cases = dict(later.cases)
     for case, old in earlier.cases.items():
         new = cases.get(case)
@@ -160,18 +160,18 @@ def upheld(earlier: EventShift, later: EventShift) -> EventShift:
             cases[case] = old
         elif old.confirmed and not new.confirmed and _stays(old, new):
             cases[case] = replace(new, confirmed=True, group=old.group)
-    known = {(one.shift.group, one.shift.all_but) for one in later.groups}
+    known = {(group.shift.group, group.shift.all_but) for group in later.groups}
     kept = [
-        one
-        for one in earlier.groups
-        if (one.shift.group, one.shift.all_but) not in known
-        and any(cases[case].group == one.shift.group for case in one.cases)
+        group
+        for group in earlier.groups
+        if (group.shift.group, group.shift.all_but) not in known
+        and any(cases[case].group == group.shift.group for case in group.cases)
     ]
     return EventShift(groups=(*later.groups, *kept), cases=cases)
 
 
 def _stays(old: CaseShift, new: CaseShift) -> bool:
-    """Tell whether the better half of a shift is still there."""
+    """Return whether more than half of a shift persists."""
     return new.effect / old.effect > 1 / 2 and abs(new.effect) >= old.least_effect
 
 
@@ -204,7 +204,7 @@ def _judge_together(
 
 
 def _goes_along(known: Known, row: int, effect: float) -> bool:
-    """Tell whether a member of a group has moved itself, as far as its own noise shows."""
+    """Return whether the shift of a group member is consistent with its group."""
     away = effect - float(known.shift[row])
     other_way = abs(away) > abs(effect) / 2 and away * effect > 0
     return not (other_way and abs(away) > CONTRARY * float(known.scale[row]))
@@ -220,7 +220,7 @@ def _case_shift(
     strictness: float,
 ) -> CaseShift:
     least, runs = history.figure.least_effect, int(aligned.counts[row])
-    # What the whole host shares at the event is its noise, unless it was found to be an effect.
+    # The common shift of the whole host is noise, unless it was detected as an effect.
     effect = float(known.shift[row]) - fleet.common
     reach = critical(0.05, known.degrees) * float(known.scale[row])
     p_value, q_value = float(fleet.p_values[row]), float(fleet.q_values[row])
@@ -244,15 +244,15 @@ def _case_shift(
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Histories side by side around one moment.
+    """Histories aligned around one time.
 
     Attributes:
-        rows: index of each row's history in what was given.
-        before: [rows, rounds] logarithms, gaps filled with the run before them;
+        rows: index of each row's history in the input.
+        before: [rows, cycles] logarithms, gaps filled with the previous run;
             at most `MOST_BEFORE`.
         after: [rows, runs after], padded with the row's median.
-        counts: [rows] real runs after.
-        at: the moment.
+        counts: [rows] actual runs after.
+        at: the time.
     """
 
     rows: tuple[int, ...]
@@ -263,10 +263,10 @@ class Aligned:
 
 
 def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
-    """Return the histories that have a baseline before `at` and runs after it, by rounds.
+    """Return the histories with a baseline before `at` and runs after it, aligned by cycles.
 
-    A round is the time between two runs of the case that has the most of them: that is when
-    a disturbance of the whole host is felt by all. None if no history can be used.
+    A cycle here is the time between two runs of the case with the most runs: a disturbance of the
+    whole host in it affects all cases. None if no history can be used.
     """
     splits = [history.split(at) for history in histories]
     able = [
@@ -293,7 +293,7 @@ def align(histories: Sequence[CaseHistory], at: float) -> Aligned | None:
 
 
 def _by_round(history: CaseHistory, logs: Matrix, split: int, ticks: Matrix) -> Matrix | None:
-    """Return one value a round, or None if too many rounds are without one."""
+    """Return one value per cycle; None if too many cycles have none."""
     first = bisect_left(history.times(), ticks[0], hi=split)
     values = logs[first:split]
     if len(values) == len(ticks):

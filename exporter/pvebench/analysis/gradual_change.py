@@ -1,6 +1,6 @@
-"""Slow change: a level that creeps, too slowly for a scan whose level creeps along.
+"""Gradual changes, too slow for the scan, whose reference level follows them.
 
-One line over many runs, judged among all cases of a figure.
+One line is fitted over many runs, with a false discovery rate over all cases of a metric.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from pvebench.analysis.group_effects import adjusted
 from pvebench.analysis.levels import TINY, median
 
 WINDOWS: Final = (80, 120, 160, 240, 320, 480, 640)
-"""Newest runs that are looked at: a creep may have begun lately, or long ago."""
+"""Numbers of latest runs to examine: a gradual change may have begun recently or long ago."""
 PARTS: Final = 16
-"""Equal parts of a window, the level of each of which is looked at."""
+"""Equal parts of a window, with one level each."""
 DEGREES: Final = PARTS - 2
-"""Degrees of freedom of a line through them."""
+"""Degrees of freedom of a line through the levels."""
 WANDER: Final = 4.0
-"""How many times further a level that wanders by itself (a random walk) strays from where it
-was than its scatter about a line tells; measured, see `bench/judging/creep.py`."""
+"""Factor by which a random walk moves further than its scatter about a line suggests; measured, see
+`bench/judging/creep.py`."""
 CREEP_LEVEL: Final = 0.005
-"""False discovery rate of creeps among the cases of a figure."""
+"""False discovery rate of gradual changes among the cases of a metric."""
 LEAST_SECONDS: Final = 14 * 86400.0
-"""Time that a creep must take: a part of a day or of a week looks like one."""
+"""Minimum duration of a gradual change: a part of a day or week looks like one."""
 TIMES: Final = 2.0
-"""Times a figure's least effect that a creep must come to: it is told to be acted upon."""
+"""Minimum size of a gradual change as a multiple of the metric's least effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """A level that creeps; logarithms, plus for better.
+    """A gradual change; logarithms, positive is better.
 
     Attributes:
         start: index of the first run of the window.
-        runs: of the window.
-        effect, low, high: change over the window and its 95 % interval.
-        p_value: of a line as steep in a level that only wanders.
+        runs: number of runs in the window.
+        effect, low, high: change over the window and its 95% confidence interval.
+        p_value: probability of an equally steep line in a random walk.
     """
 
     start: int
@@ -56,22 +56,22 @@ TrendOf = Callable[[CaseHistory, int], Trend | None]
 
 
 def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> Trend | None:
-    """Return the clearest creep of the newest runs; None if there are too few of them.
+    """Return the most significant trend of the latest runs; None if there are too few of them.
 
-    A line through the medians of equal parts of a window, held against their scatter about
-    it: whatever swings to and fro within the window pays for it. What a level that wanders
-    would do by itself is paid for by `WANDER`. Half a swing looks like a creep all the same.
+    A line is fitted through the medians of equal parts of a window and compared with their scatter
+    about it, so that oscillations within the window are noise. `WANDER` accounts for a random
+    walk. Half an oscillation still looks like a gradual change.
 
     Args:
-        values: [runs], oldest first; known steps are levelled out.
-        least: runs that a window must have.
+        values: [runs], oldest first; known steps are leveled out.
+        least: minimum runs of a window.
     """
     row = np.asarray(values, dtype=float)
     sizes = [runs // PARTS for runs in WINDOWS if least <= runs <= len(row)]
     if not sizes:
         return None
     (slope, error), size = max(
-        ((_line(row, size), size) for size in sizes), key=lambda one: abs(one[0][0] / one[0][1])
+        ((_line(row, size), size) for size in sizes), key=lambda line: abs(line[0][0] / line[0][1])
     )
     effect, reach = PARTS * slope, PARTS * critical(0.05, DEGREES) * error
     chance = float(two_sided(slope / error / WANDER, DEGREES))
@@ -86,7 +86,7 @@ def slow_trend(values: Sequence[float] | Matrix, *, least: int = WINDOWS[0]) -> 
 
 
 def _line(values: Matrix, size: int) -> tuple[float, float]:
-    """Return slope and error, a part, of the line through the newest parts of `size` runs each."""
+    """Return slope and error per part of a line through the latest parts of `size` runs each."""
     levels = median(values[len(values) - PARTS * size :].reshape(PARTS, size))
     place = np.arange(PARTS) - (PARTS - 1) / 2
     power = float(place @ place)
@@ -103,35 +103,39 @@ def creeping(
     *,
     strictness: float,
 ) -> dict[str, CaseStep]:
-    """Return case -> its creep, where there is one beyond doubt.
+    """Return case -> its confirmed gradual change.
 
-    What has been accepted is no creep any more; one that goes on counts from there.
+    An accepted gradual change is ignored; one that continues counts from there.
 
     Args:
-        trend_of: returns the trend of a history's newest runs, at least so many of them.
+        trend_of: returns the trend of a minimum number of latest runs of a history.
         steps: case -> its confirmed steps.
-        accepted_until: case -> time up to which its changes have been accepted.
-        strictness: how many figures are judged beside this one.
+        accepted_until: case -> time up to which its changes are accepted.
+        strictness: number of metrics that are judged.
     """
-    found: dict[str, tuple[CaseHistory, Trend]] = {}
+    trends: dict[str, tuple[CaseHistory, Trend]] = {}
     for history in histories:
         recent = history.since(accepted_until.get(history.of, -math.inf))
         trend = _clearest(trend_of, recent, steps[history.case])
         if trend is not None:
-            found[history.case] = recent, trend
-    if not found:
+            trends[history.case] = recent, trend
+    if not trends:
         return {}
-    p_values = [found[one.case][1].p_value if one.case in found else 1.0 for one in histories]
+    p_values = [
+        trends[history.case][1].p_value if history.case in trends else 1.0 for history in histories
+    ]
     q_values = adjusted(np.array(p_values))
     return {
-        one.case: _step(*found[one.case])
-        for one, q_value in zip(histories, q_values, strict=True)
-        if one.case in found and q_value <= CREEP_LEVEL / strictness and _large(*found[one.case])
+        history.case: _step(*trends[history.case])
+        for history, q_value in zip(histories, q_values, strict=True)
+        if history.case in trends
+        and q_value <= CREEP_LEVEL / strictness
+        and _large(*trends[history.case])
     }
 
 
 def without_explained(steps: Sequence[CaseStep], creep: CaseStep | None) -> list[CaseStep]:
-    """Return the steps but those that a creep is made of: where it began, the scan sees a step."""
+    """Return the steps without those that are part of a gradual change."""
     return [
         step
         for step in steps
@@ -140,24 +144,24 @@ def without_explained(steps: Sequence[CaseStep], creep: CaseStep | None) -> list
 
 
 def _clearest(trend_of: TrendOf, history: CaseHistory, steps: Sequence[CaseStep]) -> Trend | None:
-    """Return the clearest trend, with the steps at unknown times as part of it or levelled out.
+    """Return the most significant trend, with steps at unknown times included or leveled out.
 
-    A line fits so well only where no few steps would do as well: one step alone, however
-    large, comes to a third of the score that a creep needs.
+    A few steps instead of a gradual change do not fit a line well enough: a single step of any
+    size reaches a third of the required score.
     """
-    found = []
+    trends = []
     for levelled in ([step for step in steps if step.known], steps):
         own = replace(history, levelled=tuple((step.time, step.effect) for step in levelled))
         trend = trend_of(own, _least(own))
         if trend is not None:
-            found.append(trend)
+            trends.append(trend)
         if len(levelled) == len(steps):
             break
-    return min(found, key=lambda trend: trend.p_value, default=None)
+    return min(trends, key=lambda trend: trend.p_value, default=None)
 
 
 def _least(history: CaseHistory) -> int:
-    """Return how many of the newest runs take longer than `LEAST_SECONDS`."""
+    """Return how many of the latest runs span more than `LEAST_SECONDS`."""
     if not history.points:
         return 0
     return 1 + len(history.points) - history.split(history.points[-1].time - LEAST_SECONDS)

@@ -1,11 +1,11 @@
-"""All cases of an event together: what a group shares, what is the host's noise, what is left.
+"""Effects of an event on groups of cases, noise of the host, and remaining effects of cases.
 
-A change in one package seldom hits one case. Pooling over the cases that share a bus, a cache
-mode … finds a few per cent after one round. What all cases share at once is either the host
-being busy or a change that hits everything, and only its own placebos can tell which.
+A change in one package rarely affects a single case. Pooling over the cases with the same bus,
+cache mode … detects a few percent after one cycle. A common shift of all cases is either load on
+the host or a change that affects everything; only placebos of the same history can separate them.
 
-A group against the other cases is a contrast: a difference at the same moment, blind to what the
-host does to all.
+The contrast of a group with the other cases is a difference at the same time, so it is independent
+of common effects of the host.
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ from pvebench.analysis.case_history import LEAST_MEMBERS, LEAST_MOVED, Group, gr
 from pvebench.analysis.difference import critical, two_sided
 from pvebench.analysis.levels import LEAST, TINY, agreed, references, shifts, spread
 
-# --- Known time: the shift after a change, judged against placebo changes.
+# --- known time: the shift after a change, compared with placebo changes ---
 #
-# The same statistic is taken at every earlier place of the same history, where nothing is known to
-# have changed. Whatever makes it large there by itself (drift, autocorrelation, modes, tails) is so
-# paid for by the history, not by an assumption about it.
+# The same statistic is computed at every earlier place of the same history without a known change.
+# This accounts for drift, autocorrelation, modes and tails without assumptions about them.
 
 WINDOW: Final = 40
-"""Runs before a place that make its level."""
+"""Runs of the level before a place."""
 PRIOR: Final = 8.0
-"""How many independent placebos the scale of the next smaller block is worth."""
+"""Weight of the scale of the next smaller block, in independent placebos."""
 BLOCKS: Final = (1, 2, 3, 5, 8, 13, 20)
 FEW: Final = 20
-"""Runs before a change below which there are no placebos to speak of."""
+"""Minimum runs before a change to compute placebos."""
 ALIKE: Final = 4.0
-"""How many runs of its own a case's noise is worth that is typical of the fleet."""
+"""Weight of the fleet's typical noise, in runs of a case."""
 FLEET: Final = 6
-"""Cases that make a fleet."""
+"""Minimum cases of a fleet."""
 OWN: Final = 1.5
-"""A shift is new only if it is so many times the largest that the history has made by itself."""
+"""Minimum size of a shift as a multiple of the largest placebo of the history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of each case's shift at one place; logarithms, plus for better.
+    """Shift of each case at one place; logarithms, positive is better.
 
     Attributes:
-        shift, guarded: [cases] the shift, and its guarded form that one glitch cannot fake.
+        shift, guarded: [cases] the shift, and its guarded form that one glitch cannot imitate.
         scale, guarded_scale: [cases] their scales from the placebos.
-        placebos, guarded_placebos: [cases, places] the same at the earlier places.
+        placebos, guarded_placebos: [cases, places] the same shifts at the earlier places.
         degrees: degrees of freedom of the scales.
         runs: runs after the change.
         level, noise: [cases] level before it and scale from run to run.
@@ -67,17 +66,17 @@ class Known:
 
 
 def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) -> Known:
-    """Return the shift of `after` against `before`, with the placebos' judgement of it.
+    """Return the shift of `after` relative to `before`, with its scale from placebos.
 
     Args:
-        before: [cases, runs], at least two.
+        before: [cases, runs], at least two runs.
         after: [cases, runs after].
-        counts: [cases] how many of `after` are real; fewer widen that case's scale.
+        counts: [cases] number of actual runs in `after`; fewer increase the scale of the case.
     """
     if before.shape[1] < FEW:
         return _by_few(before, after, counts)
     level, noise = references(before, window=min(WINDOW, before.shape[1]), least=LEAST)
-    # A block as long as half the history would leave no placebos to speak of.
+    # A block as long as half of the history would leave too few placebos.
     block = min(after.shape[1], max(1, (before.shape[1] - LEAST) // 2))
     mean, guard, scales = _placebos(before, level, noise, block)
     shift, guarded = shifts(after[:, -block:], level[:, -1:], noise[:, -1:], block=block)
@@ -97,10 +96,10 @@ def known_shifts(before: Matrix, after: Matrix, counts: Matrix | None = None) ->
 
 
 def _by_few(before: Matrix, after: Matrix, counts: Matrix | None) -> Known:
-    """Return the shift where the history is too short for placebos: by its noise alone.
+    """Return the shift of a history that is too short for placebos, with its noise as the scale.
 
-    A case's noise leans on what is typical of the fleet; the interval is as wide as so few
-    runs make it. Each run before stands for a placebo of what the whole host shares.
+    The noise of a case is shrunk towards the fleet's typical noise; the interval reflects the
+    number of runs. Each run before is a placebo of the common shift of the host.
     """
     cases, runs = before.shape
     level, _ = references(before, window=runs, least=runs)
@@ -136,8 +135,8 @@ def _placebos(
 ) -> tuple[Matrix, Matrix, tuple[Matrix, Matrix]]:
     """Return shifts and guarded shifts at the earlier places, and the scales of both.
 
-    Long blocks leave few independent placebos. Their scale leans on that of shorter ones,
-    of which there are more, and departs from it only as far as the placebos show.
+    Long blocks leave few independent placebos, so their scale is shrunk towards that of shorter
+    blocks.
     """
     learnt: list[Matrix] = []
     mean, guard = level[:, :0], level[:, :0]
@@ -155,34 +154,36 @@ def _placebos(
     return mean, guard, (root * np.sqrt(learnt[0]), root * np.sqrt(learnt[1]))
 
 
+# --- groups and single cases ---
+
 GROUP_LEVEL: Final = 0.005
-"""False groups an event, all groups together."""
+"""False positive rate of groups per event, over all groups."""
 CASE_LEVEL: Final = 0.003
 """False discovery rate of single cases."""
 LEAST_RUNS: Final = 3
-"""Runs after a change before a single case is confirmed; below it two glitches look like one."""
+"""Minimum runs after a change to confirm a single case; with fewer, two glitches look like one."""
 CLIP: Final = 4.0
-"""One case counts in a group as if it had moved by at most so many of its scales."""
+"""Limit of the shift of one case within a group, in its scales."""
 BEYOND: Final = 3.0
-"""Scales that no case moves by chance, as a rule."""
+"""Shift in scales that rarely occurs by chance."""
 MOST_GROUPS: Final = 3
 MEDIAN: Final = 1.2533
-"""Times as wide as a mean that a median of normal noise is."""
+"""Standard error of a median of normal noise relative to that of a mean."""
 COMPLEMENT: Final = 2.3
-"""Log of the odds (10:1) that a named group moved, rather than everything but it."""
+"""Logarithm of the odds (10:1) that all cases except a group shifted, rather than the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShift:
-    """A group of cases that moved together; effects are logarithms, plus for better.
+    """A group of cases that shifted together; effects are logarithms, positive is better.
 
     Attributes:
-        group: what its members share; empty for all cases.
-        all_but: True if the members are those that do not share it.
+        group: common labels of its members; empty for all cases.
+        all_but: True if the members are the cases without these labels.
         members: row numbers.
-        effect, low, high: shift against the other cases (of all cases: against before) and its
-            95 % interval.
-        p_value: adjusted for the number of groups that were looked at.
+        effect, low, high: shift relative to the other cases (for all cases: relative to before)
+            and its 95% confidence interval.
+        p_value: adjusted for the number of tested groups.
     """
 
     group: Group
@@ -196,15 +197,15 @@ class GroupShift:
 
 @dataclass(frozen=True, slots=True)
 class FleetShift:
-    """What an event did to a fleet.
+    """Effect of an event on a fleet.
 
     Attributes:
-        groups: that moved, the clearest first.
-        rest: [cases] each case's shift after the groups' effects are taken out.
-        p_values: [cases] of that rest, against the host's common shift; 1 where the history
-            has made as large a shift by itself.
+        groups: groups that shifted, the most significant first.
+        rest: [cases] shift of each case without the effects of its groups.
+        p_values: [cases] of that rest relative to the common shift of the host; 1 if the history
+            has equally large placebos.
         q_values: [cases] adjusted for the number of cases.
-        common: the host's common shift at the event, logarithm.
+        common: common shift of the host at the event, a logarithm.
     """
 
     groups: tuple[GroupShift, ...]
@@ -217,32 +218,32 @@ class FleetShift:
 def judge_fleet(
     known: Known, labels: Sequence[Mapping[str, str]], *, strictness: float = 1.0
 ) -> FleetShift:
-    """Return which groups moved at the event, and what each case did beyond that.
+    """Return the groups that shifted at the event, and the remaining shift of each case.
 
     Args:
-        known: shifts of all cases, round by round.
-        labels: of the same cases.
-        strictness: how many such questions are asked of one event, of other figures.
+        known: shifts of all cases.
+        labels: labels of the same cases.
+        strictness: number of metrics that are tested for the event.
     """
     rest = known.shift.copy()
     level = GROUP_LEVEL / strictness
-    found = _contrasts(known, labels, rest, level)
+    groups = _contrasts(known, labels, rest, level)
     everything = _everything(known, rest, level)
     if everything is not None:
-        found.append(everything)
+        groups.append(everything)
         rest -= everything.effect
     p_values, common = _single(known, rest)
-    return FleetShift(tuple(found), rest, p_values, adjusted(p_values), common)
+    return FleetShift(tuple(groups), rest, p_values, adjusted(p_values), common)
 
 
 def _contrasts(
     known: Known, labels: Sequence[Mapping[str, str]], rest: Matrix, level: float
 ) -> list[GroupShift]:
-    """Find groups that moved against the other cases; take their effects out of `rest`.
+    """Find groups that shifted relative to the other cases; remove their effects from `rest`.
 
     Args:
         rest: [cases] shifts; changed in place.
-        level: false groups an event that are allowed, all groups together.
+        level: false positive rate per event, over all groups.
     """
     groups = groups_of(labels)
     if not groups:
@@ -255,8 +256,8 @@ def _contrasts(
     past = _centred(known.placebos, known)
     placebos = weights @ past
     names = list(groups)
-    found: list[GroupShift] = []
-    while len(found) < MOST_GROUPS:
+    contrasts: list[GroupShift] = []
+    while len(contrasts) < MOST_GROUPS:
         now_of = _centred(rest[:, None], known)[:, 0]
         now = weights @ now_of
         score = now / np.maximum(_pooled_scale(placebos, floor, known), _apart(now_of, masks))
@@ -266,15 +267,15 @@ def _contrasts(
             break
         shift = _named(_group_shift(known, rest, groups[names[best]], names[best], p_value), groups)
         rest[list(shift.members)] -= shift.effect
-        found.append(shift)
-    return found
+        contrasts.append(shift)
+    return contrasts
 
 
 def _centred(shifts: Matrix, known: Known) -> Matrix:
-    """Return shifts without what all cases share at a place, in their scales, clipped.
+    """Return the shifts without their common part at a place, in scales of the cases, clipped.
 
-    The share is taken out before scaling: a common shift is the same ratio for quiet and
-    noisy cases, and would otherwise look like a change of the quiet ones.
+    The common part is removed before scaling: it is the same ratio for quiet and noisy cases, and
+    would otherwise look like a change of the quiet ones.
     """
     own = (shifts - np.median(shifts, axis=0)) / known.scale[:, None]
     centred: Matrix = np.clip(own, -CLIP, CLIP)
@@ -282,10 +283,10 @@ def _centred(shifts: Matrix, known: Known) -> Matrix:
 
 
 def _apart(shifts: Matrix, masks: Matrix) -> Matrix:
-    """Return how far contrasts stray by what sets the cases apart at the event itself, [groups].
+    """Return the standard error of contrasts from differences of the cases at the event, [groups].
 
-    What the host does to all, it does to some more than to others: a load that no placebo has
-    seen moves groups apart by chance, and shows as cases that disagree within their group.
+    A host affects some cases more than others: a load without placebos separates groups by chance,
+    and appears as disagreement between the cases within a group.
     """
     total = np.zeros(len(masks))
     for side in (masks, 1 - masks):
@@ -298,7 +299,7 @@ def _apart(shifts: Matrix, masks: Matrix) -> Matrix:
 
 
 def _pooled_scale(placebos: Matrix, floor: Matrix, known: Known) -> Matrix:
-    """Return the scale of pooled scores, [groups]: never below that of independent cases."""
+    """Return the scale of pooled scores, [groups]: at least that of independent cases."""
     ratio = (spread(placebos) / floor) ** 2
     typical = max(float(np.median(ratio)), 1.0)
     ratio = (PRIOR * typical + known.degrees * ratio) / (PRIOR + known.degrees)
@@ -310,7 +311,7 @@ def _group_shift(
     known: Known, rest: Matrix, mask: Flags, group: Group, p_value: float
 ) -> GroupShift:
     inside, outside = float(np.median(rest[mask])), float(np.median(rest[~mask]))
-    # A contrast does not say which side moved. The host's own common shifts do.
+    # A contrast does not show which side shifted. The common shifts of the host do.
     common = float(spread(np.median(known.placebos, axis=0)[None, :])[0])
     all_but = (outside**2 - inside**2) / (2 * common**2) > COMPLEMENT
     sign = -1.0 if all_but else 1.0
@@ -332,7 +333,7 @@ def _group_shift(
 
 
 def _named(shift: GroupShift, groups: Mapping[Group, Flags]) -> GroupShift:
-    """Return a shift of all but one group as that of another, where there are only two."""
+    """Return a shift of all cases except a group as the shift of another equal group, if any."""
     if not shift.all_but:
         return shift
     for group, mask in groups.items():
@@ -342,11 +343,11 @@ def _named(shift: GroupShift, groups: Mapping[Group, Flags]) -> GroupShift:
 
 
 def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
-    """Return the shift of all cases if it is larger than the host's common shifts ever were."""
+    """Return the shift of all cases if it exceeds the common placebo shifts of the host."""
     cases = len(rest)
     if cases < 2 * LEAST_MEMBERS:
         return None
-    # A mean would call a few cases that moved far everything.
+    # With a mean, a few cases with large shifts would count as all cases.
     past = np.median(np.clip(known.placebos / known.scale[:, None], -CLIP, CLIP), axis=0)[None, :]
     now = float(np.median(np.clip(rest / known.scale, -CLIP, CLIP)))
     scale = max(float(spread(past)[0]), MEDIAN * math.sqrt(1 / cases))
@@ -370,17 +371,17 @@ def _everything(known: Known, rest: Matrix, level: float) -> GroupShift | None:
 
 
 def _moved_along(rest: Matrix, scale: Matrix, effect: float) -> Flags:
-    """Tell which cases moved at least half as far, or the same way beyond their own noise."""
+    """Return which cases shifted at least half as far, or in the same direction beyond noise."""
     own = rest * np.sign(effect)
     along: Flags = (own > abs(effect) / 2) | (own > BEYOND * scale)
     return along
 
 
 def _single(known: Known, rest: Matrix) -> tuple[Matrix, float]:
-    """Return each case's p-value against the host's common shift, and that common shift."""
+    """Return the p-value of each case relative to the host's common shift, and that shift."""
     past = known.guarded_placebos
     now = known.guarded - (known.shift - rest)
-    # A guarded shift that the group's effect turns round is no shift of the case's own.
+    # A guarded shift that changes sign without the group's effect is no shift of the case.
     now = np.where(np.sign(now) == np.sign(rest), now, 0.0)
     common = 0.0
     if len(rest) >= 2 * LEAST_MEMBERS:

@@ -1,4 +1,4 @@
-"""All of a node: its events, the verdicts on every case, and what to tell of them."""
+"""Analysis of a node: its events, the verdicts on every case, and the resulting changes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from pvebench.analysis.performance_index import (
 from pvebench.analysis.verdict import LastEvent, Verdict, conclude, sized
 from pvebench.model.environment import KnownIssue
 
-# --- Answers that are remembered: what has not changed since last time is not judged anew.
+# --- cache of results: unchanged histories are not analyzed again ---
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of a history: its first run, how many there were, what was found in them."""
+    """Cached scan of a history: its first run, number of runs, and the result."""
 
     first: float
     runs: int
@@ -46,27 +46,27 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a history shows of itself: steps, oldest first, and what may become one."""
+    """Result of a scan: steps, oldest first, and a possible step."""
 
     steps: tuple[CaseStep, ...]
     doubt: CaseStep | None
 
 
 class Memory:
-    """Scans histories and judges events; asks again only where runs have been added."""
+    """Scans histories and judges events; repeats this only after new runs."""
 
     def __init__(self) -> None:
         self._scans: dict[tuple[str, str], _Seen] = {}
-        # By rung: what it was judged by, and what was found there and at the rungs below.
+        # By rung: state of the histories, and the combined result of this and the lower rungs.
         self._events: dict[tuple[str, float, str], dict[int, tuple[object, EventShift]]] = {}
         self._trends: dict[tuple[object, ...], tuple[object, Trend | None]] = {}
         self._levels: dict[str, tuple[object, Levels]] = {}
         self._verdicts: dict[tuple[str, str], tuple[object, Verdict]] = {}
 
     def scan(self, history: CaseHistory) -> Moved:
-        """Return the steps that are found without knowing of events.
+        """Return the steps that are detected independently of events.
 
-        A few more runs than last time cost a look at the history's end.
+        After a few new runs, only the end of the history is scanned.
         """
         key = (history.figure.name, history.case)
         seen = self._scans.get(key)
@@ -86,7 +86,7 @@ class Memory:
         return _moved(found, history)
 
     def trend(self, history: CaseHistory, least: int) -> Trend | None:
-        """Return the slow trend of a history's newest runs, at least `least` of them."""
+        """Return the trend of at least `least` latest runs of a history."""
         key = (history.figure.name, history.case, len(history.levelled))
         state = (_extent(history), history.levelled)
         known = self._trends.get(key)
@@ -95,7 +95,7 @@ class Memory:
         return known[1]
 
     def levels(self, history: CaseHistory) -> Levels:
-        """Return what a case reached in each environment."""
+        """Return the level of a case in each environment."""
         state = _extent(history)
         known = self._levels.get(history.case)
         if known is None or known[0] != state:
@@ -105,10 +105,10 @@ class Memory:
     def verdict(
         self, history: CaseHistory, known: object, conclude: Callable[[], Verdict]
     ) -> Verdict:
-        """Return the verdict on a history; that of last time while neither has changed.
+        """Return the verdict on a history; the cached one while its inputs are unchanged.
 
         Args:
-            known: all that it follows from beside the runs.
+            known: all other inputs of the verdict.
         """
         key, state = (history.figure.name, history.case), (_extent(history), known)
         kept = self._verdicts.get(key)
@@ -125,76 +125,83 @@ class Memory:
         until: float,
         strictness: float,
     ) -> EventShift:
-        """Return what an event did; the answer of last time while no run has been added."""
+        """Return the effect of an event; the cached one while there are no new runs."""
         histories = [like_with_like(history, at, until) for history in histories]
         rungs = rungs_of(histories, at, until)
         known = self._events.setdefault((node, at, histories[0].figure.name), {})
         states = {rung: (strictness, _rung_state(histories, at, rung)) for rung in rungs}
         same = [rung for rung in rungs if rung in known and known[rung][0] == states[rung]]
-        found = known[same[-1]][1] if same else EventShift(groups=(), cases={})
+        result = known[same[-1]][1] if same else EventShift(groups=(), cases={})
         for rung in rungs[rungs.index(same[-1]) + 1 if same else 0 :]:
             cut = [at_rung(history, at, until, rung) for history in histories]
-            found = upheld(found, judge_event(cut, at, until=math.inf, strictness=strictness))
-            known[rung] = (states[rung], found)
+            result = upheld(result, judge_event(cut, at, until=math.inf, strictness=strictness))
+            known[rung] = (states[rung], result)
         if until < math.inf:
-            # No runs are added to an earlier event: its last rung is all that is asked for.
+            # An earlier event gets no new runs: only its last rung is needed.
             for rung in known.keys() - rungs[-1:]:
                 del known[rung]
-        return found
+        return result
 
 
 def _rung_state(histories: Sequence[CaseHistory], at: float, rung: int) -> object:
-    """Return what tells whether the histories up to a rung, or a lower one, have changed."""
+    """Return a key that changes with the histories up to a rung."""
     return tuple(
-        (one.case, one.split(at), min(len(one.points), one.split(at) + rung), one.levelled)
-        for one in histories
+        (
+            history.case,
+            history.split(at),
+            min(len(history.points), history.split(at) + rung),
+            history.levelled,
+        )
+        for history in histories
     )
 
 
 def _extent(history: CaseHistory) -> tuple[float, int]:
-    """Return what tells whether a history has changed: its first run, and how many there are."""
+    """Return a key that changes with a history: its first run and the number of runs."""
     return history.points[0].time if history.points else 0.0, len(history.points)
 
 
-def _moved(found: Scanned, history: CaseHistory) -> Moved:
-    steps = tuple(_step(one, history) for one in found.steps)
-    return Moved(steps, _step(found.doubt, history) if found.doubt else None)
+def _moved(scanned: Scanned, history: CaseHistory) -> Moved:
+    steps = tuple(_step(point, history) for point in scanned.steps)
+    return Moved(steps, _step(scanned.doubt, history) if scanned.doubt else None)
 
 
-def _step(found: ChangePoint, history: CaseHistory) -> CaseStep:
-    # How large it is, is told later by all runs around it.
+def _step(point: ChangePoint, history: CaseHistory) -> CaseStep:
+    # Its size is estimated later from all runs around it.
     return CaseStep(
-        time=history.points[found.index].time,
+        time=history.points[point.index].time,
         known=False,
-        effect=found.effect,
-        low=found.effect,
-        high=found.effect,
-        p_value=found.p_value,
-        runs=len(history.points) - found.index,
-        mode=found.mode,
+        effect=point.effect,
+        low=point.effect,
+        high=point.effect,
+        p_value=point.p_value,
+        runs=len(history.points) - point.index,
+        mode=point.mode,
     )
 
 
+# --- the judge ---
+
 NEAR: Final = 3
-"""Runs between an event and a step found by the scan for the event to explain it."""
+"""Maximum runs between an event and a detected step that it explains."""
 RESIDUE: Final = 0.15
-"""Share of a levelled step that may be left of it."""
+"""Maximum remainder of a leveled step, as a share of it."""
 RECENT: Final = 40
-"""Runs before an event whose level it is compared with."""
+"""Runs before an event in which a step can be mistaken for its effect."""
 SAMPLED: Final = 3
-"""Members of a group that are looked at first."""
+"""Members of a group to scan first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What is known of a node.
+    """Input of the analysis of a node.
 
     Attributes:
-        histories: of all cases and figures, since their last reset.
-        timeline: (end, environment's digest) of good runs, oldest first: at least the first and
-            the last of every stretch in one environment.
+        histories: histories of all cases and metrics, since their last reset.
+        timeline: (end, environment's digest) of successful runs, oldest first: at least the first
+            and the last of every environment period.
         facts: digest -> facts.
-        accepted_until: case -> time up to which its changes have been accepted.
+        accepted_until: case -> time up to which its changes are accepted.
     """
 
     node: str
@@ -206,13 +213,13 @@ class Material:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """What is said of a node.
+    """Result of the analysis of a node.
 
     Attributes:
-        verdicts: of every case and figure.
-        findings: what to tell, the newest and clearest first.
-        levels: of every storage in every environment, oldest first.
-        judged_until: end of the newest run.
+        verdicts: verdicts on every case and metric.
+        findings: changes to report, the latest and most significant first.
+        levels: level of every storage in every environment, oldest first.
+        judged_until: end of the latest run.
     """
 
     node: str
@@ -224,10 +231,10 @@ class NodeReport:
 
 
 class Judge:
-    """Judges nodes again and again; what has not changed since last time is not judged anew.
+    """Analysis of nodes, with a cache for repeated calls.
 
     Args:
-        issues: known ones.
+        issues: known issues.
     """
 
     def __init__(self, issues: Sequence[KnownIssue] = ()) -> None:
@@ -235,7 +242,7 @@ class Judge:
         self._memory = Memory()
 
     def judge(self, material: Material) -> NodeReport:
-        """Return what is said of a node."""
+        """Return the report of a node."""
         changes = environment_changes(material.timeline, material.facts)
         since, reason = comparable_since(changes)
         histories = [history.since(since) for history in material.histories]
@@ -247,9 +254,9 @@ class Judge:
         verdicts: list[Verdict] = []
         shifts: list[tuple[Event, str, EventShift]] = []
         for name, group in figures.items():
-            found = FigureSteps(self._memory, material.node, group, events, strictness=len(figures))
-            shifts += [(event, name, shift) for event, shift in found.shifts]
-            verdicts += found.verdicts(material.accepted_until, reason)
+            steps = FigureSteps(self._memory, material.node, group, events, strictness=len(figures))
+            shifts += [(event, name, shift) for event, shift in steps.shifts]
+            verdicts += steps.verdicts(material.accepted_until, reason)
         speeds = [history for history in histories if history.figure.name == "throughput"]
         return NodeReport(
             node=material.node,
@@ -269,7 +276,7 @@ class Judge:
 
 
 class FigureSteps:
-    """One figure of one node, event after event: what is known of one is levelled for the next."""
+    """Steps of one metric of a node, event by event, with earlier effects leveled out."""
 
     def __init__(
         self,
@@ -293,7 +300,7 @@ class FigureSteps:
         self._add_unknown()
 
     def _judge_events(self, early: Mapping[str, Sequence[CaseStep]]) -> None:
-        """Judge event after event; `early`: steps at unknown times, levelled before."""
+        """Judge event by event; `early`: steps at unknown times to level out before."""
         self._steps = {one.case: [] for one in self._histories}
         self._last, self.shifts = {}, []
         ends = [*(event.time for event in self._events[1:]), math.inf]
@@ -306,10 +313,10 @@ class FigureSteps:
             self._take(event, shift)
 
     def _early(self) -> dict[str, Sequence[CaseStep]]:
-        """Return the steps that began before the event that they were taken for.
+        """Return the steps that began before the event they were attributed to.
 
-        Scanning costs more than all else here: only what an event is said to have moved is
-        looked at, and of a group some members first.
+        Scanning is the most expensive part: only cases with an effect of the event are scanned, and
+        of a group some members first.
         """
         histories = {one.case: one for one in self._histories}
         found: dict[str, Sequence[CaseStep]] = {}
@@ -324,7 +331,7 @@ class FigureSteps:
         return found
 
     def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
-        """Return a history with what is known to have moved before an event levelled out."""
+        """Return a history with the known steps before an event leveled out."""
         own = [(step.time, step.effect) for step in self._steps[history.case]]
         place = history.split(event.time)
         own += [
@@ -351,7 +358,7 @@ class FigureSteps:
                 self._steps[case].append(step)
 
     def _add_unknown(self) -> None:
-        """Add the steps that no event has confirmed; keep what may become one, or is a mode."""
+        """Add the steps without an event; keep possible steps and modes."""
         for history in self._histories:
             moved = self._memory.scan(replace(history, levelled=self._levels(history)))
             own = list(self._others(history, moved.steps))
@@ -366,10 +373,10 @@ class FigureSteps:
         return tuple((step.time, step.effect) for step in self._steps[history.case] if step.known)
 
     def _others(self, history: CaseHistory, steps: Sequence[CaseStep]) -> Iterator[CaseStep]:
-        """Yield the steps at other times than those known; those near an event are its own."""
+        """Yield the steps at other times than the known ones; steps near an event belong to it."""
         levelled = self._levels(history)
         for step in steps:
-            # What is left of a large step that was levelled by its estimate is no step.
+            # The remainder of a large step that was leveled out by its estimate is not a step.
             left = RESIDUE * max((abs(effect) for _, effect in levelled), default=0.0)
             least = max(history.figure.least_effect, left)
             if _near(step, levelled, history) or abs(step.effect) < least:
@@ -379,7 +386,7 @@ class FigureSteps:
             yield replace(step, time=at, known=bool(near))
 
     def verdicts(self, accepted_until: Mapping[str, float], reason: str) -> list[Verdict]:
-        """Return the verdict on every case; `reason`: why the histories begin anew, if so."""
+        """Return the verdict on every case; `reason`: why the histories were restarted, if so."""
         creeps = creeping(
             self._memory.trend,
             self._histories,
@@ -423,14 +430,14 @@ class FigureSteps:
 def _begun_before(
     memory: Memory, event: Event, histories: Mapping[str, CaseHistory], cases: Sequence[str]
 ) -> dict[str, Sequence[CaseStep]]:
-    """Return case -> its steps, of those that have one not long before an event."""
-    found: dict[str, Sequence[CaseStep]] = {}
+    """Return case -> its steps, for the cases with a step shortly before an event."""
+    steps_of: dict[str, Sequence[CaseStep]] = {}
     for case in cases:
         history = histories[case]
         steps, place = memory.scan(history).steps, history.split(event.time)
         if any(NEAR < place - history.split(step.time) <= RECENT for step in steps):
-            found[case] = steps
-    return found
+            steps_of[case] = steps
+    return steps_of
 
 
 def _near(step: CaseStep, levelled: Sequence[tuple[float, float]], history: CaseHistory) -> bool:

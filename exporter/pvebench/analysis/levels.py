@@ -1,4 +1,4 @@
-"""Runs without their glitches: one or two far off between others that agree are cut."""
+"""Robust levels of runs, and the removal of glitches: outliers between runs that agree."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Final
 
 from pvebench.analysis.arrays import Flags, Matrix, Places, np
 
-# --- Robust levels: what a window of runs says, whatever one or two glitches in it say.
+# --- robust levels: one or two glitches in a window hardly change them ---
 #
-# Everything works on matrices of logarithms, one row a case and one column a run, so that a whole
+# All functions use matrices of logarithms, one row per case and one column per run, so that a whole
 # fleet costs hardly more than one case. A *place* t is the border before run t.
 
 MAD_TO_SIGMA: Final = 1.4826
 """Median absolute deviation of a normal distribution, inverted."""
 CLIP: Final = 1.5
-"""Huber's constant: runs further than this from the median count as if they were this far."""
+"""Huber's constant: runs further than this from the median are clipped to this distance."""
 GLITCH: Final = 6.0
-"""Scales from a block's own median beyond which a run is a glitch and does not count at all."""
+"""Scales from the median of a block beyond which a run is a glitch and ignored."""
 GUARD: Final = 0.3
-"""Share of the least-shifted run in the guarded shift: a level has moved only if all its runs
-have, which one glitch cannot fake."""
+"""Weight of the least-shifted run in the guarded shift: a level has shifted only if all its runs
+have, which one glitch cannot imitate."""
 WARY: Final = 5
-"""Runs up to which a block needs the whole guard."""
+"""Maximum block size with the full guard."""
 LEAST: Final = 12
-"""Runs a level needs."""
+"""Minimum runs of a level."""
 TINY: Final = 1e-9
-"""Smallest scale, as a logarithm: figures that never vary are judged too."""
+"""Smallest scale, as a logarithm, for metrics that never vary."""
 
 
 def references(values: Matrix, *, window: int, least: int) -> tuple[Matrix, Matrix]:
@@ -35,8 +35,8 @@ def references(values: Matrix, *, window: int, least: int) -> tuple[Matrix, Matr
 
     Args:
         values: [cases, runs].
-        window: how many runs before the place count at most.
-        least: how many there must be; places with fewer are NaN.
+        window: maximum number of runs before the place.
+        least: minimum number of runs; places with fewer are NaN.
 
     Returns:
         Two matrices [cases, runs + 1]: Huber's one-step mean, and sigma from the MAD.
@@ -82,17 +82,17 @@ def _median_inside(windows: Matrix, inside: Flags, counts: Places) -> Matrix:
 
 
 def shifts(values: Matrix, level: Matrix, scale: Matrix, *, block: int) -> tuple[Matrix, Matrix]:
-    """Return how far each block of runs lies from the level before it.
+    """Return the shift of each block of runs from the level before it.
 
     Args:
         values: [cases, runs].
-        level, scale: of `references`.
-        block: runs a block.
+        level, scale: results of `references`.
+        block: runs per block.
 
     Returns:
         Two matrices [cases, runs - block + 1], by the place where the block begins: the shift
-        of the block's Huberised mean, and the guarded shift, which mixes in the r-th
-        least-shifted run, r = ceil(0.2 block). NaN where there is no level.
+        of the block's Huber mean, and the guarded shift, which includes the r-th least-shifted
+        run, r = ceil(0.2 block). NaN where there is no level.
     """
     places = values.shape[1] - block + 1
     before, reach = level[:, :places], CLIP * scale[:, :places]
@@ -105,25 +105,25 @@ def shifts(values: Matrix, level: Matrix, scale: Matrix, *, block: int) -> tuple
     rank = math.ceil(0.2 * block)
     least = np.where(mean > 0, blocks[..., rank - 1], blocks[..., block - rank]) - before
     side = np.sign(mean)
-    # A long block outvotes a glitch by itself; the least-shifted run only adds noise there.
+    # A long block is robust against a glitch; the least-shifted run would only add noise.
     weight = GUARD * min(1.0, WARY / block)
     mixed = side * ((1 - weight) * mean + weight * least)
-    # Two glitches among three runs make a mean, yet the third run stays where it was.
+    # Two glitches among three runs shift the mean, but not the third run.
     guarded = side * np.minimum(mixed, side * least + reach)
     return mean, guarded
 
 
 def agreed(mean: Matrix, guarded: Matrix) -> Matrix:
-    """Return the guarded shifts that count: on the other side of zero the runs disagree.
+    """Return the guarded shifts, 0 where their sign differs from the mean: the runs disagree.
 
-    Placebos are not treated so: what is left out of them would be missing in their scale.
+    Placebos are not treated this way, because their scale would become too small.
     """
     counting: Matrix = np.where(np.sign(mean) == np.sign(guarded), guarded, 0.0)
     return counting
 
 
 def spread(placebos: Matrix) -> Matrix:
-    """Return the scale of each row of placebo shifts, [cases]; NaN entries do not count.
+    """Return the scale of each row of placebo shifts, [cases]; NaN entries are ignored.
 
     The larger of two quantiles, each as sigma of a normal distribution: the inner one misses
     rare excursions, the outer one alone would be noisy in a short history.
@@ -135,42 +135,44 @@ def spread(placebos: Matrix) -> Matrix:
 
 
 def median(values: Matrix) -> Matrix:
-    """Return the medians over the last axis; of finite values, which saves much of numpy's time."""
+    """Return the medians over the last axis; only for finite values, much faster than numpy's."""
     middle, odd = divmod(values.shape[-1], 2)
-    wanted = [middle] if odd else [middle - 1, middle]
-    ordered = np.partition(values, wanted, axis=-1)
-    found: Matrix = (ordered[..., wanted[0]] + ordered[..., wanted[-1]]) / 2
-    return found
+    ranks = [middle] if odd else [middle - 1, middle]
+    ordered = np.partition(values, ranks, axis=-1)
+    medians: Matrix = (ordered[..., ranks[0]] + ordered[..., ranks[-1]]) / 2
+    return medians
 
 
 def quantile(sizes: Matrix, share: float) -> Matrix:
-    """Return the nearest quantile of each row: numpy's own costs more than all the rest here."""
+    """Return the nearest quantile of each row; much faster than numpy's."""
     rank = round(share * (sizes.shape[-1] - 1))
-    found: Matrix = np.partition(sizes, rank, axis=-1)[..., rank]
-    return found
+    quantiles: Matrix = np.partition(sizes, rank, axis=-1)[..., rank]
+    return quantiles
 
+
+# --- removal of glitches ---
 
 AROUND: Final = 5
-"""Runs whose median a run is held against, itself in the middle."""
+"""Runs of the median that a run is compared with, itself in the middle."""
 SCALE_RUNS: Final = 41
-"""Runs that tell how far a run strays from that median as a rule."""
+"""Runs that estimate the typical distance from that median."""
 OUTSIDE: Final = 4.0
-"""Such scales beyond which a run is cut."""
+"""Scales beyond which a run is clipped."""
 NARROWER: Final = 1.15
-"""How much less than sigma runs stray from a median that they are part of."""
+"""Correction of the scale: runs are closer to a median that includes them."""
 STEADY: Final = 0.7
-"""Share of the mean deviation that a scale has at least: of quantised values most are alike."""
+"""Minimum scale as a share of the mean deviation, since most quantized values are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A history's runs, [runs].
+    """Runs of a history without glitches, [runs].
 
     Attributes:
-        runs: cut where both neighbours are known.
-        newest, second: what the newest run, and the one before it, count as when each run is
-            the newest: their neighbours to come are not known then.
-        scale: from run to run.
+        runs: clipped by the neighbors on both sides.
+        newest, second: value of the latest run, and of the one before it, if each run were the
+            latest: later neighbors are then unknown.
+        scale: scale from run to run.
     """
 
     runs: Matrix
@@ -180,7 +182,7 @@ class Cleaned:
 
 
 def cleaned(values: Matrix) -> Cleaned:
-    """Return the runs of a history with glitches cut; each scale is of earlier runs only."""
+    """Return the runs of a history with glitches clipped; each scale uses only earlier runs."""
     windows = np.lib.stride_tricks.sliding_window_view
     half = AROUND // 2
     middle = median(windows(np.pad(values, half, mode="edge"), AROUND))
@@ -200,18 +202,18 @@ def _scale(away: Matrix) -> Matrix:
     scale = MAD_TO_SIGMA * NARROWER * middles(ordered, counts)
     cut = np.minimum(windows, 6 * scale[:, None] + TINY)
     mean = np.nansum(cut, axis=-1) / counts
-    found: Matrix = np.maximum(np.maximum(scale, STEADY * 1.2533 * mean), TINY)
-    return found
+    scales: Matrix = np.maximum(np.maximum(scale, STEADY * 1.2533 * mean), TINY)
+    return scales
 
 
 def middles(ordered: Matrix, counts: Matrix) -> Matrix:
     """Return the medians of rows that are in order, of the first `counts` of each."""
     rows = np.arange(len(ordered))
-    found: Matrix = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
-    return found
+    medians: Matrix = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
+    return medians
 
 
 def _within(values: Matrix, others: list[Matrix], scale: Matrix) -> Matrix:
     low, high = np.min(others, axis=0) - scale, np.max(others, axis=0) + scale
-    found: Matrix = np.clip(values, low, high)
-    return found
+    clipped: Matrix = np.clip(values, low, high)
+    return clipped

@@ -1,6 +1,6 @@
-"""Noise with a name: hours that are always slow, stretches that are slow now and then, two levels.
+"""Known noise patterns: slow hours of the day, occasional slow periods, two alternating levels.
 
-None of them is a level or an event: it says what the case's neighbours do to it.
+They are not changes: they show the influence of other workloads on a case.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from pvebench.analysis.case_history import CaseHistory, CaseStep
 from pvebench.analysis.difference import size_text
 from pvebench.analysis.levels import MAD_TO_SIGMA
 
-# --- Like with like: what an hour of the day does to a case, learnt from its own earlier runs.
+# --- effects of the hour of the day, estimated from earlier runs of the case ---
 #
-# Working days and the weekend have hours of their own. An effect counts as far as the runs of that
-# hour agree; where they do not, or are too few, nothing is taken off.
+# Working days and the weekend have separate hours. An effect is used as far as the runs of that
+# hour agree; if they do not, or are too few, no correction is made.
 
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
 WEEK: Final = 7 * DAY
 LEAST_DAYS: Final = 2.0
-"""Days that must have gone by: of one day no hour can be told from a change."""
+"""Minimum days of history: one day cannot separate an hour's effect from a change."""
 FIRST_DAYS: Final = 7.0
-"""Days after which the first ones are looked at again, with what is known of hours by then."""
+"""Days after which the effects in the first days are estimated again with the data so far."""
 LEAST_HOURS: Final = 2.0
-"""Hours of the day over which the runs must be spread."""
+"""Minimum spread of the runs over the hours of the day."""
 WARY: Final = 3.0
-"""Variances of its mean that an hour's effect loses (James and Stein's shrinkage)."""
+"""Shrinkage of an hour's effect, in variances of its mean (James and Stein)."""
 MEMORY: Final = 40.0
-"""Runs of an hour that count: what a host did last year says little."""
+"""Effective number of runs per hour: older behavior of a host is less relevant."""
 KEPT: Final = 0.99
-"""Share of what is known of the noise that each run leaves."""
+"""Decay of the noise estimate per run."""
 KEPT_EVERY: Final = 512
-"""Runs after which what is known of hours is kept, to go on from there."""
+"""Runs between snapshots of the estimates, to continue from."""
 LIKE_RUNS: Final = 2
-"""Runs at an hour, or beside it, that tell what it does."""
+"""Minimum runs at an hour, or an adjacent one, to estimate its effect."""
 LONG: Final = 20
-"""Runs from which a run at an hour that nobody knows says nothing."""
+"""Runs from which a run at an hour without earlier runs is ignored."""
 ONE_OF: Final = 10
 MOST_LIKE: Final = 5
-"""An hour is known if one of so many runs was made at it, or so many at all."""
+"""An hour has enough earlier runs with a share of 1 / ONE_OF of all runs, or with MOST_LIKE."""
 MONDAY: Final = 4
 """Days from the epoch, a Thursday, to the first Monday."""
 
 
 def hours_of_week(times: Sequence[float] | Matrix) -> Places:
-    """Return of each time the hour of day, 0 to 23, or 24 to 47 at the weekend.
+    """Return the hour of day of each time: 0 to 23, or 24 to 47 at the weekend.
 
     Args:
         times: seconds since the epoch.
@@ -64,13 +64,13 @@ def hours_of_week(times: Sequence[float] | Matrix) -> Places:
 
 
 def spread_out(times: Sequence[float]) -> bool:
-    """Tell whether runs were made at hours so different that they may matter."""
+    """Return whether the runs were at more than `LEAST_HOURS` different hours of the day."""
     hours = np.asarray(times, dtype=float) % DAY // HOUR
     return int(np.count_nonzero(np.bincount(hours.astype(int)))) > LEAST_HOURS
 
 
 def first_days(times: Sequence[float]) -> int:
-    """Return how many of the first runs cannot be judged: their hours have not come back yet."""
+    """Return how many of the first runs cannot be judged, as their hours have not recurred yet."""
     until = times[0] + (LEAST_DAYS + 1) * DAY if len(times) else 0.0
     found = bisect_left(times, until)
     return found if found > (LEAST_DAYS + 1) * 2 and spread_out(times[:found]) else 0
@@ -79,12 +79,12 @@ def first_days(times: Sequence[float]) -> int:
 def without_hours(
     values: Matrix, times: Sequence[float], steps: Sequence[tuple[int, float]] = ()
 ) -> Matrix:
-    """Return the runs without what their hour does, each by what was known before it.
+    """Return the runs without the effect of their hour, estimated from the runs before each.
 
     Args:
         values: [runs] logarithms, oldest first.
         times: when they ended, seconds since the epoch, UTC.
-        steps: (index, effect) of known steps: they say nothing of hours.
+        steps: (index, effect) of known steps, which are not effects of hours.
     """
     if not spread_out(times):
         return values
@@ -97,7 +97,7 @@ def without_hours(
 
 @dataclass(slots=True)
 class _Known:
-    """What is known before a run: of each hour, and of the noise."""
+    """Estimates before a run: effect of each hour, and noise."""
 
     sums: list[float] = field(default_factory=lambda: [0.0] * 48)
     counts: list[float] = field(default_factory=lambda: [0.0] * 48)
@@ -109,9 +109,9 @@ class _Known:
 
 
 class Hourly:
-    """What its hour does to each run, by what was known before it.
+    """Effects of the hour on each run, estimated from the runs before it.
 
-    Goes on from where it was: a step that is learnt later costs only the runs after it.
+    The estimates are incremental: a step that is found later only costs the runs after it.
 
     Args:
         values: [runs] logarithms, oldest first.
@@ -130,14 +130,14 @@ class Hourly:
         self._known = [_Known()]  # before the first run, and before each multiple of KEPT_EVERY
 
     def add_step(self, index: int, effect: float) -> None:
-        """Take a step into account: the runs before `index` count as if made after it."""
+        """Level out a step: the runs before `index` count as if they were after it."""
         self._steps.append((index, effect))
         kept = min(index, len(self._found)) // KEPT_EVERY
         del self._found[kept * KEPT_EVERY :], self._known[kept + 1 :]
 
     def effects(self, begin: int, end: int) -> Matrix:
         """Return the effects on the runs from `begin` to before `end`."""
-        # The first days are looked at again when there is more.
+        # The first days are estimated again with more data.
         until = min(max(end, self._looks_back + 1), len(self._values))
         if len(self._found) < until:
             self._go_on_to(until)
@@ -159,7 +159,7 @@ class Hourly:
     ) -> None:
         sums, counts, found = known.sums, known.counts, self._found
         noise, weight, first = known.noise, known.weight, self._first
-        # Half of what judging costs is this loop: each run takes the shortest way through it.
+        # This loop takes half of the time of the analysis, so it is optimized.
         for run, this, surprise in zip(runs, distances, surprises, strict=True):
             hour = self._hours[run]
             total, count = sums[hour], counts[hour]
@@ -167,7 +167,7 @@ class Hourly:
             if run < first:
                 found.append(0.0)
             elif count >= LIKE_RUNS:
-                found.append(_sure(total, count, variance))
+                found.append(_shrunk(total, count, variance))
             else:
                 found.append(_of_few(hour, sums, counts, variance, run, surprise))
             if count:
@@ -178,7 +178,7 @@ class Hourly:
                 weight = KEPT * weight + 1
             if run == self._looks_back >= first:
                 for early, place in enumerate(self._hours[:first]):
-                    found[early] = _sure(sums[place], counts[place], noise / max(weight, 1.0))
+                    found[early] = _shrunk(sums[place], counts[place], noise / max(weight, 1.0))
             if count >= MEMORY:
                 keep = MEMORY / (MEMORY + 1)
                 sums[hour], counts[hour] = keep * (total + this), keep * (count + 1)
@@ -187,19 +187,19 @@ class Hourly:
         known.noise, known.weight = noise, weight
 
     def _from_the_week(self, begin: int, end: int) -> tuple[list[float], list[float]]:
-        """Return how far runs are from the mean of the week up to them, and to the run before."""
+        """Return the distances from the mean of the last week, with and without the run itself."""
         low = int(self._oldest[max(0, begin - 1)])
         values = np.array(self._values[low:end])
         for index, effect in self._steps:
             if index > low:
                 values[: index - low] += effect
-        centred = values - values[0]  # the sums of a long history stay small
-        sums = np.concatenate([[0.0], np.cumsum(centred)])
+        centered = values - values[0]  # keeps the sums of a long history small
+        sums = np.concatenate([[0.0], np.cumsum(centered)])
         runs = np.arange(begin - low, end - low)
         oldest = self._oldest[begin:end] - low
         first = self._oldest[np.maximum(0, np.arange(begin, end) - 1)] - low
-        until = centred[runs] - (sums[runs + 1] - sums[oldest]) / (runs + 1 - oldest)
-        before = centred[runs] - (sums[runs] - sums[first]) / np.maximum(1, runs - first)
+        until = centered[runs] - (sums[runs + 1] - sums[oldest]) / (runs + 1 - oldest)
+        before = centered[runs] - (sums[runs] - sums[first]) / np.maximum(1, runs - first)
         return until.tolist(), before.tolist()
 
 
@@ -213,67 +213,67 @@ def _of_few(
 ) -> float:
     """Return the effect of an hour that has too few runs of its own.
 
-    After a month of nights the first days, and the first weekend at an hour that matters on
-    working days: nobody knows.
+    It is unknown for example in the first runs by day after a month of nights, or on the first
+    weekend at an hour that has an effect on working days.
     """
-    beside = _BESIDE[hour]
-    near = sum(counts[one] for one in beside)
+    adjacent = _ADJACENT[hour]
+    near = sum(counts[index] for index in adjacent)
     other = (hour + 24) % 48
     if run >= LONG and near < LIKE_RUNS:
         return surprise
-    if _sure(sums[other], counts[other], variance):
+    if _shrunk(sums[other], counts[other], variance):
         return surprise
-    return _sure(sum(sums[one] for one in beside), near, variance)
+    return _shrunk(sum(sums[index] for index in adjacent), near, variance)
 
 
-def _sure(total: float, count: float, variance: float) -> float:
-    """Return the mean effect of an hour, as far as it is sure."""
+def _shrunk(total: float, count: float, variance: float) -> float:
+    """Return the mean effect of an hour, shrunk by its uncertainty."""
     if count < 2 or not total:
         return 0.0
     return total / count * max(0.0, 1 - WARY * variance * count / total**2)
 
 
-_BESIDE: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for hour in range(48)]
-"""Of each hour of the week, itself with those before and after it, of the same kind of day."""
+_ADJACENT: Final = [[(hour + by) % 24 + hour // 24 * 24 for by in (-1, 0, 1)] for hour in range(48)]
+"""For each hour: itself, the hour before and after, on the same kind of day."""
 
 
 def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
-    """Return which of the runs `after` have runs before them at such an hour, by their number.
+    """Return the indexes of runs in `after` that have enough runs before at a similar hour.
 
-    An hour is like another of the same kind of day that is no more than an hour away. A few runs
-    by day of a case that is measured at night tell too little of the day.
+    Similar hours are at most one hour apart on the same kind of day. A few runs by day of a case
+    that mostly runs at night are not enough.
     """
-    known = np.bincount(hours_of_week(before), minlength=48)[np.array(_BESIDE)].sum(axis=1)
+    known = np.bincount(hours_of_week(before), minlength=48)[np.array(_ADJACENT)].sum(axis=1)
     least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
     found: Places = np.flatnonzero(known[hours_of_week(after)] >= least)
     return found
 
 
 NEWEST: Final = 300
-"""Runs that are looked at."""
+"""Number of latest runs to examine."""
 LEAST_RUNS: Final = 60
-"""Runs that it takes to speak of a habit."""
+"""Minimum runs to report a pattern."""
 LEAST: Final = 0.05
-"""Loss, as logarithm, that is worth a word."""
+"""Minimum slowdown to report, as a logarithm."""
 CLEAR: Final = 4.0
-"""Scales by which runs must be slow."""
+"""Minimum slowdown in scales of single runs."""
 TIMES: Final = 3
-"""Times that it must have happened."""
+"""Minimum number of occurrences."""
 LONGEST: Final = 15
-"""Runs in a row beyond which it is a level."""
+"""Maximum consecutive slow runs; more are a level."""
 RARE: Final = 0.4
-"""Share of the runs beyond which it is the other part that is told apart."""
+"""Maximum share of slow runs; above it they are not the exception."""
 
 
 def slow_hours(logs: Matrix, times: Sequence[float]) -> str:
-    """Return at which hours of the day a case is slow, in how many of its runs, by how much.
+    """Describe the slow hours of the day of a case: share of its runs, hours, slowdown.
 
     Args:
-        logs: [runs], plus for better, with known steps levelled out.
+        logs: [runs], positive is better, with known steps leveled out.
         times: when they ended, seconds since the epoch, UTC.
 
     Returns:
-        `8 % of its runs, around 02:00 UTC, are 40 % slower`; empty where there are no such hours.
+        `8% of runs, around 02:00 UTC, are 40% slower`; empty without such hours.
     """
     if len(logs) < LEAST_RUNS or not spread_out(times):
         return ""
@@ -284,17 +284,17 @@ def slow_hours(logs: Matrix, times: Sequence[float]) -> str:
     if not slow or hit.mean() > RARE:
         return ""
     share, loss = 100 * float(hit.mean()), -float(np.median(away[hit]))
-    return f"{share:.0f} % of its runs, around {_around(slow)} UTC, are {_per_cent(loss)} slower"
+    return f"{share:.0f}% of runs, around {_around(slow)} UTC, are {_percentage(loss)} slower"
 
 
 def slow_stretches(logs: Matrix) -> str:
-    """Return how often, for how long and by how much a case is slow and comes back by itself.
+    """Describe temporary slow periods of a case: number, duration, slowdown.
 
     Args:
-        logs: [runs], plus for better, with known steps and what the hours do taken out.
+        logs: [runs], positive is better, without known steps and effects of the hour.
 
     Returns:
-        `now and then (5 times in 300 runs) some 4 runs in a row are 20 % slower`, or nothing.
+        `occasionally (5 times in 300 runs) about 4 consecutive runs are 20% slower`, or empty.
     """
     if len(logs) < LEAST_RUNS:
         return ""
@@ -304,23 +304,25 @@ def slow_stretches(logs: Matrix) -> str:
     place = 0
     for hit, runs in groupby(slow.tolist()):
         end = place + len(list(runs))
-        # What has not ended yet may be a change.
+        # A period that has not ended may be a change.
         if hit and 2 <= end - place <= LONGEST and end < len(logs):
             stretches.append(away[place:end])
         place = end
     if len(stretches) < TIMES or sum(map(len, stretches)) > RARE * len(logs):
         return ""
-    length = statistics.median(len(one) for one in stretches)
+    length = statistics.median(len(stretch) for stretch in stretches)
     loss = -float(np.median(np.concatenate(stretches)))
     often = f"{len(stretches)} times in {len(logs)} runs"
-    return f"now and then ({often}) some {length:.0f} runs in a row are {_per_cent(loss)} slower"
+    return (
+        f"occasionally ({often}) about {length:.0f} consecutive runs are {_percentage(loss)} slower"
+    )
 
 
 def two_levels(history: CaseHistory, mode: CaseStep) -> str:
-    """Return the two levels that a case goes to and fro between, and their shares.
+    """Describe the two levels between which a case alternates, and their shares.
 
     Args:
-        mode: the newest step, which leads to the one it is at now.
+        mode: the latest step, which leads to the current level.
     """
     logs = history.logs()[-NEWEST:]
     at = history.split(mode.time) - len(history.points) + len(logs)
@@ -329,8 +331,8 @@ def two_levels(history: CaseHistory, mode: CaseStep) -> str:
     share = float(np.mean(np.abs(logs - now) < np.abs(logs - other)))
     upper, lower = (share, 1 - share) if mode.effect > 0 else (1 - share, share)
     return (
-        f"goes to and fro between two levels {size_text(abs(mode.effect))} apart, "
-        f"{100 * upper:.0f} % of its runs at the better and {100 * lower:.0f} % at the worse one"
+        f"alternates between two levels {size_text(abs(mode.effect))} apart, "
+        f"{100 * upper:.0f}% of runs at the better and {100 * lower:.0f}% at the worse one"
     )
 
 
@@ -340,19 +342,19 @@ def _away(logs: Matrix) -> tuple[Matrix, float]:
 
 
 def _is_slow(away: Matrix, scale: float) -> bool:
-    """Tell whether nearly all runs of an hour are slow, and not by chance."""
+    """Return whether nearly all runs of an hour are significantly slow."""
     if len(away) < TIMES:
         return False
     return bool(np.quantile(away, 0.8) < -max(LEAST, CLEAR * scale / len(away) ** 0.5))
 
 
 def _around(hours: Sequence[int]) -> str:
-    """Return hours of the day in words: `02:00`, or `02:00 and 14:00`."""
+    """Return hours of the day as text: `02:00`, or `02:00 and 14:00`."""
     texts = [f"{hour:02}:00" for hour in hours]
     if len(hours) > 2 and hours[-1] - hours[0] == len(hours) - 1:
         return f"{texts[0]} to {texts[-1]}"
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
-def _per_cent(loss: float) -> str:
-    return f"{-100 * math.expm1(-loss):.0f} %"
+def _percentage(loss: float) -> str:
+    return f"{-100 * math.expm1(-loss):.0f}%"

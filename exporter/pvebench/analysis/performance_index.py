@@ -1,4 +1,4 @@
-"""How fast a storage is as a whole: the geometric mean of its cases, per environment."""
+"""Overall performance of a storage: the geometric mean of its cases, per environment."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class EnvironmentLevel:
 
     Attributes:
         environment: its digest.
-        index: geometric mean over the cases of their level here by that in the first
-            environment that they share; 1 is the first environment's.
-        cases: that it is the mean of.
-        runs: good runs of them.
-        start: time of the first one.
+        index: geometric mean over the cases of their level relative to the first shared
+            environment; 1 is the level of the first environment.
+        cases: number of cases.
+        runs: number of their successful runs.
+        start: time of the first run.
     """
 
     storage: str
@@ -36,7 +36,7 @@ class EnvironmentLevel:
 
 
 def levels_by_environment(history: CaseHistory) -> Levels:
-    """Return what a case reached in each environment, in the order of time."""
+    """Return the level of a case in each environment, in chronological order."""
     values: dict[str, list[float]] = {}
     starts: dict[str, float] = {}
     logs, place = history.logs().tolist(), 0
@@ -46,7 +46,8 @@ def levels_by_environment(history: CaseHistory) -> Levels:
         starts.setdefault(name, history.points.times[place])
         place = end
     return {
-        name: (statistics.median(found), len(found), starts[name]) for name, found in values.items()
+        name: (statistics.median(stretch_logs), len(stretch_logs), starts[name])
+        for name, stretch_logs in values.items()
     }
 
 
@@ -56,15 +57,15 @@ def performance_index(
 ) -> tuple[EnvironmentLevel, ...]:
     """Return the levels of every storage in every environment, oldest first.
 
-    A case counts against its own first environment, as far as the index stood there: one that
-    is measured only since the third environment does not pretend to know the first.
+    A case counts relative to its first environment, starting from the index there: a case that was
+    added in the third environment has no level in the first.
     """
     storages: dict[str, list[Levels]] = {}
     for history in histories:
         storage = history.labels.get("storage", "")
         storages.setdefault(storage, []).append(levels_of(history))
-    found = [level for name, cases in storages.items() for level in _of_storage(name, cases)]
-    return tuple(sorted(found, key=lambda level: (level.start, level.storage)))
+    levels = [level for name, cases in storages.items() for level in _of_storage(name, cases)]
+    return tuple(sorted(levels, key=lambda level: (level.start, level.storage)))
 
 
 def _of_storage(storage: str, cases: Sequence[Levels]) -> list[EnvironmentLevel]:
@@ -73,11 +74,11 @@ def _of_storage(storage: str, cases: Sequence[Levels]) -> list[EnvironmentLevel]
         for name, (_, _, start) in case.items():
             starts[name] = min(start, starts.get(name, start))
     logs: dict[str, float] = {}
-    found = []
+    levels = []
     for name in sorted(starts, key=starts.__getitem__):
         here = [case for case in cases if name in case]
         logs[name] = _chained(here, name, logs)
-        found.append(
+        levels.append(
             EnvironmentLevel(
                 storage=storage,
                 environment=name,
@@ -87,11 +88,11 @@ def _of_storage(storage: str, cases: Sequence[Levels]) -> list[EnvironmentLevel]
                 start=starts[name],
             )
         )
-    return found
+    return levels
 
 
 def _chained(cases: Sequence[Levels], name: str, logs: Mapping[str, float]) -> float:
-    """Return the mean log index of the cases in one environment, given those before it."""
+    """Return the mean log index of the cases in one environment, from those before it."""
     shifts = []
     for case in cases:
         first = next(iter(case))

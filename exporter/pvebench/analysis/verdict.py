@@ -1,4 +1,4 @@
-"""The verdict on one case and figure: how its state follows from the steps of its history."""
+"""The verdict on one metric of a case, from the steps of its history."""
 
 from __future__ import annotations
 
@@ -27,70 +27,69 @@ from pvebench.analysis.noise_patterns import (
     without_hours,
 )
 
-# --- Gains that are too good to be true: more often something is no longer done.
+# --- implausible improvements: more often an operation is no longer done ---
 
 NEWEST: Final = 5
-"""Newest runs that must be beyond what the device can do."""
+"""Number of latest runs that must exceed the limit of the device."""
 DURABLE_GAIN: Final = math.log(1.25)
-"""Gain of synchronous writes that no software gives: they wait for the device, or do not wait."""
+"""Improvement of synchronous writes that software cannot cause, since they wait for the device."""
 ANY_GAIN: Final = math.log(2.0)
-"""Gain of anything that wants a second look."""
+"""Improvement of any metric that is implausible."""
 
 
 def too_good(history: CaseHistory, effect: float) -> str:
-    """Return why a gain is too good to be true, or nothing."""
+    """Return why an improvement is implausible; empty if it is plausible."""
     if history.figure.kind == "speed" and history.figure.more_is_better:
         newest = statistics.median(point.value for point in history.points[-NEWEST:])
         if history.ceiling is not None and newest > history.ceiling:
-            return "it is more than the device can do"
+            return "exceeds the limit of the device"
         if history.labels.get("durable") == "yes" and effect > DURABLE_GAIN:
             return (
-                "writes that must reach the device do not become so much faster by software: "
-                "they may no longer wait for it"
+                "software cannot make durable writes so much faster; they may no longer wait for "
+                "the device"
             )
     if history.figure.kind in {"speed", "stall"} and effect > ANY_GAIN:
-        return "a gain by more than half is rarely real: something may no longer be done"
+        return "improvements above 100% are rarely real; an operation may no longer be done"
     return ""
 
 
-# --- What is missing until something can be told of a case, and when it will be known.
+# --- inconclusive verdicts: runs until a verdict ---
 
 CLAIM: Final = math.log(1.1)
-"""Change that must be excluded before anything is called the same."""
+"""Size of change, a logarithm, to rule out before a case is unchanged."""
 TIMES: Final = 1.5
-"""Times a figure's least effect that must be excluded at least: of those that vary by nature."""
+"""Minimum size to rule out as a multiple of the metric's least effect, for noisy metrics."""
 PACE: Final = 10
-"""Newest runs whose pace is the present schedule's."""
+"""Number of latest runs that define the current interval between runs."""
 
 
 def claim_of(history: CaseHistory) -> float:
-    """Return the size of change that must be excluded to call a case the same."""
+    """Return the size of change, a logarithm, to rule out before a case is unchanged."""
     return max(CLAIM, TIMES * history.figure.least_effect)
 
 
 def missing_text(history: CaseHistory, apart: Difference) -> str:
-    """Return what could be told now, and when it will be known."""
-    now = (
-        f"{count_text(apart.after, 'run')} after {apart.before}: up to {size_text(apart.excluded)}"
-    )
+    """Return the size of possible changes now, and when they can be ruled out."""
+    runs = f"{count_text(apart.after, 'run')} after {apart.before}"
+    now = f"{runs}: changes up to {size_text(apart.excluded)} possible"
     size = claim_of(history)
     more = apart.more_runs(size)
     if more is None:
-        return f"{now} could hide; {apart.before} runs before are too few ever to exclude 10 %"
-    return f"{now} could hide; {size_text(size)} {when_text(history, more)}"
+        return f"{now}; {apart.before} runs before are too few to rule out {size_text(size)}"
+    return f"{now}; {size_text(size)} can be ruled out {when_text(history, more)}"
 
 
 def when_text(history: CaseHistory, runs: int) -> str:
-    """Return when so many more runs will be there, at the pace of the newest ones."""
+    """Return the expected time of a number of further runs, at the current interval."""
     times = history.times()[-PACE:]
     text = f"after {count_text(runs, 'more run')}"
     if len(times) < 2:
         return text
     pace = statistics.median(after - before for before, after in itertools.pairwise(times))
-    then = datetime.fromtimestamp(times[-1] + runs * pace, UTC)
+    end = datetime.fromtimestamp(times[-1] + runs * pace, UTC)
     days = runs * pace / 86400
-    when = f"{then:%A}" if days < 6 else f"{then:%Y-%m-%d}"
-    return f"{text}, about {when if days >= 1 else f'{then:%A %H} h UTC'}"
+    when = f"{end:%A}" if days < 6 else f"{end:%Y-%m-%d}"
+    return f"{text} (about {when if days >= 1 else f'{end:%A %H}:00 UTC'})"
 
 
 def count_text(count: int, noun: str) -> str:
@@ -98,22 +97,24 @@ def count_text(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+# --- the verdict ---
+
 PRESENT: Final = 10
-"""Newest runs that make the present level where nothing has happened, of many."""
+"""Maximum number of latest runs in the current level without a step or event."""
 SIDE: Final = 60
-"""Runs on each side that a level is taken from: what was a year ago says little of now."""
+"""Maximum number of runs on each side of a comparison: older runs are less relevant."""
 LEAST_PRESENT: Final = 3
-"""Newest runs that are held against those before, where nothing has happened, at least."""
+"""Minimum number of latest runs in the current level without a step or event."""
 WEEK_OF_RUNS: Final = 200
-"""Runs whose hours are known."""
+"""Number of runs before whose hours of the day are considered."""
 LEFT: Final = 0.35
-"""Share of what the last step came back from within which a level is back where it was …"""
+"""Share of the recovered distance within which a level counts as back at the baseline …"""
 FARTHEST: Final = math.log(2)
-"""… but no more of it than this: a third of a stall of a thousand times is no way back."""
+"""… limited to a share of this distance: a third of a thousandfold stall is no recovery."""
 
 
 class VerdictState(StrEnum):
-    """What is said of a case."""
+    """State of a verdict."""
 
     INCONCLUSIVE = "inconclusive"
     UNCHANGED = "unchanged"
@@ -127,17 +128,17 @@ class VerdictState(StrEnum):
 
     @property
     def judged(self) -> bool:
-        """Whether there is a verdict at all."""
+        """Whether the verdict is conclusive."""
         return self is not VerdictState.INCONCLUSIVE
 
     @property
     def confirmed(self) -> bool:
-        """Whether it says beyond doubt that something has changed."""
+        """Whether a change is confirmed."""
         return abs(self.code) == 2
 
     @property
     def code(self) -> int:
-        """-2 worse, -1 maybe worse, 0 same, 1 maybe better, 2 better."""
+        """-2 slower, -1 possibly slower, 0 unchanged, 1 possibly faster, 2 faster."""
         return _CODES.get(self, 0)
 
 
@@ -154,20 +155,20 @@ _CODES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is said of one case and figure; effects are logarithms, plus for better.
+    """Verdict on one metric of a case; effects are logarithms, positive is better.
 
     Attributes:
-        effect, low, high: present level against the baseline, with its 95 % interval.
-        p_value: of the newest step, or of the last event's shift; None where there is neither.
-        runs: that the present level rests on.
-        steps: confirmed and not accepted, oldest first.
-        accepted: confirmed steps that somebody has accepted, oldest first.
-        creep: slow change of the newest runs, or None.
-        baseline: level compared with, in base units; None if there is none.
-        baseline_runs, baseline_start: its size and the time of its first run.
-        reason: what "the same" excludes; what is missing where it cannot be told, and when it
-            will be known; why a gain is implausible.
-        more_runs: that it takes until it can be told; 0: none, or no number of them would do.
+        effect, low, high: current level relative to the baseline, with its 95% confidence interval.
+        p_value: p-value of the latest step, or of the last event's shift; None: neither.
+        runs: number of runs in the current level.
+        steps: confirmed steps that are not accepted, oldest first.
+        accepted: accepted confirmed steps, oldest first.
+        creep: gradual change of the latest runs, or None.
+        baseline: reference level in base units; None if there is none.
+        baseline_runs, baseline_start: its number of runs and the time of its first run.
+        reason: size of changes that are ruled out; why the verdict is inconclusive and when it
+            will not be; why an improvement is implausible.
+        more_runs: further runs until a conclusive verdict; 0: none, or no number suffices.
     """
 
     history: CaseHistory
@@ -188,26 +189,26 @@ class Verdict:
 
     @property
     def ratio(self) -> float:
-        """Change against the baseline as ratio, plus for better."""
+        """Change from the baseline as a ratio, positive is better."""
         return as_ratio(self.effect, self.history.figure)
 
     @property
     def excluded(self) -> float:
-        """The largest change, either way, that is not excluded, as logarithm."""
+        """Largest change in either direction that is not ruled out, as a logarithm."""
         return max(abs(self.low), abs(self.high))
 
     @property
     def threshold(self) -> float:
-        """Half width of the interval, as ratio."""
+        """Half width of the confidence interval, as a ratio."""
         return math.expm1((self.high - self.low) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """An event before the newest run of a case.
+    """The last event before the latest run of a case.
 
     Attributes:
-        shift: what it did to the case; None: it cannot be told, as where no hour is the same.
+        shift: its effect on the case; None: unknown, for example without runs at equal hours.
     """
 
     time: float
@@ -215,7 +216,7 @@ class LastEvent:
 
 
 def as_ratio(effect: float, figure: Figure) -> float:
-    """Return by how much the value itself differs, plus for better: the number of the sentence."""
+    """Return an effect as a ratio of the value, positive is better, as in the verdict text."""
     return math.expm1(effect) if figure.more_is_better else -math.expm1(-effect)
 
 
@@ -229,17 +230,17 @@ def conclude(
     accepted_until: float = -math.inf,
     cut_reason: str = "",
 ) -> Verdict:
-    """Return the verdict on one case and figure.
+    """Return the verdict on one metric of a case.
 
     Args:
-        history: raw, since the last reset or the last environment that compares.
-        steps: confirmed, oldest first.
-        last: the last event before its newest run, or None.
-        doubtful: newest step that may be chance, or that only leads to the other of the case's
-            two levels.
-        creep: slow change of what the steps leave, beyond doubt.
-        accepted_until: steps up to this time have been accepted.
-        cut_reason: why the history begins anew, if it does.
+        history: raw history since the last reset or the last incomparable environment.
+        steps: confirmed steps, oldest first.
+        last: the last event before its latest run, or None.
+        doubtful: latest step that may be chance, or that only switches between the two levels of
+            a bimodal case.
+        creep: confirmed gradual change beyond the steps.
+        accepted_until: steps up to this time are accepted.
+        cut_reason: why the history was restarted; empty if it was not.
     """
     accepted = tuple(step for step in steps if step.time <= accepted_until)
     open_steps = tuple(step for step in steps if step.time > accepted_until)
@@ -290,7 +291,7 @@ def _baseline(
     steps: Sequence[CaseStep],
     creep: CaseStep | None,
 ) -> GoodRuns:
-    """Return the runs that the present level is compared with: of a creep, those it began with."""
+    """Return the runs of the baseline; for a gradual change, the runs at its start."""
     start = accepted[-1].time if accepted else -math.inf
     end = steps[0].time if steps else math.inf
     if creep is not None and not steps:
@@ -299,17 +300,17 @@ def _baseline(
 
 
 def _without(history: CaseHistory, cut_reason: str) -> Verdict:
-    """Return the verdict on a history that has no two sides yet."""
+    """Return the verdict on a history that has too few runs to compare."""
     runs = len(history.points)
     missing = LEAST_BASELINE + LEAST_PRESENT - runs
     if missing <= 0 and not cut_reason:
-        reason = "none of the newest runs was made at an hour at which there are runs before"
+        reason = "no earlier runs at the hours of the latest runs"
         return Verdict(
             history=history, state=VerdictState.INCONCLUSIVE, reason=reason, baseline_runs=runs
         )
     missing = max(1, missing)
-    wanted = f"{count_text(runs, 'run')}{' since then' if cut_reason else ''}"
-    reason = f"{wanted}; {when_text(history, missing)} something can be said"
+    known = f"{count_text(runs, 'run')}{' since then' if cut_reason else ''}"
+    reason = f"{known}; first verdict {when_text(history, missing)}"
     return Verdict(
         history=history,
         state=VerdictState.INCONCLUSIVE,
@@ -320,7 +321,7 @@ def _without(history: CaseHistory, cut_reason: str) -> Verdict:
 
 
 Numbers = tuple[float, float, float, int]
-"""effect, low, high, runs."""
+"""Effect, lower and upper bound, number of runs."""
 
 
 def _numbers_of(step: CaseStep) -> Numbers:
@@ -333,9 +334,10 @@ def difference_of(
     steps: Sequence[CaseStep],
     last: LastEvent | None,
 ) -> Difference | None:
-    """Return how far the present level is from the baseline; None if there are no two sides.
+    """Return the difference of the current level from the baseline; None: too few runs.
 
-    The present are the runs since the last step, else since the last event, else the newest.
+    The current level has the runs since the last step, otherwise since the last event, otherwise
+    the latest runs.
     """
     times = history.times()
     logs = _without_hours(history, [*accepted, *steps])
@@ -357,7 +359,7 @@ def difference_of(
 
 
 def alike(before: Sequence[float], after: Sequence[float]) -> Places:
-    """Return which runs `after` compare with those before, by the hours they were made at."""
+    """Return the indexes of runs in `after` at hours of the day that also occur before."""
     return like_hours(before, after) if spread_out([*before, *after]) else np.arange(len(after))
 
 
@@ -368,22 +370,22 @@ def _without_hours(history: CaseHistory, steps: Sequence[CaseStep]) -> Matrix:
 
 
 def sized(history: CaseHistory, steps: Sequence[CaseStep]) -> tuple[CaseStep, ...]:
-    """Return the steps with the size that all runs up to the steps beside them tell."""
+    """Return the steps with sizes estimated from all runs up to the neighboring steps."""
     logs, times = _without_hours(history, steps), history.times()
     places = [bisect_left(times, step.time) for step in steps]
-    found = []
+    resized = []
     for step, begin, at, end in zip(
         steps, [0, *places], places, [*places[1:], len(logs)], strict=False
     ):
         before, after = logs[max(begin, at - SIDE) : at], logs[at:end][-SIDE:]
         if len(before) < 2 or not len(after):
-            found.append(step)
+            resized.append(step)
             continue
         size = difference(before, after)
-        found.append(
+        resized.append(
             replace(step, effect=size.effect, low=size.low, high=size.high, runs=len(logs) - at)
         )
-    return tuple(found)
+    return tuple(resized)
 
 
 def _state(
@@ -396,7 +398,7 @@ def _state(
         return (VerdictState.POSSIBLY_SLOWER if worse else VerdictState.POSSIBLY_FASTER), ""
     if apart.excluded > claim_of(history):
         return VerdictState.INCONCLUSIVE, missing_text(history, apart)
-    return VerdictState.UNCHANGED, f"no change above {size_text(apart.excluded)}"
+    return VerdictState.UNCHANGED, f"changes above {size_text(apart.excluded)} ruled out"
 
 
 def _after_steps(
@@ -405,7 +407,7 @@ def _after_steps(
     left = left_after(steps[-1].effect, apart.effect)
     if len(steps) > 1 and abs(apart.effect) < max(history.figure.least_effect, left):
         if apart.excluded <= max(claim_of(history), left):
-            reason = f"back at the baseline, no change above {size_text(apart.excluded)}"
+            reason = f"back at the baseline, changes above {size_text(apart.excluded)} ruled out"
             return VerdictState.UNCHANGED, reason
         return VerdictState.INCONCLUSIVE, f"back near the baseline; {missing_text(history, apart)}"
     if apart.effect < 0:
@@ -415,19 +417,19 @@ def _after_steps(
 
 
 def left_after(last: float, effect: float) -> float:
-    """Return how far from the baseline a level may be to be back there.
+    """Return the largest distance from the baseline that counts as back at the baseline.
 
-    What was larger, long before, says nothing of that: only what the last step came back from.
+    It depends only on the distance that the last step recovered, not on larger earlier ones.
 
     Args:
         last: size of the last step, a logarithm.
-        effect: of the level after it against the baseline.
+        effect: level after it relative to the baseline, a logarithm.
     """
     return LEFT * min(abs(effect - last), FARTHEST)
 
 
 def _habits(history: CaseHistory, steps: Sequence[CaseStep]) -> list[str]:
-    """Return the noise of a case that has a name."""
+    """Return descriptions of the known noise patterns of a case."""
     if history.figure.kind != "speed" or not history.figure.more_is_better:
         return []
     times = history.times()[-NOISE_RUNS:]

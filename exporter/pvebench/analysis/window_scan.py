@@ -1,7 +1,7 @@
-"""How far the newest runs of a stretch have left its level, for every run as the newest.
+"""Shift of the latest runs from the level before them, computed for every run as the latest.
 
-Blocks of 3 to 72 newest runs against up to 80 before them, as Student's t in standard
-deviations. Runs that resemble their neighbours say less, by the autocorrelation before the block.
+Blocks of 3 to 72 latest runs are compared with up to 80 runs before them, as Student's t in
+standard deviations. Autocorrelation before the block reduces the significance.
 """
 
 from __future__ import annotations
@@ -14,41 +14,42 @@ from pvebench.analysis.levels import MAD_TO_SIGMA, Cleaned, middles
 
 BLOCKS: Final = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 40, 48, 56, 64, 72)
 WINDOW: Final = 80
-"""Runs before a block that make its level."""
+"""Maximum runs of the level before a block."""
 LEAST: Final = 5
-"""Runs that a level needs."""
+"""Minimum runs of a level."""
 RECENT: Final = 30
-"""Runs whose median and scatter a run is held against, to be cut where it strays."""
+"""Runs of the median and scale that a run is compared with, to clip outliers."""
 CUT: Final = 3.5
-"""Such scales beyond which a run before a block counts as if it were so far off."""
+"""Scales to which a run before a block is clipped."""
 KNOWN: Final = 12.0
-"""Runs' worth of belief that a level scatters as its newest runs do."""
+"""Weight, in runs, of the prior that a level has the scale of its latest runs."""
 LIKE: Final = 4.0
-"""Runs' worth of belief that a block scatters as the level before it."""
+"""Weight, in runs, of the prior that a block has the scale of the level before it."""
 WORTH: Final = 3.9
-"""Score that is no doubt yet: what stays below it is no shift."""
+"""Minimum score of a shift; blocks that cannot reach it are skipped."""
 FREE: Final = 0.3
-"""Autocorrelation that is no reason to be wary: what chance makes in short stretches."""
+"""Autocorrelation that is ignored, as it occurs by chance in short series."""
 MOST: Final = 0.75
-"""Autocorrelation that is believed at most."""
+"""Limit of the autocorrelation."""
 STAYED: Final = 0.65
-"""Share of a shift that the newest third of a block must show: else it has gone again."""
+"""Minimum share of a shift in the latest third of a block; otherwise it has ended."""
 STRAYED: Final = 1.5
 BACK: Final = 0.75
-"""Scales beyond which a level is left, and within which it is back, for two runs."""
+"""Scales beyond which a level is left, and within which two runs have returned to it."""
 CLEAR: Final = 6.0
-"""Scales that make levels clearly apart."""
+"""Scales between clearly separate levels."""
 STRAYED_CLEAR: Final = 2.0
 BACK_CLEAR: Final = 1.0
-"""As STRAYED and BACK, for what may excuse a shift as far as that: chance alone strays less."""
+"""STRAYED and BACK for clearly separate levels, which chance alone rarely reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class MustLast:
-    """How many runs a shift must have lasted, for every run as the newest, [runs].
+    """Minimum duration of a shift in runs, for every run as the latest, [runs].
 
     Attributes:
-        usual: whatever it is. clear: the same where the levels are clearly apart.
+        usual: for any shift.
+        clear: for clearly separate levels.
     """
 
     usual: Places
@@ -57,13 +58,13 @@ class MustLast:
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """The clearest shift for every run as the newest one, [runs].
+    """The most significant shift for every run as the latest, [runs].
 
     Attributes:
-        score: in standard deviations; 0 where there is none.
-        block: newest runs that make it.
-        effect: its size, logarithm.
-        apart: the same in scales of single runs.
+        score: significance in standard deviations; 0: no shift.
+        block: number of latest runs in it.
+        effect: its size, a logarithm.
+        apart: its size in scales of single runs.
     """
 
     score: Matrix
@@ -74,12 +75,13 @@ class Shifted:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of a stretch that may be more than chance; [blocks].
+    """Possibly significant blocks of a series; [blocks].
 
     Attributes:
-        runs: that the history has.
-        now: newest run of each. size: runs of it.
-        score, effect, apart: as a shift has them.
+        runs: number of runs of the history.
+        now: latest run of each block.
+        size: number of its runs.
+        score, effect, apart: as in `Shifted`.
     """
 
     runs: int
@@ -90,20 +92,20 @@ class Blocks:
     apart: Matrix
 
     def clearest(self) -> Shifted:
-        """Return the clearest of the blocks that end with each run; the shorter one of equals."""
+        """Return the most significant block that ends with each run; the shorter one of equals."""
         count = self.runs
         order = np.lexsort((self.size, -self.score, self.now))
         place, firsts = np.unique(self.now[order], return_index=True)
         best = order[firsts]
-        made = Shifted(
+        shifted = Shifted(
             np.zeros(count), np.zeros(count, dtype=int), np.zeros(count), np.zeros(count)
         )
-        made.score[place], made.block[place] = self.score[best], self.size[best]
-        made.effect[place], made.apart[place] = self.effect[best], self.apart[best]
-        return made
+        shifted.score[place], shifted.block[place] = self.score[best], self.size[best]
+        shifted.effect[place], shifted.apart[place] = self.effect[best], self.apart[best]
+        return shifted
 
     def that_last(self, least: MustLast) -> Blocks:
-        """Return those that are as long as a shift must last."""
+        """Return the blocks with the minimum duration of a shift."""
         must = np.where(self.apart >= CLEAR, least.clear[self.now], least.usual[self.now])
         long = np.flatnonzero(must <= self.size)
         return Blocks(
@@ -117,10 +119,10 @@ class Blocks:
 
 
 def blocks_of(clean: Cleaned, before: Before, start: int, always: Flags) -> Blocks:
-    """Return the blocks of the stretch from `start` on.
+    """Return the blocks of the series from `start` on.
 
     Args:
-        always: [runs]: where a shift that is hardly one is told too; elsewhere it is none.
+        always: [runs] whether to also return insignificant shifts at a run.
     """
     sums = _Sums(clean, before)
     now, size = _worth_it(sums, start, always)
@@ -129,14 +131,14 @@ def blocks_of(clean: Cleaned, before: Before, start: int, always: Flags) -> Bloc
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Level and scale of the newest runs before each, within a stretch; [runs]."""
+    """Level and scale of the latest runs before each run, within a series; [runs]."""
 
     level: Matrix
     scale: Matrix
 
 
 def before_each(clean: Cleaned, start: int) -> Before:
-    """Return what the runs of the stretch that begins at `start` are held against."""
+    """Return the level and scale to compare each run with, for the series from `start` on."""
     runs = clean.runs[start:]
     padded = np.concatenate([np.full(RECENT - 1, np.nan), runs])
     windows = np.lib.stride_tricks.sliding_window_view(padded, RECENT)
@@ -146,7 +148,7 @@ def before_each(clean: Cleaned, start: int) -> Before:
     scale = MAD_TO_SIGMA * middles(np.sort(away, axis=-1), counts)
     cut = np.minimum(away, 4 * scale[:, None] + 1e-9)
     scale = np.maximum(scale, 0.7 * 1.2533 * np.nansum(cut, axis=-1) / counts)
-    # A run is held against those before it, but for the first ones, which have none.
+    # A run is compared with those before it, except the first ones, which have none.
     for part in (level, scale):
         part[LEAST:] = part[LEAST - 1 : -1].copy()
     head = clean.runs[:start]
@@ -155,7 +157,7 @@ def before_each(clean: Cleaned, start: int) -> Before:
 
 
 class _Sums:
-    """Running sums over a history: of a level's runs, cut; of a block's, as they are."""
+    """Running sums over a history: clipped runs for levels, raw runs for blocks."""
 
     def __init__(self, clean: Cleaned, before: Before) -> None:
         level, scale = before.level, before.scale
@@ -164,7 +166,7 @@ class _Sums:
         self.scale = scale
         self.level = _running(level + away - zero)
         self.square = _running(away**2)
-        self.neighbours = _running(np.concatenate([[0.0], away[1:] * away[:-1]]))
+        self.neighbors = _running(np.concatenate([[0.0], away[1:] * away[:-1]]))
         self.own = _running(clean.runs - zero)
         self.own_square = _running((clean.runs - zero) ** 2)
         late = np.concatenate([[0.0], clean.second[1:] - clean.runs[:-1]])
@@ -176,10 +178,9 @@ def _running(values: Matrix) -> Matrix:
 
 
 def _worth_it(sums: _Sums, start: int, always: Flags) -> tuple[Places, Places]:
-    """Return the blocks, by their newest run and size, that are worth a score.
+    """Return the latest run and size of the blocks that can reach the score `WORTH`.
 
-    Of years of runs hardly any is: those are left out whose score could not reach `WORTH` with
-    the least error that there can be.
+    Few blocks in years of runs can: the others are excluded by their smallest possible error.
     """
     first = np.arange(start + LEAST, len(always))
     begin = np.maximum(start, first - WINDOW)
@@ -207,8 +208,8 @@ def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matr
     count = first - begin
 
     def between(running: Matrix, low: Places, high: Places) -> Matrix:
-        found: Matrix = running[high] - running[low]
-        return found
+        sums_between: Matrix = running[high] - running[low]
+        return sums_between
 
     level = between(sums.level, begin, first) / count
     own = between(sums.own, first, now + 1)
@@ -216,12 +217,12 @@ def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matr
     square = between(sums.square, begin, first)
     known = sums.scale[first] ** 2
     inside = np.maximum(between(sums.own_square, first, now + 1) - own**2 / size, 0.0)
-    # The scale of a few runs is no knowledge; a block scatters much like the level before it.
+    # A scale from few runs is uncertain; a block has about the scale of the level before it.
     belief, lent = np.minimum(KNOWN, count / 2), np.maximum(KNOWN - count, 0.0)
     variance = square + belief * known + lent * inside / (size - 1)
     variance /= count - 1 + belief + lent
     of_block = (inside + LIKE * variance) / (size - 1 + LIKE)
-    likeness = between(sums.neighbours, begin + 1, first) / np.maximum(square, 1e-12)
+    likeness = between(sums.neighbors, begin + 1, first) / np.maximum(square, 1e-12)
     likeness = np.clip(likeness, 0.0, MOST) * count / (count + 5.0)
     likeness = np.maximum(0.0, likeness - FREE) / (1 - FREE)
     wider = (1 + likeness) / (1 - likeness)
@@ -237,13 +238,14 @@ def _of_blocks(sums: _Sums, now: Places, size: Places, start: int) -> tuple[Matr
 def longest_strays(
     clean: Cleaned, before: Before, recent: int, *, strayed: float, back: float
 ) -> Places:
-    """Return for each run how long the level had been left, the longest of `recent` runs.
+    """Return for each run the longest time, in runs, that the level was left in `recent` runs.
 
-    Only what came back counts: whatever left the level for so long by itself is this case's
-    nature, as a neighbour's load or a backup.
+    Only periods with a return count: such temporary periods are typical of this case, for example
+    due to another VM's load or a backup.
 
     Args:
-        strayed: scales beyond which it is left. back: within which it is back, for two runs.
+        strayed: scales beyond which the level is left.
+        back: scales within which two runs have returned to it.
     """
     side, length, inside = 0.0, 0, 0
     ended = np.zeros(len(clean.runs), dtype=int)
@@ -257,5 +259,5 @@ def longest_strays(
         if not side and abs(away) > strayed:
             side, length = (1.0 if away > 0 else -1.0), 1
     padded = np.concatenate([np.zeros(recent - 1, dtype=int), ended])
-    found: Places = np.lib.stride_tricks.sliding_window_view(padded, recent).max(axis=-1)
-    return found
+    longest: Places = np.lib.stride_tricks.sliding_window_view(padded, recent).max(axis=-1)
+    return longest
