@@ -1,6 +1,6 @@
-"""Draw docs/images/*.png anew: the page at /, a card and a report of a simulated instance.
+"""Update docs/images/*.png: the web UI, a card and a report of a simulated instance.
 
-Run by `make screenshot`. The pictures say by themselves that their numbers are invented.
+Run by `make screenshot`. The images state that their numbers are simulated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGEST_BYTES = 300_000
 
 
 def main() -> None:
-    """Serve, look, save."""
+    """Serve the simulated instance and save the screenshots."""
     TARGET.parent.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -50,7 +50,7 @@ def main() -> None:
         draw_report(browser, Path(directory) / "report")
         browser.close()
     for path in (TARGET, REPORT):
-        # A page of a few flat colours: a third of the bytes, and nothing to be seen of it.
+        # With few flat colors, a palette saves two thirds of the bytes without a visible change.
         with Image.open(path) as picture:
             small = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
         small.save(path, optimize=True)
@@ -66,33 +66,33 @@ def _slower_virtio(disk: Disk) -> float:
 
 
 def _judged(directory: Path) -> Starlette:
-    """Return the application with a history, an upgrade, and the verdict of it."""
+    """Return the application with a history, an upgrade, and its verdict."""
     simulation = lively(directory, upgrade=300, end=360, cost=_slower_virtio)
     verdicts = VerdictService(Feed(simulation.results), load_known_issues()).judge()
     return app_of(simulation, verdicts=lambda: verdicts)
 
 
 def draw_card(folder: Path) -> None:
-    """Draw the card of one storage of the demo's year, whose last weeks have a change."""
+    """Draw the card of one storage of the demo year, with a change in its last weeks."""
     folder.mkdir()
     store = filled_store(folder, days=45)
     results = demo_results(store)
     verdicts = VerdictService(Feed(results), load_known_issues()).judge()
     view = results.now
-    cases = of_storage({key: one.definition for key, one in view.planned.items()})
+    cases = of_storage({key: planned.definition for key, planned in view.planned.items()})
     card = make_card(view, verdicts, datetime.now(UTC), cases["pve1/local-zfs"])
     CARD.write_bytes(card_png(card))
     store.close()
 
 
 def draw_report(browser: Browser, folder: Path) -> None:
-    """Measure a pack in the simulation, write its report, and save the top of it."""
+    """Run a pack in the simulation, write its report, and save a screenshot of its top."""
     folder.mkdir()
     simulate(folder, pack=PACK).worker.run()
     file = folder / "report.html"
     options = ["--state", str(folder), "--pack", str(PACK), "--reference", "published"]
     if run_cli(["report", *options, "--output", str(file)]):
-        raise SystemExit("the report could not be written")
+        raise SystemExit("writing the report failed")
     page = browser.new_page(viewport={"width": 1280, "height": 1250}, color_scheme="light")
     page.goto(file.as_uri())
     page.screenshot(path=REPORT)

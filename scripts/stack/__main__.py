@@ -1,8 +1,8 @@
-"""Run `pvebench serve` in the foreground, with Prometheus, node_exporter and Grafana beside it.
+"""Run `pvebench serve` in the foreground, together with Prometheus, node_exporter and Grafana.
 
-honcho runs the three; its output goes to STATE/log/stack.log. Everything listens on 127.0.0.1,
-keeps its files in STATE and ends with pvebench, whatever ends pvebench. The exit code is
-pvebench's; 3 when this machine lacks something, 4 when STATE is in use.
+honcho runs these three; its output goes to STATE/log/stack.log. All programs listen on 127.0.0.1,
+keep their files in STATE and stop with pvebench, however it ends. The exit code is that of
+pvebench; 3 if a program is missing, 4 if STATE is in use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pvebench.errors import PvebenchError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run everything until pvebench ends; return the exit code."""
+    """Run all services until pvebench ends; return the exit code."""
     options = parse(arguments)
     layout = Layout(options.state.absolute())
     try:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options; what follows `--` goes to pvebench."""
+    """Return the options; arguments after `--` are passed to pvebench."""
     parser = argparse.ArgumentParser(prog="scripts/run")
     parser.add_argument("--pack", action="append", default=[], metavar="FILE")
     parser.add_argument("--state", type=Path, default=Path(".state"))
@@ -61,17 +61,17 @@ def port_number(text: str) -> int:
     """Return the port that `text` names; argparse turns a ValueError into its message."""
     number = int(text)
     if not 0 < number < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text} is no port: 1 to 65535")
+        raise argparse.ArgumentTypeError(f"invalid port {text}; use 1 to 65535")
     return number
 
 
 def run(options: argparse.Namespace, layout: Layout) -> int:
-    """Start the services, then pvebench; end the services when it ends."""
+    """Start the services, then pvebench; stop the services when it ends."""
     exporter = Service("pvebench", options.exporter_port, "EXPORTER_PORT")
     services = [prometheus(options, layout), node_exporter(options, layout)]
-    found_grafana = grafana(options, layout)
-    if found_grafana is not None:
-        services.append(found_grafana)
+    grafana_service = grafana(options, layout)
+    if grafana_service is not None:
+        services.append(grafana_service)
     report_leftovers(end_marked(marks(layout)))
     check_ports([exporter, *services])
     write_prometheus_config(layout, exporter, services[1])
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
 
 
 def pvebench_command(options: argparse.Namespace, layout: Layout) -> list[str]:
-    """Return the foreground command. PVEBENCH_COMMAND is there for tests: another one instead."""
+    """Return the foreground command; tests replace it with PVEBENCH_COMMAND."""
     command = shlex.split(os.environ.get("PVEBENCH_COMMAND", ""))
     command = command or [str(Path(sys.executable).with_name("pvebench"))]
     command += ["serve", "--state", str(layout.state)]

@@ -1,7 +1,6 @@
-"""Fill a store with a simulated year, put its past into Prometheus, and open the stack on it.
+"""Simulate a year of results, import its metrics into Prometheus, and start the stack with it.
 
-With --check every query of every dashboard is asked instead of opening it, and the empty ones
-are printed.
+With --check, run every query of every dashboard instead, and print the empty panels.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from pvebench.errors import PvebenchError, ToolFailed
 PVEBENCH: Final = str(Path(sys.executable).with_name("pvebench"))
 PACK: Final = str(REPOSITORY / "scenarios" / "demo.yaml")
 STEP_SECONDS: Final = 8 * 3600
-"""Held values are repeated so rarely that a year is filled in some minutes …"""
+"""Sample interval of constant values: long, so that filling a year takes only minutes."""
 GO_ON_SECONDS: Final = 3600.0
-"""How old the end of a year may be that is gone on with: the last hour would be a gap."""
+"""Maximum age of an interrupted import to continue: the time since its end becomes a gap."""
 LOOK_BACK: Final = "--query.lookback-delta=490m"
-"""… so Prometheus must look back further than its usual five minutes, here and only here."""
+"""Look-back of Prometheus, longer than its default five minutes because of STEP_SECONDS."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fill and show until Ctrl-C, or check; return the exit code."""
+    """Fill and serve until Ctrl-C, or check; return the exit code."""
     options = parse(arguments)
     layout = Layout(options.state.absolute())
     try:
@@ -75,23 +74,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, layout: Layout) -> int:
-    """Start the services on the filled store, then show or check."""
+    """Start the services with the filled store, then serve or check."""
     exporter = Service("pvebench", options.exporter_port, "EXPORTER_PORT")
     services = [prometheus(options, layout, LOOK_BACK), node_exporter(options, layout)]
-    found_grafana = None if options.check else grafana(options, layout)
-    if found_grafana is not None:
-        services.append(found_grafana)
+    grafana_service = None if options.check else grafana(options, layout)
+    if grafana_service is not None:
+        services.append(grafana_service)
     report_leftovers(end_marked(marks(layout)))
     check_ports([exporter, *services])
     begun = time.monotonic()
     fill(layout, f"{HOST}:{exporter.port}")
-    # Filling takes minutes, in which somebody else may have come.
+    # Filling takes minutes, in which another process may have taken a port.
     check_ports([exporter, *services])
     write_prometheus_config(layout, exporter, services[1])
     with showing(layout, exporter) as shown, Stack(layout, services) as stack:
         stack.wait_ready(services[0].port)
         announce(exporter, services)
-        print(f"filled in {time.monotonic() - begun:.0f} s; every number is simulated")
+        print(f"filled in {time.monotonic() - begun:.0f} s; all results are simulated")
         sys.stdout.flush()
         if options.check:
             return print_empty(f"http://{HOST}:{options.prometheus_port}")
@@ -99,9 +98,9 @@ def run(options: argparse.Namespace, layout: Layout) -> int:
 
 
 class Filling:
-    """How far an earlier filling came, in a file: a filling that is interrupted is gone on with.
+    """Progress of an import, in a file, so that an interrupted import can be continued.
 
-    There is one from when the year is simulated until all of it is in Prometheus.
+    The file exists from the simulation of the year until all of it is in Prometheus.
     """
 
     def __init__(self, layout: Layout, instance: str) -> None:
@@ -111,7 +110,7 @@ class Filling:
         self._of = {"instance": instance, "pack": pack, "version": __version__}
 
     def read(self) -> dict[str, float] | None:
-        """Return `end` of the year and `begin` of what is not in Prometheus yet, if it fits."""
+        """Return `end` of the year and `begin` of the missing samples; None: start again."""
         try:
             known = json.loads(self._path.read_text("utf-8"))
             end, begin = float(known["end"]), float(known["begin"])
@@ -123,28 +122,28 @@ class Filling:
         return {"end": end, "begin": begin} if whole else None
 
     def write(self, *, end: float, begin: float) -> None:
-        """Keep both, whole or not at all."""
+        """Write both atomically."""
         part = self._path.with_suffix(".part")
         part.write_text(json.dumps(self._of | {"end": end, "begin": begin}), "utf-8")
         part.replace(self._path)
 
     def forget(self) -> None:
-        """All is filled, or begins anew."""
+        """Remove the progress: the import is complete or starts again."""
         self._path.unlink(missing_ok=True)
 
 
 def fill(layout: Layout, instance: str) -> None:
-    """Make the store and Prometheus' blocks anew: a year that ends now.
+    """Create the store and the blocks of Prometheus: a year that ends now.
 
-    What an interrupted filling has made within the last hour is taken over.
+    An import that was interrupted within the last hour is continued.
 
     Raises:
-        ToolFailed: a step did not work; its output says why.
+        ToolFailed: a step failed; the error has its output.
     """
     data, past = layout.prometheus / "data", layout.state / "past"
     filling = Filling(layout, instance)
     known = filling.read()
-    # Half-written files of the export; what was in Prometheus stays.
+    # Incomplete files of the export; the blocks in Prometheus stay.
     shutil.rmtree(past, ignore_errors=True)
     if known is None:
         filling.forget()
@@ -152,28 +151,28 @@ def fill(layout: Layout, instance: str) -> None:
         known = {"end": time.time(), "begin": 0.0}
         filling.write(**known)
     else:
-        print("going on with the year that was being filled …", flush=True)
-    print("putting it into Prometheus …", flush=True)
+        print("continuing the interrupted import …", flush=True)
+    print("importing into Prometheus …", flush=True)
     with exporting(layout, instance, known) as export:
         try:
-            # In their order, and none after one that failed: what is left to do stays one stretch.
+            # In order, and none after a failure, so that the missing samples stay one period.
             for path in arriving(past, export):
                 backfill(path, data)
-                # It is named after where it begins; the next one begins later.
+                # A file is named after its start; the next one starts later.
                 filling.write(end=known["end"], begin=float(path.stem) + 1)
                 path.unlink()
         except BaseException:
             export.terminate()
             raise
     if export.returncode != 0:
-        raise ToolFailed("the simulated year could not be exported")
+        raise ToolFailed("exporting the simulated year failed")
     shutil.rmtree(past)
     filling.forget()
 
 
 def simulate(layout: Layout, data: Path) -> None:
-    """Make the store anew, and Prometheus empty."""
-    # Only what a demo makes: another instance's results must never be in its way.
+    """Create the store and empty Prometheus."""
+    # Only files of the demo, never the results of another instance.
     for path in (layout.state / "simulated", data):
         shutil.rmtree(path, ignore_errors=True)
     layout.make()
@@ -195,7 +194,7 @@ def simulate(layout: Layout, data: Path) -> None:
 
 
 def exporting(layout: Layout, instance: str, known: Mapping[str, float]) -> subprocess.Popen[bytes]:
-    """Start what writes the past as files, from `begin` to `end`."""
+    """Start the export of past samples to files, from `begin` to `end`."""
     command = [
         PVEBENCH,
         "demo",
@@ -219,7 +218,7 @@ def exporting(layout: Layout, instance: str, known: Mapping[str, float]) -> subp
 
 
 def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path]:
-    """Yield each finished file as it comes, until the process that writes them has ended."""
+    """Yield each finished file until the exporting process has ended."""
     seen: set[Path] = set()
     while True:
         ended = process.poll() is not None
@@ -233,7 +232,7 @@ def arriving(directory: Path, process: subprocess.Popen[bytes]) -> Iterator[Path
 
 
 def backfill(path: Path, data: Path) -> None:
-    """Turn one file into a block."""
+    """Convert one file into a block."""
     must(
         [
             find_program("promtool"),
@@ -251,7 +250,7 @@ def must(command: Sequence[str]) -> None:
     """Run a command.
 
     Raises:
-        ToolFailed: it did not work.
+        ToolFailed: the command failed.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -263,7 +262,7 @@ def must(command: Sequence[str]) -> None:
 
 @contextmanager
 def showing(layout: Layout, exporter: Service) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the exporter of the simulated store while inside."""
+    """Run the exporter of the simulated store within the `with` block."""
     command = [
         PVEBENCH,
         "demo",

@@ -1,4 +1,4 @@
-"""pvebench in the foreground: it has the terminal, and is the one that is asked to stop."""
+"""pvebench in the foreground: it owns the terminal and receives the signals to stop."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from processes import GRACE_SECONDS, Stack, guarded, processes_below, stop_signa
 from services import Layout
 
 SI_KERNEL: Final = 0x80
-"""`si_code` of a signal that the terminal sent, and therefore sent to pvebench as well."""
+"""`si_code` of a signal from the terminal, which pvebench receives as well."""
 
 
 def measure(command: Sequence[str], stack: Stack, layout: Layout) -> int:
-    """Run pvebench with the terminal until it ends; return its exit code."""
+    """Run pvebench on the terminal until it ends; return its exit code."""
     watched = stop_signals()
-    # A closed terminal would end pvebench before it has put its VM away: it gets SIGTERM instead.
+    # A closed terminal would end pvebench before it removes its VM: it gets SIGTERM instead.
     handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     child = subprocess.Popen(guarded(command))
-    # Blocked, not handled, from here: only a signal that is waited for tells who sent it.
+    # Blocked instead of handled, because only sigtimedwait reports the sender of a signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*watched, signal.SIGCHLD})
     signal.signal(signal.SIGHUP, handler)
     deadline = float("inf")
@@ -33,8 +33,8 @@ def measure(command: Sequence[str], stack: Stack, layout: Layout) -> int:
         if stack.has_ended and not stack_missed:
             stack_missed = True
             say(
-                "Prometheus and the rest have ended; measuring goes on, and the results "
-                f"are shown after the next start\n  {stack.tail()}"
+                "Prometheus and the other services ended unexpectedly; pvebench keeps measuring, "
+                f"and the results are visible after the next start\n  {stack.tail()}"
             )
         if time.monotonic() > deadline:
             kill(child, layout)
@@ -51,7 +51,7 @@ def measure(command: Sequence[str], stack: Stack, layout: Layout) -> int:
 
 
 def kill(child: subprocess.Popen[bytes], layout: Layout) -> None:
-    """End a pvebench that does not end by itself, and the VMs that it leaves."""
+    """Kill a pvebench that does not stop, and its remaining VMs."""
     child.kill()
     child.wait()
     for process, name in processes_below(layout.run).items():
@@ -59,11 +59,11 @@ def kill(child: subprocess.Popen[bytes], layout: Layout) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
     say(
-        f"it did not end within {GRACE_SECONDS:.0f} s and was killed; the next start undoes what "
-        "it left"
+        f"killed because it did not stop within {GRACE_SECONDS:.0f} s; the next start removes its "
+        "leftovers"
     )
 
 
 def say(text: str) -> None:
-    """Print a line about what went wrong."""
+    """Print an error line."""
     print(f"pvebench: {text}", file=sys.stderr)

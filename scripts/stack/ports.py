@@ -1,4 +1,4 @@
-"""Is a port free, and if not, who has it?"""
+"""Checks for free ports, and the processes that use them."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from pvebench.errors import MachineError, PortInUse
 
 
 def check_ports(services: Sequence[Service]) -> None:
-    """Look at every port before anything is started.
+    """Check every port before starting any service.
 
     Raises:
-        PortInUse: names every port that is taken, by whom, and the variable to change.
+        PortInUse: a port is in use; the error names each port, its process and its variable.
     """
     taken = []
     for position, service in enumerate(services):
-        rival = next((one for one in services[:position] if one.port == service.port), None)
-        holder = f"{rival.variable} as well" if rival else port_holder(service.port)
+        other = next((item for item in services[:position] if item.port == service.port), None)
+        holder = f"{other.variable} as well" if other else port_holder(service.port)
         if holder:
             taken.append((service, holder))
     if taken:
-        lines = [f"port {one.port} for {one.name} is taken by {by}" for one, by in taken]
+        lines = [f"port {item.port} for {item.name} is used by {holder}" for item, holder in taken]
         change = " ".join(f"{service.variable}=…" for service, _ in taken)
         raise PortInUse(
             "\n  ".join(lines),
-            next_step=f"stop what holds it, or choose another port: make run {change}",
+            next_step=f"stop that process, or choose another port: make run {change}",
         )
 
 
 def port_holder(port: int) -> str:
-    """Return who listens on `port` of the loopback addresses, or answers; empty if nobody does.
+    """Return the process that listens on `port` of the loopback addresses; empty if none does.
 
     Raises:
-        MachineError: the port cannot be had for another reason.
+        MachineError: binding to the port fails for another reason.
     """
-    # A port that can be had may still be somebody else's to a browser: `localhost` is ::1 first,
-    # and a container's port may be led past our socket.
+    # A port that can be bound may still lead a browser elsewhere: `localhost` is ::1 first, and a
+    # container's port may be forwarded before it reaches this socket.
     if any(answers_at(address, port) for address in (HOST, "::1")):
         return socket_owner(port)
     with socket.socket() as probe:
-        # As servers do: connections of an earlier run that are still closing do not count.
+        # Like servers, ignore closing connections of an earlier run.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -57,17 +57,17 @@ def port_holder(port: int) -> str:
 
 
 def answers_at(address: str, port: int) -> bool:
-    """Return whether somebody takes connections there; on this machine that is known at once."""
+    """Return whether a process accepts connections there; local connections answer at once."""
     try:
-        with socket.create_connection((address, port), timeout=1.0) as made:
-            # A free port among those that connections come from may be given to this very one.
-            return bool(made.getsockname() != made.getpeername())
+        with socket.create_connection((address, port), timeout=1.0) as connection:
+            # A free ephemeral port can become the source port of this connection itself.
+            return bool(connection.getsockname() != connection.getpeername())
     except OSError:
         return False
 
 
 def socket_owner(port: int) -> str:
-    """Return name and id of the process that listens on `port`, as far as we may know."""
+    """Return name and ID of the process that listens on `port`, if it is visible."""
     inodes = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         rows = table.read_text().splitlines()[1:] if table.exists() else []
@@ -76,7 +76,7 @@ def socket_owner(port: int) -> str:
             if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{columns[9]}]")
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        # Processes end while we look, and other users' are closed to us.
+        # Processes may end meanwhile, and those of other users are not readable.
         with contextlib.suppress(OSError):
             if str(descriptor.readlink()) in inodes:
                 process = descriptor.parents[1]

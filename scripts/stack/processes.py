@@ -1,4 +1,4 @@
-"""Processes of a state directory: the one that may start them, those left over, those running."""
+"""Processes of a state directory: its lock, leftovers of earlier runs, running services."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from services import HOST, Layout, Service, which
 from pvebench.errors import AlreadyRunning, MachineError
 
 READY_SECONDS: Final = 30.0
-"""How long Prometheus may take to read back its data before measuring starts without it."""
+"""Time limit for Prometheus to load its data; afterwards measuring starts without it."""
 GRACE_SECONDS: Final = 15.0
-"""How long a process may take to end by itself; pvebench needs up to 10 s to put its VM away."""
+"""Time limit for a process to stop; pvebench needs up to 10 s to remove its VM."""
 TAIL_LINES: Final = 12
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """While inside, a signal that asks to stop ends the `with` blocks in order."""
+    """Let signals to stop end the nested `with` blocks in order."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -40,19 +40,19 @@ def interruptible() -> Iterator[None]:
 
 
 def stop_signals() -> set[signal.Signals]:
-    """Return the signals that ask to stop. Under nohup a lost terminal is no such reason."""
-    found = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    """Return the signals to stop; without SIGHUP under nohup."""
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        found.discard(signal.SIGHUP)
-    return found
+        signals.discard(signal.SIGHUP)
+    return signals
 
 
 @contextlib.contextmanager
 def claimed(layout: Layout) -> Iterator[None]:
-    """While inside, this is the only `make run` of the state directory.
+    """Lock the state directory against another `make run`.
 
-    The kernel takes the lock back however we end, so whatever then still runs in this state
-    directory is a leftover.
+    The kernel releases the lock however this process ends, so any process that is then running in
+    this state directory is a leftover.
     """
     layout.make()
     with (layout.run / "stack.lock").open("a+", encoding="utf-8") as lock:
@@ -62,7 +62,7 @@ def claimed(layout: Layout) -> Iterator[None]:
             lock.seek(0)
             raise AlreadyRunning(
                 f"another make run (process {lock.read().strip()}) uses {layout.state}",
-                next_step="stop it, or start this one with another: make run STATE=…",
+                next_step="stop it, or use another state directory: make run STATE=…",
             ) from error
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -71,7 +71,7 @@ def claimed(layout: Layout) -> Iterator[None]:
 
 
 def marks(layout: Layout) -> set[str]:
-    """Return the arguments that tell every process of this state directory."""
+    """Return the arguments that identify the processes of this state directory."""
     return {
         f"--procfile={layout.procfile}",
         f"--storage.tsdb.path={layout.prometheus / 'data'}",
@@ -80,26 +80,26 @@ def marks(layout: Layout) -> set[str]:
     }
 
 
-def marked_processes(wanted: set[str]) -> dict[int, str]:
-    """Return process id -> program of the processes with one of the arguments."""
-    found = {}
+def marked_processes(arguments: set[str]) -> dict[int, str]:
+    """Return process ID -> program of the processes with one of the arguments."""
+    processes = {}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            arguments = entry.read_bytes().decode("utf-8", "replace").split("\0")
-            if wanted.intersection(arguments):
-                found[int(entry.parent.name)] = Path(arguments[0]).name
-    return found
+            command = entry.read_bytes().decode("utf-8", "replace").split("\0")
+            if arguments.intersection(command):
+                processes[int(entry.parent.name)] = Path(command[0]).name
+    return processes
 
 
-def end_marked(wanted: set[str]) -> dict[int, str]:
-    """End the processes with one of the arguments, if need be by force; return which."""
+def end_marked(arguments: set[str]) -> dict[int, str]:
+    """Stop the processes with one of the arguments, by SIGKILL if necessary; return them."""
     ended: dict[int, str] = {}
     started = time.monotonic()
-    while left := marked_processes(wanted):
+    while left := marked_processes(arguments):
         waited = time.monotonic() - started
         if waited > 2 * GRACE_SECONDS:
             break
-        # Asked once each, also those that are only now being started.
+        # One SIGTERM each, also for processes that are just starting.
         for process in left if waited > GRACE_SECONDS else left.keys() - ended.keys():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL if waited > GRACE_SECONDS else signal.SIGTERM)
@@ -109,35 +109,35 @@ def end_marked(wanted: set[str]) -> dict[int, str]:
 
 
 def report_leftovers(ended: dict[int, str]) -> None:
-    """Say what an earlier run had left behind."""
+    """Print the stopped leftovers of an earlier run."""
     if ended:
         names = ", ".join(f"{name} ({process})" for process, name in sorted(ended.items()))
-        print(f"ended what an earlier run that was killed had left running: {names}")
+        print(f"stopped leftovers of an earlier run: {names}")
 
 
 def guarded(command: Sequence[str]) -> list[str]:
-    """Return `command` so that the kernel ends it should we be killed without a chance to."""
+    """Return `command` so that the kernel ends it if this process is killed."""
     setpriv = which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", *command] if setpriv else list(command)
 
 
 def processes_below(directory: Path) -> dict[int, str]:
-    """Return process id -> program of the processes that work in, or name a file, below there.
+    """Return process ID -> program of the processes that use a path below a directory.
 
-    QEMU names its sockets relative to its working directory, so that one counts too.
+    Arguments and the working directory count: QEMU's socket paths are relative to the latter.
     """
-    found = {}
+    processes = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             text = (process / "cmdline").read_bytes().decode("utf-8", "replace")
             places = (text, f"{(process / 'cwd').readlink()}/")
             if any(f"{directory}/" in place for place in places):
-                found[int(process.name)] = Path(text.partition("\0")[0]).name
-    return found
+                processes[int(process.name)] = Path(text.partition("\0")[0]).name
+    return processes
 
 
 class Stack:
-    """The services, run by honcho while the `with` block lasts."""
+    """The services, run by honcho within the `with` block."""
 
     def __init__(self, layout: Layout, services: Sequence[Service]) -> None:
         self._layout = layout
@@ -145,14 +145,16 @@ class Stack:
 
     def __enter__(self) -> Self:
         layout = self._layout
-        lines = [f"{one.name}: exec {shlex.join(one.command)}\n" for one in self._services]
+        lines = [
+            f"{service.name}: exec {shlex.join(service.command)}\n" for service in self._services
+        ]
         layout.procfile.write_text("".join(lines), "utf-8")
         if layout.log.exists():
             layout.log.replace(layout.log.with_suffix(".log.1"))
         environment = dict(os.environ)
         for service in self._services:
             environment |= service.environment
-        # The app root decides where honcho looks for .env, which is not meant for these.
+        # honcho reads .env from the app root; these services must not use it.
         command = [sys.executable, "-m", "honcho", f"--app-root={layout.run}"]
         command += [f"--procfile={layout.procfile}", "start"]
         with layout.log.open("wb") as log:
@@ -161,7 +163,7 @@ class Stack:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for pvebench; the services end after it.
+                # Only pvebench receives Ctrl-C; the services stop after it.
                 env=environment,
                 start_new_session=True,
             )
@@ -173,41 +175,41 @@ class Stack:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # A second Ctrl-C must not leave half of them behind; this ends by itself.
+        # A second Ctrl-C must not interrupt this; it has a time limit.
         signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
-        # Not honcho alone: asked to stop while it still starts them, it fails and forgets some.
+        # Not only honcho: if it is stopped during the start, it fails and forgets some services.
         end_marked(marks(self._layout))
         self._process.wait()
 
     @property
     def has_ended(self) -> bool:
-        """Whether one of the services ended, and honcho therefore all of them."""
+        """Whether a service ended, so that honcho stopped all of them."""
         return self._process.poll() is not None
 
     def tail(self) -> str:
         """Return the last lines of the log."""
         lines = self._layout.log.read_text("utf-8", "replace").splitlines()
-        return "\n  ".join([f"the last lines of {self._layout.log}:", *lines[-TAIL_LINES:]])
+        return "\n  ".join([f"last lines of {self._layout.log}:", *lines[-TAIL_LINES:]])
 
     def _are_started(self) -> bool:
-        """Return whether honcho has come as far as being able to stop them all."""
+        """Return whether honcho has started all services, so that it can stop them."""
         log = self._layout.log.read_text("utf-8", "replace")
         return log.count(" started (pid=") >= len(self._services)
 
     def wait_ready(self, port: int) -> None:
-        """Wait until all are started and Prometheus answers.
+        """Wait until all services have started and Prometheus is ready.
 
         Raises:
-            MachineError: a service ended instead.
+            MachineError: a service ended.
         """
         deadline = time.monotonic() + READY_SECONDS
         while not (self._are_started() and answers(port)):
             if self.has_ended:
                 raise MachineError(
-                    f"what runs beside pvebench ended at once; nothing is measured\n  {self.tail()}"
+                    f"a service ended during the start; nothing was measured\n  {self.tail()}"
                 )
             if time.monotonic() > deadline:
-                print("Prometheus still reads back its data; measuring starts without waiting")
+                print("Prometheus is still loading its data; measuring starts without waiting")
                 return
             time.sleep(0.1)
 

@@ -1,4 +1,4 @@
-"""What runs beside pvebench, with which arguments, and where its files are."""
+"""The services of the stack: arguments, ports and files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One program beside pvebench.
+    """One program of the stack.
 
     Attributes:
-        name: what people and the log call it.
-        port: where it listens; `variable` is the make variable that changes it.
-        command: what is run. Empty: not run by honcho.
-        mark: the argument of `command` that no other process on this machine has.
-        environment: what it finds in its environment beside ours.
+        name: display name, also in the log.
+        port: port to listen on.
+        variable: make variable of the port.
+        command: command to run. Empty: not run by honcho.
+        mark: argument of `command` that identifies this process on the machine.
+        environment: additional environment variables.
     """
 
     name: str
@@ -39,23 +40,23 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things are in the state directory."""
+    """Paths in the state directory."""
 
     state: Path
 
     @property
     def run(self) -> Path:
-        """Directory of what only lives while it runs; pvebench keeps its sockets there too."""
+        """Directory for runtime files, including the sockets of pvebench."""
         return self.state / "run"
 
     @property
     def procfile(self) -> Path:
-        """What honcho runs."""
+        """Procfile for honcho."""
         return self.run / "Procfile"
 
     @property
     def log(self) -> Path:
-        """Output of everything but pvebench."""
+        """Output of all services except pvebench."""
         return self.state / "log" / "stack.log"
 
     @property
@@ -64,10 +65,10 @@ class Layout:
         return self.state / "prometheus"
 
     def make(self) -> None:
-        """Make the directories.
+        """Create the directories.
 
         Raises:
-            NotWritable: one of them cannot be made.
+            NotWritable: creating one of them failed.
         """
         try:
             for path in (self.log.parent, self.prometheus / "data", self.state / "node_exporter"):
@@ -76,7 +77,7 @@ class Layout:
         except OSError as error:
             raise NotWritable(
                 f"state directory {self.state} cannot be written: {error.strerror}",
-                next_step="choose another: make run STATE=…",
+                next_step="choose another directory: make run STATE=…",
             ) from error
 
 
@@ -87,7 +88,7 @@ def prometheus(options: argparse.Namespace, layout: Layout, *more: str) -> Servi
         find_program("prometheus"),
         f"--config.file={layout.prometheus / 'config' / 'prometheus.yml'}",
         mark,
-        # Long enough to see what last year's upgrade did; a full matrix takes some GB for it.
+        # Long enough to see last year's upgrade; a full matrix takes some GB.
         "--storage.tsdb.retention.time=2y",
         f"--web.listen-address={HOST}:{options.prometheus_port}",
         *more,
@@ -96,12 +97,12 @@ def prometheus(options: argparse.Namespace, layout: Layout, *more: str) -> Servi
 
 
 def node_exporter(options: argparse.Namespace, layout: Layout) -> Service:
-    """Return node_exporter; its textfile directory is there so that it can be told as ours."""
+    """Return node_exporter; its textfile directory only identifies the process."""
     mark = f"--collector.textfile.directory={layout.state / 'node_exporter'}"
     command = (
         find_program("prometheus-node-exporter", "node_exporter"),
         mark,
-        # It lists every collector at each start, which would hide what matters in the log's end.
+        # It lists every collector at each start, which would hide relevant lines at the log's end.
         "--log.level=warn",
         f"--web.listen-address={HOST}:{options.node_exporter_port}",
     )
@@ -127,12 +128,12 @@ def grafana(options: argparse.Namespace, layout: Layout) -> Service | None:
         "GF_PATHS_PROVISIONING": str(REPOSITORY / "grafana" / "provisioning"),
         "GF_SERVER_HTTP_ADDR": HOST,
         "GF_SERVER_HTTP_PORT": str(options.grafana_port),
-        # Looking needs no login, and the well-known first password opens nothing.
+        # Viewing needs no login, and the well-known default password is disabled.
         "GF_AUTH_ANONYMOUS_ENABLED": "true",
         "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
         "GF_AUTH_BASIC_ENABLED": "false",
         "GF_AUTH_DISABLE_LOGIN_FORM": "true",
-        # It asks nobody outside for anything.
+        # No external requests.
         "GF_ANALYTICS_REPORTING_ENABLED": "false",
         "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
         "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
@@ -145,32 +146,32 @@ def grafana(options: argparse.Namespace, layout: Layout) -> Service | None:
 
 
 def which(*names: str) -> str | None:
-    """Return the first of the programs that is there, also where daemons usually are."""
+    """Return the path of the first installed program, also in the usual directories of daemons."""
     path = os.pathsep.join(
         [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/share/grafana/bin"]
     )
-    return next((found for name in names if (found := shutil.which(name, path=path))), None)
+    return next((program for name in names if (program := shutil.which(name, path=path))), None)
 
 
 def find_program(*names: str) -> str:
-    """Return the path of the first of the programs that is there.
+    """Return the path of the first installed program.
 
     Raises:
-        ToolsMissing: none is.
+        ToolsMissing: none is installed.
     """
-    found = which(*names)
-    if found is None:
+    program = which(*names)
+    if program is None:
         raise ToolsMissing(
             f"{' or '.join(names)} is not installed",
-            next_step="run make run, which installs it or says how",
+            next_step="run make run, which installs it or prints the command",
         )
-    return found
+    return program
 
 
 def write_prometheus_config(layout: Layout, exporter: Service, node: Service) -> None:
-    """Put this repository's configuration beside the targets of this run."""
+    """Copy this repository's configuration and write the targets of this run."""
     config = layout.prometheus / "config"
-    # A rule file that the repository no longer has must not go on firing.
+    # A rule file that was removed from the repository must not stay active.
     shutil.rmtree(config, ignore_errors=True)
     (config / "targets").mkdir(parents=True)
     shutil.copyfile(REPOSITORY / "prometheus" / "prometheus.yml", config / "prometheus.yml")
@@ -182,10 +183,10 @@ def write_prometheus_config(layout: Layout, exporter: Service, node: Service) ->
 
 
 def announce(exporter: Service, services: Sequence[Service]) -> None:
-    """Say where everything can be seen."""
+    """Print the addresses of all services."""
     for service in (exporter, *services):
         print(f"{service.name:14} http://{HOST}:{service.port}")
     if not any(service.name == "Grafana" for service in services):
-        print("Grafana        not installed; to see the dashboards install it and start again,")
-        print("               or run the compose stack, which brings it along")
+        print("Grafana        not installed; to see the dashboards, install it and start again,")
+        print("               or use the compose stack, which includes it")
     sys.stdout.flush()

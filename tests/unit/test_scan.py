@@ -210,9 +210,9 @@ def test_many_steps_do_not_make_a_history_be_gone_through_once_for_each(
         learnt.append(total)
         return known(total, count, variance)
 
-    real, known = changepoints.cleaned, noise_patterns._sure
+    real, known = changepoints.cleaned, noise_patterns._shrunk
     monkeypatch.setattr(changepoints, "cleaned", cleaned)
-    monkeypatch.setattr(noise_patterns, "_sure", sure)
+    monkeypatch.setattr(noise_patterns, "_shrunk", sure)
     values, times = restless(12_000)
     assert len(LevelScan(np.array(values), times).detect().steps) > 30
     assert sum(looked_at) < 12 * len(values)

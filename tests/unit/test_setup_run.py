@@ -219,7 +219,7 @@ def test_a_used_port_is_refused_with_its_holder_and_the_variable(
     port = runner.ports[name]
     with closing(socket.create_server(("127.0.0.1", port))):
         assert runner.finish() == 3
-    assert f"port {port} for {called} is taken by " in runner.said
+    assert f"port {port} for {called} is used by " in runner.said
     assert f"(process {os.getpid()})" in runner.said
     assert f"make run {variable}=…" in runner.said
     assert "stub" not in runner.said
@@ -229,7 +229,7 @@ def test_a_used_port_is_refused_with_its_holder_and_the_variable(
 def test_one_port_for_two_is_refused(runner: Runner) -> None:
     runner.ports["prometheus"] = runner.ports["exporter"]
     assert runner.finish() == 3
-    assert "for Prometheus is taken by EXPORTER_PORT as well" in runner.said
+    assert "for Prometheus is used by EXPORTER_PORT as well" in runner.said
 
 
 def test_a_state_directory_has_one_make_run_at_a_time(runner: Runner) -> None:
@@ -248,14 +248,17 @@ def test_leftovers_of_a_killed_run_are_ended_and_named(runner: Runner) -> None:
             assert another.poll() is None
             another.kill()
         assert ours.wait(5) == -signal.SIGTERM
-    assert f"had left running: {Path(sys.executable).name} ({ours.pid})" in runner.said
+    assert (
+        f"stopped leftovers of an earlier run: {Path(sys.executable).name} ({ours.pid})"
+        in runner.said
+    )
 
 
 def test_prometheus_that_cannot_start_stops_it_with_its_own_words(runner: Runner) -> None:
     (runner.state / "prometheus" / "data").mkdir(parents=True)
     (runner.state / "prometheus" / "data" / "chunks_head").touch()
     assert runner.finish() == 3
-    assert "nothing is measured" in runner.said
+    assert "nothing was measured" in runner.said
     assert "opening storage failed" in runner.said
     assert "stub" not in runner.said
 
@@ -265,7 +268,7 @@ def test_measuring_goes_on_when_the_rest_ends_later(runner: Runner) -> None:
     wait_for(runner.measuring)
     lines = runner.running().items()
     os.kill(next(pid for pid, line in lines if "--storage.tsdb.path" in line), signal.SIGKILL)
-    wait_for(lambda: "measuring goes on" in runner.said)
+    wait_for(lambda: "keeps measuring" in runner.said)
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 7

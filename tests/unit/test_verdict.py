@@ -125,7 +125,7 @@ def test_a_history_of_a_few_runs_is_not_called_the_same() -> None:
 
 def test_the_same_says_which_change_it_excludes() -> None:
     (verdict,) = judge(histories(labels=[ONE], runs=60)).verdicts
-    assert verdict.state == "same"
+    assert verdict.state == "unchanged"
     size = int(re.fullmatch("changes above ([0-9]+)% ruled out", verdict.reason)[1])
     assert size == math.ceil(100 * math.expm1(verdict.excluded)) <= 10
 
@@ -208,9 +208,7 @@ def test_an_accepted_change_is_no_alarm_any_more_and_stays_visible() -> None:
     last = max(point.time for one in found for point in one.points)
     quiet = Judge().judge(material(found, accepted_until={one.of: last for one in found}))
     assert [finding.regression for finding in loud.findings] == [True]
-    assert [(finding.regression, finding.state) for finding in quiet.findings] == [
-        (False, "accepted")
-    ]
+    assert [(finding.regression, finding.accepted) for finding in quiet.findings] == [(False, True)]
     assert states(quiet) == {"unchanged": 24}
     assert sum(bool(verdict.accepted) for verdict in quiet.verdicts) == 8
 
