@@ -1,4 +1,4 @@
-"""Slow degradation: how soon a creep is told, and how often one is told where there is none."""
+"""Gradual changes: delay of their detection, and false alarms."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from judging.unknown import CV, KNOWN_RUNS
 from pvebench.analysis.gradual_change import CREEP_LEVEL, WINDOWS, slow_trend
 
 MOST_RUNS = 400
-"""Runs after which a creep that is not told counts as never told."""
+"""Runs after which an undetected gradual change counts as missed."""
 APART = 40
-"""Runs without a creep after which the next one is another alarm."""
+"""Runs without an alarm after which the next one is a new alarm."""
 EVERY = 4
-"""Runs between two looks: a creep does not come and go from one run to the next."""
+"""Runs between two analyses, since gradual changes do not vary from run to run."""
 
 
-def told(values: Vector) -> list[int]:
-    """Return the runs at which a creep is told for the first time; each creep once."""
-    found: list[int] = []
+def alarms(values: Vector) -> list[int]:
+    """Return the runs at which a gradual change is first detected; each change once."""
+    detected: list[int] = []
     last = -APART
     for run in range(WINDOWS[0], len(values) + 1, EVERY):
         trend = slow_trend(values[max(0, run - WINDOWS[-1]) : run].tolist())
         if trend is not None and trend.p_value <= CREEP_LEVEL:
             if run - last >= APART:
-                found.append(run - 1)
+                detected.append(run - 1)
             last = run
-    return found
+    return detected
 
 
 def false_creeps(rng: np.random.Generator, runs: int) -> Mapping[str, float]:
-    """Return kind of noise -> creeps told per 1,000 runs of series that never change."""
+    """Return kind of noise -> alarms per 1,000 runs of series without a change."""
     judged = 600
     series = max(1, runs // judged)
     return {
@@ -40,7 +40,7 @@ def false_creeps(rng: np.random.Generator, runs: int) -> Mapping[str, float]:
         * sum(
             run >= KNOWN_RUNS
             for _ in range(series)
-            for run in told(noise(rng, KNOWN_RUNS + judged, CV))
+            for run in alarms(noise(rng, KNOWN_RUNS + judged, CV))
         )
         / (series * judged)
         for kind, noise in KINDS.items()
@@ -48,11 +48,11 @@ def false_creeps(rng: np.random.Generator, runs: int) -> Mapping[str, float]:
 
 
 def delay(rng: np.random.Generator, series: int, *, ratio: float) -> float:
-    """Return after how many runs a creep of `ratio` a run is told in half of the series."""
-    found = []
+    """Return the median number of runs until a gradual change of `ratio` per run is detected."""
+    delays = []
     for _ in range(series):
         values = KINDS["independent"](rng, KNOWN_RUNS + MOST_RUNS, CV)
-        crept = with_ramp(values, KNOWN_RUNS, ratio, runs=MOST_RUNS)
-        after = [run for run in told(crept) if run >= KNOWN_RUNS]
-        found.append(after[0] - KNOWN_RUNS + 1 if after else np.inf)
-    return float(np.median(found))
+        changed = with_ramp(values, KNOWN_RUNS, ratio, runs=MOST_RUNS)
+        after = [run for run in alarms(changed) if run >= KNOWN_RUNS]
+        delays.append(after[0] - KNOWN_RUNS + 1 if after else np.inf)
+    return float(np.median(delays))

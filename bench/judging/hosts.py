@@ -1,4 +1,4 @@
-"""Series as a real host makes them, with their times: load by day, backups, bursts, and steps."""
+"""Series with the noise of real hosts and their times: load by day, backups, bursts, and steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _times(rng: np.random.Generator, runs: int, a_day: int) -> Vector:
 
 
 def _bursts(rng: np.random.Generator, runs: int) -> Made:
-    """2 to 12 runs at 8 to 35 % less, about every 50 runs."""
+    """Return 2 to 12 runs that are 8% to 35% slower, about every 50 runs."""
     values, at = rng.normal(0, CV, runs), int(rng.geometric(1 / 50))
     while at < runs:
         length = int(rng.integers(2, 13))
@@ -37,7 +37,7 @@ def _bursts(rng: np.random.Generator, runs: int) -> Made:
 
 
 def _nightly(rng: np.random.Generator, runs: int) -> Made:
-    """A backup slows one or two of 24 daily runs by 40 %."""
+    """Return runs of which a backup slows one or two of 24 per day by 40%."""
     times = _times(rng, runs, 24)
     hours = times / HOUR % 24
     hit = (hours >= 2) & (hours < 2 + rng.integers(1, 3))
@@ -45,7 +45,7 @@ def _nightly(rng: np.random.Generator, runs: int) -> Made:
 
 
 def _day_load(depth: float, a_day: int, rng: np.random.Generator, runs: int) -> Made:
-    """Neighbours' load from 8 to 18 h, less at weekends, no two days alike."""
+    """Return runs with load of other VMs from 8:00 to 18:00, less at weekends, varying by day."""
     times = _times(rng, runs, a_day)
     hours, days = times / HOUR % 24, (times / HOUR // 24).astype(int)
     # The epoch was a Thursday.
@@ -81,10 +81,10 @@ FOUND: Final = ("nightly backups", "bursts", *(name for name in HOSTS if "day lo
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Shares of series in which a step was seen."""
+    """Shares of series with a possible, a reported, and a persistent step."""
 
     doubted: float
-    told: float
+    reported: float
     kept: float
 
 
@@ -106,18 +106,18 @@ def standing(steps: tuple[ChangePoint, ...] | list[ChangePoint]) -> float:
     return total if abs(total) > left_after(steps[-1].effect, total) else 0.0
 
 
-def found(kind: str, rng: np.random.Generator, series: int, ratio: float) -> Steps:
-    """Return how often a step is doubted or told within 10 runs, and told after 60."""
+def recall(kind: str, rng: np.random.Generator, series: int, ratio: float) -> Steps:
+    """Return the shares of possible and confirmed steps within 10 runs, and after 60 runs."""
     make = HOSTS.get(kind, partial(_plain, "independent"))
     counts = [0, 0, 0]
     for _ in range(series):
         values, times = make(rng, AT + AFTER)
         values[AT:] += np.log(ratio)
         steps = LevelScan(values, times).detect().steps
-        late = [one for one in steps if one.seen >= AT and not one.mode]
-        told = any(one.seen < AT + 10 and one.effect * np.log(ratio) > 0 for one in late)
-        counts[1] += told
-        counts[0] += told or _doubted(values, times, steps, ratio)
+        late = [step for step in steps if step.seen >= AT and not step.mode]
+        reported = any(step.seen < AT + 10 and step.effect * np.log(ratio) > 0 for step in late)
+        counts[1] += reported
+        counts[0] += reported or _doubted(values, times, steps, ratio)
         counts[2] += standing(late) * np.log(ratio) > np.log(ratio) ** 2 / 2
     return Steps(*(count / series for count in counts))
 

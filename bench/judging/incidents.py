@@ -1,7 +1,7 @@
-"""The known upgrade regressions as synthetic fleets: is each recognised for what it was?
+"""Known upgrade regressions as synthetic fleets, to test whether each is recognized.
 
-What moved is what the source says. Where it gives no number, an effect of that class's usual
-size is put in, see DEFAULTS: the question is then the class and the name, not the size.
+The affected metrics are those of the source. Without a size in the source, the effect has the
+typical size of its class, see DEFAULTS: then only class and name are tested, not the size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULTS: Final[Mapping[str, float]] = {
     "accounting": 8.0,
 }
 SIDE: Final[Mapping[str, float]] = {"latency_p99": 1.5, "cpu_cost": 1.3, "idle_cost": 1.3}
-"""What a figure that is not the first of its issue is multiplied by."""
+"""Factor for metrics other than the first of an issue."""
 NOISE: Final = {"longest_stall": 0.3, "latency_p99": 0.06, "io_pressure": 0.3}
 BEFORE: Final = 45
 AFTER: Final = 5
@@ -41,7 +41,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def cases(issue: KnownIssue) -> list[dict[str, str]]:
-    """Return 36 cases or more, with those among them that the issue needs."""
+    """Return 36 cases or more, including those that the issue requires."""
     choices = {
         key: tuple(sorted({*values, *issue.options.get(key, ())}))
         for key, values in _CHOICES.items()
@@ -52,14 +52,14 @@ def cases(issue: KnownIssue) -> list[dict[str, str]]:
 
 
 def environments(issue: KnownIssue) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the facts before and after an upgrade into the range of versions that have it."""
+    """Return the facts before and after an upgrade to the first affected version."""
     place = issue.affected[0]
     lower = "0~" if Version(place.since) <= Version("0") else "0.0.1"
     return {place.fact: lower}, {place.fact: place.since}
 
 
 def effect(issue: KnownIssue, figure: str, labels: Mapping[str, str]) -> float:
-    """Return what a figure of a case is multiplied by."""
+    """Return the factor for a metric of a case."""
     hit = all(labels.get(key) in values for key, values in issue.options.items())
     if figure not in issue.moves or not hit:
         return 1.0
@@ -70,7 +70,7 @@ def effect(issue: KnownIssue, figure: str, labels: Mapping[str, str]) -> float:
 
 
 def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
-    """Return a fleet that met the issue at its last upgrade."""
+    """Return a fleet that got the issue with its last upgrade."""
     figures = sorted({"throughput", *issue.moves})
     histories = []
     for place, labels in enumerate(cases(issue)):
@@ -90,28 +90,28 @@ def material(issue: KnownIssue, rng: np.random.Generator) -> Material:
             )
     before, after = environments(issue)
     timeline = sorted(
-        {(point.time, point.environment) for one in histories for point in one.points}
+        {(point.time, point.environment) for history in histories for point in history.points}
     )
     return Material(
         node="pve", histories=histories, timeline=timeline, facts={"old": before, "new": after}
     )
 
 
-def recognised(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, str]]:
-    """Return for every issue: its class was told rightly, it was named, what was told."""
+def recognized(rng: np.random.Generator) -> list[tuple[KnownIssue, bool, bool, str]]:
+    """Return for every issue: whether its class and its name are correct, and the class."""
     issues = load_known_issues()
-    found = []
+    results = []
     for issue in issues:
         report = Judge(issues).judge(material(issue, rng))
-        told = max(report.findings, key=lambda one: len(one.cases), default=None)
-        named = told is not None and issue.id in [match.issue.id for match in told.issues]
-        found.append((issue, _right(issue, told), named, told.kind if told else "nothing"))
-    return found
+        change = max(report.findings, key=lambda change: len(change.cases), default=None)
+        named = change is not None and issue.id in [match.issue.id for match in change.issues]
+        results.append((issue, _right(issue, change), named, change.kind if change else "nothing"))
+    return results
 
 
-def _right(issue: KnownIssue, told: Change | None) -> bool:
-    if told is None:
+def _right(issue: KnownIssue, change: Change | None) -> bool:
+    if change is None:
         return False
-    first = told.moves[0]
+    first = change.moves[0]
     worse = first.effect < 0 or issue.kind == "implausible"
-    return told.kind == issue.kind and worse and math.isfinite(first.effect)
+    return change.kind == issue.kind and worse and math.isfinite(first.effect)

@@ -1,4 +1,4 @@
-"""Known time: what an upgrade did to a fleet, and to one case alone."""
+"""Known time: effect of an upgrade on a fleet, and on a single case."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BEFORE = 60
 
 
 def judged(values: np.ndarray, runs: int, labels: list[dict[str, str]]) -> FleetShift:
-    """Return what the last `runs` runs are found to have done."""
+    """Return the detected shift of the last `runs` runs."""
     return judge_fleet(known_shifts(values[:, :-runs], values[:, -runs:]), labels)
 
 
 def raised(shift: FleetShift, runs: int) -> bool:
-    """Tell whether anything at all would be told of the event."""
+    """Return whether any change would be reported for the event."""
     single = runs >= LEAST_RUNS and bool((shift.q_values <= CASE_LEVEL).any())
     return bool(shift.groups) or single
 
@@ -33,43 +33,43 @@ def raised(shift: FleetShift, runs: int) -> bool:
 def group_step(
     rng: np.random.Generator, seeds: int, *, ratio: float, runs: int
 ) -> tuple[float, float]:
-    """Return the share of fleets where a step of one bus is raised, and where it is named."""
+    """Return the share of fleets where a step of one bus is detected, and where it is named."""
     labels = labels_144()
-    members = [one["bus"] == "virtio" for one in labels]
+    members = [case["bus"] == "virtio" for case in labels]
     events = named = 0
     for _ in range(seeds):
         values = moved(fleet(rng, len(labels), BEFORE + runs), members, runs, ratio)
-        found = judged(values, runs, labels)
-        events += raised(found, runs)
+        shift = judged(values, runs, labels)
+        events += raised(shift, runs)
         named += any(
-            group.group == (("bus", "virtio"),) and not group.all_but for group in found.groups
+            group.group == (("bus", "virtio"),) and not group.all_but for group in shift.groups
         )
     return events / seeds, named / seeds
 
 
 def shape(rng: np.random.Generator, seeds: int, *, what: str, ratio: float, runs: int) -> float:
-    """Return how often a change of everything, one pair of labels, or one case is told rightly."""
+    """Return how often a change of all cases, of a pair of labels, or of one case is recognized."""
     labels = labels_144()
     rows = {
         "all": [True] * len(labels),
-        "pair": [one["bus"] == "virtio" and one["workload"] == "randwrite" for one in labels],
+        "pair": [case["bus"] == "virtio" and case["workload"] == "randwrite" for case in labels],
         "case": [index == 7 for index in range(len(labels))],
     }[what]
     right = 0
     for _ in range(seeds):
-        found = judged(
+        shift = judged(
             moved(fleet(rng, len(labels), BEFORE + runs), rows, runs, ratio), runs, labels
         )
         if what == "case":
-            right += bool(found.q_values[7] <= CASE_LEVEL)
+            right += bool(shift.q_values[7] <= CASE_LEVEL)
         else:
-            wanted = () if what == "all" else (("bus", "virtio"), ("workload", "randwrite"))
-            right += any(set(group.group) == set(wanted) for group in found.groups)
+            expected = () if what == "all" else (("bus", "virtio"), ("workload", "randwrite"))
+            right += any(set(group.group) == set(expected) for group in shift.groups)
     return right / seeds
 
 
 def false_events(rng: np.random.Generator, seeds: int) -> Mapping[int, float]:
-    """Return runs after -> share of upgrades that changed nothing and are told of all the same."""
+    """Return runs after -> share of upgrades without effect that are reported as changes."""
     labels = labels_144()
     return {
         runs: sum(
@@ -82,18 +82,18 @@ def false_events(rng: np.random.Generator, seeds: int) -> Mapping[int, float]:
 
 
 def one_case(rng: np.random.Generator, series: int, *, ratio: float, runs: int) -> float:
-    """Return the share of single cases with a CV of 3 % in which a step is confirmed."""
-    found = 0
+    """Return the share of single cases with a CV of 3% in which a step is confirmed."""
+    confirmed = 0
     for _ in range(series):
         values = KINDS["independent"](rng, BEFORE + runs, 0.03)
-        found += bool(
+        confirmed += bool(
             judged(with_step(values, BEFORE, ratio)[None], runs, [{}]).q_values[0] <= CASE_LEVEL
         )
-    return found / series
+    return confirmed / series
 
 
 def null_confirmed(rng: np.random.Generator, series: int) -> Mapping[str, float]:
-    """Return kind of noise -> share of single cases that an upgrade without effect confirms."""
+    """Return kind of noise -> share of single cases confirmed at an upgrade without effect."""
     each = max(1, series // len(KINDS))
     return {
         kind: sum(

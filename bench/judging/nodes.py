@@ -1,4 +1,4 @@
-"""Whole nodes, judged as a user's are: what is said of them, and whether it stays said."""
+"""Whole nodes, analyzed like those of a user: reported changes, and whether they persist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def histories(
 ) -> list[CaseHistory]:
     """Return the rows of [cases, runs] as histories; from run `upgrade` on in environment 1.
 
-    Each case is run some seconds after the one before it.
+    Each case runs some seconds after the previous one.
     """
     return [
         CaseHistory(
@@ -48,16 +48,16 @@ def histories(
     ]
 
 
-def judged(found: Sequence[CaseHistory], judge: Judge | None = None) -> NodeReport:
-    """Return what is said of a node with these histories."""
-    timeline = sorted({(point.time, point.environment) for one in found for point in one.points})
+def judged(cases: Sequence[CaseHistory], judge: Judge | None = None) -> NodeReport:
+    """Return the report of a node with these histories."""
+    timeline = sorted({(point.time, point.environment) for case in cases for point in case.points})
     facts = {"0": OLD, "1": NEW}
-    material = Material(node="", histories=found, timeline=timeline, facts=facts)
+    material = Material(node="", histories=cases, timeline=timeline, facts=facts)
     return (judge or Judge()).judge(material)
 
 
 class _Only(Memory):
-    """Scans one case alone: what an event did to it needs no scan of the others."""
+    """Memory that scans only one case: the effect of an event on it needs no other scans."""
 
     def __init__(self, case: str) -> None:
         super().__init__()
@@ -68,63 +68,63 @@ class _Only(Memory):
 
 
 def lone(rng: np.random.Generator, fleets: int, ratio: float) -> float:
-    """Return how often a case of 144 that an upgrade made slower is told 60 runs later."""
+    """Return how often one of 144 cases that an upgrade slowed down is reported 60 runs later."""
     labels, right = labels_144(), 0
     for _ in range(fleets):
         values = fleet(rng, len(labels), BEFORE + AFTER)
         values[7] = rng.normal(0.0, CV, BEFORE + AFTER)
         values[7, BEFORE:] += np.log(ratio)
-        found = histories(values, labels, DAY * np.arange(BEFORE + AFTER), BEFORE)
-        event = Event(time=found[0].points[BEFORE].time, before=OLD, after=NEW)
-        steps = FigureSteps(_Only("7"), "", found, [event], strictness=1)
+        cases = histories(values, labels, DAY * np.arange(BEFORE + AFTER), BEFORE)
+        event = Event(time=cases[0].points[BEFORE].time, before=OLD, after=NEW)
+        steps = FigureSteps(_Only("7"), "", cases, [event], strictness=1)
         verdict = steps.verdicts({}, "")[7]
         right += verdict.state is VerdictState.SLOWER
     return right / fleets
 
 
 def withdrawn(rng: np.random.Generator, fleets: int) -> tuple[int, int]:
-    """Return how many changes were told of single cases, run by run, and how many taken back.
+    """Return the number of reported changes of single cases, and of retracted ones.
 
-    A fleet is eight cases of mixed noise: an upgrade costs two of them 5 and 10 %, a later
-    moment two others. A change that is told as over is not taken back.
+    A fleet has eight cases with mixed noise: an upgrade slows two of them by 5% and 10%, a later
+    event two others. A resolved change is not retracted.
     """
-    told = lost = 0
+    reported = lost = 0
     for _ in range(fleets):
         kinds = rng.choice(MIXED, 8)
         values = np.array([KINDS[str(kind)](rng, BEFORE + AFTER, CV) for kind in kinds])
         for row, (begin, ratio) in enumerate(((0, 0.95), (0, 0.9), (20, 0.95), (20, 0.9))):
             values[row, BEFORE + begin :] += np.log(ratio)
-        found = histories(values, [{}] * 8, DAY * np.arange(BEFORE + AFTER), BEFORE)
-        raised, last = _replayed(found)
-        told += len(raised)
-        lost += sum(not any(_same(one, step) for step in last) for one in raised)
-    return told, lost
+        cases = histories(values, [{}] * 8, DAY * np.arange(BEFORE + AFTER), BEFORE)
+        raised, last = _replayed(cases)
+        reported += len(raised)
+        lost += sum(not any(_same(change, step) for step in last) for change in raised)
+    return reported, lost
 
 
-Told = tuple[str, float, bool]
-"""Case, time, whether for the worse."""
+Reported = tuple[str, float, bool]
+"""Case, time, whether it is a regression."""
 
 
-def _replayed(found: Sequence[CaseHistory]) -> tuple[list[Told], list[Told]]:
-    """Return what was ever told, and what is told at the end, judging every second run."""
-    judge, raised, told = Judge(), list[Told](), list[Told]()
+def _replayed(cases: Sequence[CaseHistory]) -> tuple[list[Reported], list[Reported]]:
+    """Return all changes that were ever reported, and those at the end, for every second run."""
+    judge, raised, reported = Judge(), list[Reported](), list[Reported]()
     for run in range(BEFORE + 1, BEFORE + AFTER + 1, 2):
-        known = [replace(one, points=one.points[:run]) for one in found]
-        told = [
+        known = [replace(case, points=case.points[:run]) for case in cases]
+        reported = [
             (verdict.history.case, step.time, step.effect < 0)
             for verdict in judged(known, judge).verdicts
             for step in verdict.steps
         ]
-        raised += [one for one in told if not any(_same(one, other) for other in raised)]
-    return raised, told
+        raised += [new for new in reported if not any(_same(new, other) for other in raised)]
+    return raised, reported
 
 
-def _same(one: Told, other: Told) -> bool:
-    return one[::2] == other[::2] and abs(one[1] - other[1]) < 10 * DAY
+def _same(first: Reported, second: Reported) -> bool:
+    return first[::2] == second[::2] and abs(first[1] - second[1]) < 10 * DAY
 
 
 def _by_day(hours: Vector) -> Vector:
-    """Return what working hours cost: a fifth from 8 to 18 h, nothing at weekends."""
+    """Return the effect of working hours: 20% slower from 8:00 to 18:00, none at weekends."""
     weekday = (hours // 24 - 4) % 7 < 5
     busy = (hours % 24 >= 8) & (hours % 24 < 18)
     return np.asarray(np.log(0.8) * (busy & weekday), dtype=float)
@@ -141,7 +141,7 @@ def _weekends(_: np.random.Generator, count: int) -> Vector:
 
 
 def _mostly_nights(rng: np.random.Generator, count: int) -> Vector:
-    """Return nights, and one run in six at some hour of the day."""
+    """Return runs at night, and one in six at a random hour of the day."""
     hours = _nights(rng, count)
     return np.asarray(hours + (rng.random(count) < 1 / 6) * rng.uniform(0, 20, count))
 
@@ -154,10 +154,9 @@ UNEQUAL: Final[dict[str, Callable[[np.random.Generator, int], Vector]]] = {
 
 
 def unequal_hours(rng: np.random.Generator, fleets: int, before: str) -> float:
-    """Return how often an upgrade without effect is told of, on a host that is slower by day.
+    """Return how often an upgrade without effect is reported, on a host that is slower by day.
 
-    24 cases were measured at other hours before it; afterwards come five rounds of one working
-    day.
+    24 cases ran at other hours before it; five cycles on one working day follow.
     """
     false = 0
     labels = labels_144()[::6]
@@ -168,30 +167,30 @@ def unequal_hours(rng: np.random.Generator, fleets: int, before: str) -> float:
         late = start + 9 + np.arange(5)
         hours = np.concatenate([early, late])
         values = fleet(rng, len(labels), len(hours)) + _by_day(hours)
-        found = histories(values, labels, hours * HOUR, BEFORE)
-        false += any(one.known for one in judged(found).findings)
+        cases = histories(values, labels, hours * HOUR, BEFORE)
+        false += any(change.known for change in judged(cases).findings)
     return false / fleets
 
 
 def few_before(rng: np.random.Generator, fleets: int, before: int) -> tuple[float, int]:
-    """Return how often 20 % in one bus of three is named one round after an upgrade.
+    """Return how often a 20% change of one bus of three is named one cycle after an upgrade.
 
-    Also how many of the affected cases were called the same in the three rounds after it.
+    Also return how many of the affected cases were unchanged in the three cycles after it.
     """
     labels, named, same = labels_144(), 0, 0
-    hit = np.array([one["bus"] == "virtio" for one in labels])
+    hit = np.array([case["bus"] == "virtio" for case in labels])
     for _ in range(fleets):
         values = fleet(rng, len(labels), before + 3)
         values[hit, before:] += np.log(0.8)
-        found = histories(values, labels, DAY * np.arange(before + 3), before)
+        cases = histories(values, labels, DAY * np.arange(before + 3), before)
         for runs in (1, 3):
-            known = [replace(one, points=one.points[: before + runs]) for one in found]
+            known = [replace(case, points=case.points[: before + runs]) for case in cases]
             report = judged(known)
-            groups = {one.group for one in report.findings}
+            groups = {change.group for change in report.findings}
             named += runs == 1 and (("bus", "virtio"),) in groups
             same += sum(
-                one.state is VerdictState.UNCHANGED and hit[int(one.history.case)]
-                for one in report.verdicts
+                verdict.state is VerdictState.UNCHANGED and hit[int(verdict.history.case)]
+                for verdict in report.verdicts
             )
     return named / fleets, same
 
@@ -199,7 +198,7 @@ def few_before(rng: np.random.Generator, fleets: int, before: int) -> tuple[floa
 def close_events(
     rng: np.random.Generator, series: int, *, apart: int, ratio: float
 ) -> tuple[float, float]:
-    """Return how often, of two events, the wrong one alone is named, and how often both are."""
+    """Return how often only the wrong one of two events is named, and how often both are."""
     wrong = both = 0
     times = (DAY * BEFORE, DAY * (BEFORE + apart))
     events = [

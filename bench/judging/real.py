@@ -1,6 +1,6 @@
-"""Real histories with the labels of four or five people, and how what was told fits them.
+"""Real histories with the labels of four or five people, compared with the reported changes.
 
-The data and where they come from: `sap-hana/README.md`.
+See `sap-hana/README.md` for the data and its origin.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from judging.series import Vector
 
 DATA: Final = Path(__file__).parent / "sap-hana" / "series.json.gz"
 MARGIN: Final = 5
-"""Runs by which two people, or a person and a method, may differ."""
-Told = Callable[[Vector], list[int]]
-"""Logarithms, plus for better -> first runs of the levels that a user is told of."""
+"""Tolerance in runs between two people, or between a person and a method."""
+Method = Callable[[Vector], list[int]]
+"""Logarithms, positive is better -> first runs of the reported levels."""
 
 
 @dataclass(slots=True)
 class Score:
-    """How told changes fit labels; `clear` counts (found, all) by kind."""
+    """Agreement of reported changes and labels; `clear` counts (detected, all) by kind."""
 
     true: int = 0
     false: int = 0
@@ -42,26 +42,26 @@ class Score:
 
     @property
     def rate(self) -> float:
-        """Changes told per 1,000 runs of series in which most people marked none."""
+        """Reported changes per 1,000 runs of series in which most people marked none."""
         return 1000 * self.alarms / max(1, self.quiet_runs)
 
 
-def score(method: Told) -> Score:
-    """Return how well a method does on all series."""
+def score(method: Method) -> Score:
+    """Return the score of a method on all series."""
     with gzip.open(DATA) as file:
         series = json.load(file)
-    found = Score()
-    for one in series.values():
-        values = -np.log(np.array(one["values"]))
-        _add(found, method(values), values, one["labels"])
-    return found
+    total = Score()
+    for entry in series.values():
+        values = -np.log(np.array(entry["values"]))
+        _add(total, method(values), values, entry["labels"])
+    return total
 
 
 def agreed(marks: Sequence[Sequence[int]], need: int) -> list[int]:
     """Return the places that at least `need` people marked, within the margin of each other."""
     groups: list[list[int]] = []
     for place in sorted(place for own in marks for place in own):
-        if sum(any(abs(place - one) <= MARGIN for one in own) for own in marks) < need:
+        if sum(any(abs(place - mark) <= MARGIN for mark in own) for own in marks) < need:
             continue
         if groups and place - groups[-1][-1] <= MARGIN:
             groups[-1].append(place)
@@ -70,10 +70,10 @@ def agreed(marks: Sequence[Sequence[int]], need: int) -> list[int]:
     return [int(statistics.median(group)) for group in groups]
 
 
-def _add(score: Score, told: list[int], values: Vector, marks: Sequence[Sequence[int]]) -> None:
+def _add(score: Score, reported: list[int], values: Vector, marks: Sequence[Sequence[int]]) -> None:
     need = min(3, (len(marks) + 1) // 2)
     labels = agreed(marks, need)
-    left, hit = list(told), set[int]()
+    left, hit = list(reported), set[int]()
     for label in labels:
         near = [place for place in left if abs(place - label) <= MARGIN]
         if near:
@@ -83,7 +83,7 @@ def _add(score: Score, told: list[int], values: Vector, marks: Sequence[Sequence
     score.false += len(left)
     score.missed += len(labels) - len(hit)
     if not labels and sum(not own for own in marks) >= need:
-        score.alarms += len(told)
+        score.alarms += len(reported)
         score.quiet_runs += len(values)
     for label in labels:
         kind = _kind(values, label, labels)
@@ -93,9 +93,9 @@ def _add(score: Score, told: list[int], values: Vector, marks: Sequence[Sequence
 
 
 def _kind(values: Vector, label: int, labels: Sequence[int]) -> str:
-    """Return whether a label is clear, and of which kind; empty: less than clear.
+    """Return the kind of a clear label; empty: not clear.
 
-    Clear is a shift of 5 % and of three times the scatter before it.
+    A clear change is at least 5% and three times the scatter before it.
     """
     before = max([0, *(other for other in labels if other < label)])
     after = min([len(values), *(other for other in labels if other > label)])
@@ -109,5 +109,5 @@ def _kind(values: Vector, label: int, labels: Sequence[int]) -> str:
         return ""
     present = np.median(values[label : label + 20])
     earlier = [np.median(values[max(0, other - 20) : other]) for other in labels if other < label]
-    back = any(abs(present - one) < 0.35 * size for one in earlier)
+    back = any(abs(present - level) < 0.35 * size for level in earlier)
     return "back to an earlier level" if back else "to a new level"

@@ -1,6 +1,6 @@
-"""The methods to compare with, all behind one function: which runs raise an alarm.
+"""Other methods to compare with, as functions that return the runs that raise an alarm.
 
-apache-otava pins its libraries to versions that pvebench does not use, and brings 35 packages;
+apache-otava pins its libraries to versions that pvebench does not use, and depends on 35 packages;
 its analysis needs none of them. So it and ruptures are installed without dependencies, apart
 from the environment of pvebench, when the comparison is asked for.
 """
@@ -21,14 +21,14 @@ from judging.series import Vector
 HERE: Final = Path(__file__).parent
 TARGET: Final = HERE.parents[1] / ".venv" / "rivals"
 Alarms = Callable[[Vector], list[int]]
-"""Logarithms, oldest first -> the runs at which an alarm is raised, each judged when made."""
+"""Logarithms, oldest first -> runs that raise an alarm, each judged with the runs up to it."""
 NEAR: Final = 5
-"""Runs within which a change point is the one that was reported before."""
+"""Distance in runs within which a change point counts as already reported."""
 WINDOW: Final = 30
 
 
 def install() -> str:
-    """Make the rivals importable; return why that is not possible, or nothing."""
+    """Make the other methods importable; return the error if that fails, otherwise empty."""
     if not (TARGET / "otava").exists():
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         lock = ["--no-deps", "--require-hashes", "-r", str(HERE / "rivals.lock")]
@@ -57,12 +57,12 @@ def otava_once(
 
 
 def otava(*, max_pvalue: float = 0.001, min_magnitude: float = 0.0) -> Alarms:
-    """Return apache-otava, asked anew after every run."""
+    """Return apache-otava, executed after every run."""
     return _newly(otava_once(max_pvalue=max_pvalue, min_magnitude=min_magnitude))
 
 
 def pelt() -> Alarms:
-    """Return PELT, asked anew after every run."""
+    """Return PELT, executed after every run."""
     return _newly(pelt_once())
 
 
@@ -118,7 +118,7 @@ def _beyond_fence(before: Vector, now: float) -> bool:
 
 
 def _windows_differ(values: Vector) -> list[int]:
-    """Perfherder's way: 12 runs against the 12 before them, |t| above 7; each change once."""
+    """Return alarms as in Perfherder: 12 runs against 12 before, |t| above 7; each change once."""
     raised: list[int] = []
     for run in range(23, len(values)):
         score = abs(ttest_ind(values[run - 11 : run + 1], values[run - 23 : run - 11]).statistic)

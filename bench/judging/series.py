@@ -1,6 +1,6 @@
-"""Series as benchmarks give them, by seed: every kind of noise, every kind of change.
+"""Synthetic benchmark series with every kind of noise and change.
 
-All values are logarithms of a throughput, around 0; plus is faster.
+All values are logarithms of a throughput, around 0; positive is faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _independent(rng: np.random.Generator, runs: int, cv: float) -> Vector:
 
 
 def _autocorrelated(rng: np.random.Generator, runs: int, cv: float) -> Vector:
-    """AR(1) with a coefficient of 0.6: a noisy hour makes the next one noisy too."""
+    """Return AR(1) noise with a coefficient of 0.6."""
     steps = rng.normal(0.0, cv * math.sqrt(1 - 0.6**2), runs)
     values = np.empty(runs)
     last = rng.normal(0.0, cv)
@@ -32,7 +32,7 @@ def _autocorrelated(rng: np.random.Generator, runs: int, cv: float) -> Vector:
 
 
 def _drifting(rng: np.random.Generator, runs: int, cv: float) -> Vector:
-    """Noise on a slow random walk, as of a disk that fills up and is trimmed."""
+    """Return noise on a slow random walk, as of a disk that fills up and is trimmed."""
     walk = np.cumsum(rng.normal(0.0, cv / 20, runs))
     return rng.normal(0.0, cv, runs) + walk
 
@@ -42,20 +42,20 @@ def _heavy_tails(rng: np.random.Generator, runs: int, cv: float) -> Vector:
 
 
 def _spikes(rng: np.random.Generator, runs: int, cv: float) -> Vector:
-    """One run in thirty is 10 to 40 % slow: somebody else's backup."""
+    """Return noise with one run in thirty 10% to 40% slower, as by another VM's backup."""
     values = rng.normal(0.0, cv, runs)
     hit = rng.random(runs) < 1 / 30
     return np.asarray(values + hit * np.log(1 - rng.uniform(0.1, 0.4, runs)), dtype=float)
 
 
 def _two_modes(rng: np.random.Generator, runs: int, cv: float) -> Vector:
-    """Each run falls into one of two levels, 10 % apart, as with NUMA placement."""
+    """Return runs at random on one of two levels, 10% apart, as with NUMA placement."""
     low = rng.random(runs) < 0.3
     return np.asarray(rng.normal(0.0, cv, runs) - 0.1 * low, dtype=float)
 
 
 def _sticky_modes(rng: np.random.Generator, runs: int, cv: float) -> Vector:
-    """Two levels, 10 % apart, and the level stays for some 25 runs: until the next restart."""
+    """Return runs on two levels, 10% apart, that change about every 25 runs, as by restarts."""
     flips = np.cumsum(rng.random(runs) < 1 / 25) + rng.integers(0, 2)
     return np.asarray(rng.normal(0.0, cv, runs) - 0.1 * (flips % 2), dtype=float)
 

@@ -1,4 +1,4 @@
-"""How long judging takes: the best of several times, since the machine does other things too."""
+"""Duration of the analysis: the best of several times, because of other load on the machine."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pvebench.analysis.event_effects import judge_event
 
 def best_seconds(work: Callable[[], object], times: int) -> float:
     """Return the shortest of several wall times."""
-    found = []
+    durations = []
     for _ in range(times):
         begun = time.perf_counter()
         work()
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        durations.append(time.perf_counter() - begun)
+    return min(durations)
 
 
 def one_run(rng: np.random.Generator, runs: int = 1000) -> float:
-    """Return the seconds that judging the newest of `runs` runs takes."""
+    """Return the seconds of analyzing the latest of `runs` runs."""
     values = KINDS["independent"](rng, runs, 0.03).tolist()
     return best_seconds(lambda: LevelScan(values).newest((), runs - 1), 30)
 
 
 def an_upgrade(rng: np.random.Generator, runs: int = 120, after: int = 3) -> float:
-    """Return the seconds that judging 1,350 cases at an upgrade takes."""
+    """Return the seconds of analyzing 1,350 cases at an upgrade."""
     labels = labels_1350()
     values = np.exp(fleet(rng, len(labels), runs))
     histories = [

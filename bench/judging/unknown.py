@@ -1,4 +1,4 @@
-"""Unknown time: alarms without a change, and how soon a change is found."""
+"""Unknown time: false alarms, and the delay until a change is detected."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pvebench.analysis.changepoints import LevelScan, Scanned
 
 CV = 0.03
 KNOWN_RUNS = 150
-"""Runs before judging begins: the first jump of a case that jumps cannot be told from a step."""
+"""Runs before the evaluation: the first jump of a bimodal case looks like a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: runs a kind, series a question."""
+    """Amount of data: runs per kind of noise, series per question."""
 
     ours: int
     rivals: int
@@ -26,74 +26,78 @@ class Size:
 
 
 def ours(values: Vector) -> list[int]:
-    """Return the runs at which our scan raises an alarm."""
+    """Return the runs at which pvebench's scan raises an alarm."""
     return [step.seen for step in LevelScan(values).detect().steps if not step.mode]
 
 
-def told(values: Vector) -> list[int]:
-    """Return the first runs of the levels that a user is told of, each found run by run."""
+def reported(values: Vector) -> list[int]:
+    """Return the first runs of the levels that are reported to a user, found run by run."""
     return [step.index for step in LevelScan(values).detect().steps if not step.mode]
 
 
 def false_alarms(method: Alarms, rng: np.random.Generator, runs: int) -> dict[str, float]:
-    """Return kind of noise -> alarms per 1,000 judged runs of series that never change."""
-    found = {}
+    """Return kind of noise -> alarms per 1,000 evaluated runs of series without a change."""
+    rates = {}
     for kind, noise in KINDS.items():
         judged = raised = 0
         while judged < runs:
             values = noise(rng, KNOWN_RUNS + 200, CV)
             raised += sum(run >= KNOWN_RUNS for run in method(values))
             judged += 200
-        found[kind] = 1000 * raised / judged
-    return found
+        rates[kind] = 1000 * raised / judged
+    return rates
 
 
 def _delays(method: Alarms, series: Iterable[Vector], at: int) -> np.ndarray:
-    """Return for each series how many runs after the change raised the alarm; inf if none."""
-    found = []
+    """Return for each series the number of runs from the change to the alarm; inf if none."""
+    delays = []
     for values in series:
         after = [run for run in method(values) if run >= at]
-        found.append(after[0] - at + 1 if after else np.inf)
-    return np.array(found)
+        delays.append(after[0] - at + 1 if after else np.inf)
+    return np.array(delays)
 
 
 def step_recall(
     method: Alarms, rng: np.random.Generator, series: int, *, ratio: float, runs: int = 20
 ) -> Mapping[int, float]:
-    """Return runs after a step -> share of series in which it was found by then."""
+    """Return runs after a step -> share of series in which it was detected by then."""
     at = KNOWN_RUNS
-    made = (with_step(KINDS["independent"](rng, at + runs, CV), at, ratio) for _ in range(series))
-    delays = _delays(method, made, at)
+    changed = (
+        with_step(KINDS["independent"](rng, at + runs, CV), at, ratio) for _ in range(series)
+    )
+    delays = _delays(method, changed, at)
     return {count: float((delays <= count).mean()) for count in (3, 5, 10, 20)}
 
 
 def seen_recall(
     rng: np.random.Generator, series: int, *, ratio: float, runs: int = 10
 ) -> tuple[float, float]:
-    """Return the shares of series in which a step was doubted or told within `runs`, and told."""
-    doubted = told_of = 0
+    """Return the shares of series with a possible, and with a confirmed step within `runs`."""
+    doubted = confirmed = 0
     for _ in range(series):
         values = with_step(KINDS["independent"](rng, KNOWN_RUNS + runs, CV), KNOWN_RUNS, ratio)
         scans = [LevelScan(values[: KNOWN_RUNS + after]).detect() for after in range(1, runs + 1)]
         doubted += any(scan.doubt or _fresh(scan) for scan in scans)
-        told_of += any(map(_fresh, scans))
-    return doubted / series, told_of / series
+        confirmed += any(map(_fresh, scans))
+    return doubted / series, confirmed / series
 
 
 def _fresh(scan: Scanned) -> bool:
-    """Return whether a step was told of that is not older than the change, but for a few runs."""
+    """Return whether a step was detected after the change."""
     return any(not step.mode and step.seen >= KNOWN_RUNS for step in scan.steps)
 
 
 def ramp_delay(method: Alarms, rng: np.random.Generator, series: int) -> float:
-    """Return after how many runs of 1 % each a ramp is found in half of the series."""
+    """Return the median number of runs until a ramp of 1% per run is detected."""
     at = KNOWN_RUNS
-    made = (with_ramp(KINDS["independent"](rng, at + 40, CV), at, 0.99) for _ in range(series))
-    return float(np.median(_delays(method, made, at)))
+    changed = (with_ramp(KINDS["independent"](rng, at + 40, CV), at, 0.99) for _ in range(series))
+    return float(np.median(_delays(method, changed, at)))
 
 
 def glitch_alarms(method: Alarms, rng: np.random.Generator, series: int) -> float:
     """Return the share of series in which one single run of half the speed raises an alarm."""
     at = KNOWN_RUNS
-    made = (with_glitch(KINDS["independent"](rng, at + 20, CV), at + 5, 0.5) for _ in range(series))
-    return float(np.isfinite(_delays(method, made, at + 5)).mean())
+    changed = (
+        with_glitch(KINDS["independent"](rng, at + 20, CV), at + 5, 0.5) for _ in range(series)
+    )
+    return float(np.isfinite(_delays(method, changed, at + 5)).mean())
