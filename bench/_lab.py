@@ -1,4 +1,4 @@
-"""A real lab for the benchmarks: a state directory of its own, and a pack written on the spot."""
+"""Test environment with real VMs for the benchmarks: a temporary state directory and pack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BenchLab:
 
 @contextmanager
 def lab(pack: str) -> Iterator[BenchLab]:
-    """Yield a lab that measures `pack` (YAML text); nothing of it is left afterwards."""
+    """Yield a lab that measures `pack` (YAML text), and remove it afterwards."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "bench.yaml"
         path.write_text(pack, "utf-8")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from judging import creep, hosts, incidents, known, nodes, real, rivals, speed, unknown
-from judging.real import Told
+from judging.real import Method
 from judging.rivals import Alarms
 
 MOST_INDEPENDENT = 1.0
@@ -131,7 +131,7 @@ def real_rows(_: np.random.Generator, __: float) -> Iterator[Row]:
             yield Row(f"{name}: clear changes {kind}", ">= 95%", f"{share:.0%} of {count}", good)
 
 
-def _whole_histories() -> dict[str, Told]:
+def _whole_histories() -> dict[str, Method]:
     """Return the installed other methods; they analyze each complete history."""
     if rivals.install():
         return {}

@@ -1,8 +1,8 @@
-"""Where the wall time of the 20-configuration matrix goes, beside a boot for every configuration.
+"""Wall time of the 20-configuration matrix by activity, compared with a boot per configuration.
 
 Prints seconds and shares of measuring, ramp, settling, switching, filling and the rest, first as
 pvebench does it, then with the VM powered off before every configuration, which is how it is
-done by hand. Aims: switching and the rest under 5 %, and at least 5 times less than the naive way.
+done by hand. Targets: switching and the rest below 5%, and at least 5 times less than by hand.
 
     bench/duty.py [NAIVE_CONFIGURATIONS]   (default 20: all of them)
 """
@@ -60,14 +60,14 @@ OVERHEAD = ("switching", "the rest")
 
 
 class Ledger:
-    """Books every second of wall time to what it was spent on."""
+    """Observer that assigns every second of wall time to an activity."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
         self._name, self._since = "the rest", time.perf_counter()
 
     def enter(self, name: str) -> None:
-        """Book what has passed; from now on time belongs to `name`."""
+        """Add the elapsed time to the current activity, and start `name`."""
         now = time.perf_counter()
         spent = now - self._since
         if self._name == "ramp":  # the wait for the tool's first I/O comes before the ramp
@@ -87,7 +87,7 @@ class Ledger:
 
 
 def cycle(made: BenchLab, cases: Sequence[Case], *, naive: bool) -> Counter[str]:
-    """Run the cases; return the seconds by what they were spent on."""
+    """Run the cases; return the seconds by activity."""
     ledger = Ledger()
     runner = Runner(made.site, ledger)
     made.store.begin_cycle(
@@ -111,19 +111,19 @@ def cycle(made: BenchLab, cases: Sequence[Case], *, naive: bool) -> Counter[str]
 
 
 def show(title: str, seconds: Counter[str], configurations: int) -> float:
-    """Print a table; return the overhead in seconds for one configuration."""
+    """Print a table; return the overhead in seconds per configuration."""
     total = seconds.total()
     print(f"{title}: {total:.0f} s")
     for kind in KINDS:
         print(f"  {kind:18} {seconds[kind]:8.1f} s  {seconds[kind] / total:7.2%}")
     overhead = sum(seconds[kind] for kind in OVERHEAD)
     each = overhead / configurations
-    print(f"  switching and the rest {overhead / total:.2%} of the time, {each:.2f} s each")
+    print(f"  switching and the rest: {overhead / total:.2%} of the time, {each:.2f} s each")
     return each
 
 
 def main() -> None:
-    """Measure both ways and print."""
+    """Measure and print both ways."""
     some = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     with lab(PACK) as made:
         conduct = made.given.pack.conduct
@@ -134,7 +134,7 @@ def main() -> None:
         theirs = cycle(made, few, naive=True)
     mine = show(f"pvebench, {len(chosen)} configurations", ours, len(chosen))
     other = show(f"a boot for each of {some} configurations", theirs, some)
-    print(f"overhead of the naive way / pvebench's, for one configuration: {other / mine:.1f}")
+    print(f"overhead per configuration, by hand / pvebench: {other / mine:.1f}")
 
 
 if __name__ == "__main__":

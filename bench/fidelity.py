@@ -1,7 +1,7 @@
-"""Whether pvebench's number is the number: one fio job in one VM, by hand and by pvebench.
+"""Accuracy of pvebench: one fio job in one VM, by hand and by pvebench.
 
-Rounds of hand, pvebench, hand, in shuffled order, until the 95 % interval of pvebench / hand is
-no wider than that of hand / hand. Prints both; the first must contain 1.
+Rounds of hand, pvebench, hand, in shuffled order, until the 95% confidence interval of pvebench /
+hand is no wider than that of hand / hand. Prints both; the first must contain 1.
 
     bench/fidelity.py [MOST_ROUNDS]   (default 40)
 """
@@ -26,7 +26,7 @@ from pvebench.runner import Runner
 LEAST_ROUNDS = 8
 SECONDS, RAMP = 4, 1
 START_SECONDS = 4.0
-"""Room for fio's own start under emulation, and for its end."""
+"""Extra time for the start and the end of fio under emulation."""
 PACK = f"""\
 pack: fidelity
 title: One job
@@ -40,7 +40,7 @@ workloads:
 
 
 class Silent:
-    """An observer that nobody listens to."""
+    """Observer without output."""
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
         """See `runner.observer`."""
@@ -51,7 +51,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A ratio and its 95 % interval, from the logarithms of pairs."""
+    """A ratio and its 95% confidence interval, from the logarithms of pairs."""
 
     middle: float
     low: float
@@ -59,7 +59,7 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """Return how wide it is, as a logarithm."""
+        """Return its width, as a logarithm."""
         return math.log(self.high / self.low)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ def interval(logs: list[float]) -> Interval:
 
 
 class Pair:
-    """The same job in the same guest, in two ways."""
+    """The same job in the same guest, run in two ways."""
 
     def __init__(self, made: BenchLab) -> None:
         self._made = made
@@ -89,7 +89,7 @@ class Pair:
         return value
 
     def by_hand(self) -> float:
-        """Return the IOPS that fio says when it is typed into the guest's shell."""
+        """Return the IOPS that fio reports when it runs in the guest's shell."""
         scenario, hypervisor = self._case.scenario, self._made.site.hypervisor
         volume, _ = hypervisor.volume(scenario)
         guest = hypervisor.boot(scenario.machine)
@@ -111,7 +111,7 @@ class Pair:
             f"--runtime={SECONDS}",
             "--output-format=json",
         ]
-        # Nobody asks the agent meanwhile: under emulation each question costs the only CPU.
+        # No agent requests meanwhile: under emulation each one uses the only CPU.
         pid = guest.start(command)
         clock = self._made.site.clock
         clock.sleep(RAMP + SECONDS + START_SECONDS)
@@ -121,7 +121,7 @@ class Pair:
 
 
 def main() -> None:
-    """Measure until it is sharp enough, and print."""
+    """Measure until the interval is narrow enough, and print."""
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 40
     ours: list[float] = []
     hands: list[float] = []
@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def measured(pair: Pair, shuffled: random.Random) -> tuple[float, float, float]:
-    """Return two results by hand and one of pvebench, taken in a shuffled order."""
+    """Return two results by hand and one of pvebench, measured in shuffled order."""
     order = ["first", "second", "mine"]
     shuffled.shuffle(order)
     found = {name: pair.ours() if name == "mine" else pair.by_hand() for name in order}

@@ -1,7 +1,7 @@
-"""What is kept in memory of runs that retention has removed? `bench/kept.py DAYS`.
+"""Memory usage after retention has removed runs: `bench/kept.py DAYS`.
 
-Twelve cases a day are stored, read for judging, shown and compared, and removed after sixty days.
-Prints what Python has allocated along the way, by `tracemalloc`.
+Twelve cases per day are stored, analyzed, shown and compared, and removed after sixty days.
+Regularly prints the memory allocated by Python, measured with `tracemalloc`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHOWN_DAYS = 60
 
 
 def keep(directory: Path, days: int) -> None:
-    """Make the runs of so many days, and print along the way."""
+    """Create the runs of a number of days, and print the memory regularly."""
     store = Store(directory / "pvebench.db", simulated=False)
     store.begin_cycle("c1", node="lab", pack="quick", tier="wall", planned=len(CASES))
     results = Results(store)
@@ -55,7 +55,7 @@ def keep(directory: Path, days: int) -> None:
             gc.collect()
             mib = tracemalloc.get_traced_memory()[0] / 2**20
             stored = results.now.totals.runs
-            print(f"{day * len(CASES)} runs made, {stored} stored, {mib:.2f} MiB", flush=True)
+            print(f"{day * len(CASES)} runs, {stored} stored, {mib:.2f} MiB", flush=True)
     store.close()
 
 

@@ -1,10 +1,10 @@
-"""A large history: three nodes of 1,350 cases each, one run a day for DAYS days (default 1,095).
+"""A large history: three nodes of 1,350 cases each, one run per day for DAYS days (default 1,095).
 
-The kernel is upgraded every two months: what an upgrade did is remembered for every case.
-Prints how long a start takes until pages can be served, what it holds in memory, what one new run
-costs until page, API and verdict know of it, and how long `results` takes; beside each the same
-for a tenth of the history, as a ratio: what is asked all the time must not grow with the history.
-Needs 3 KB of TMPDIR a run; `bench/large.py 110` fills a tenth of three years.
+The kernel is upgraded every two months, and the effect of an upgrade is cached for every case.
+Prints the time of a start until pages are served, its memory, the time of one new run until page,
+API and verdict include it, and the time of `results`; each with its ratio to a tenth of the
+history, because frequent operations must not become slower with the history. Needs 3 KB of TMPDIR
+per run; `bench/large.py 110` fills a tenth of three years.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each step, and the peaks of memory in bytes, at the start and with verdicts."""
+    """Seconds of each step, and peak memory in bytes at the start and with verdicts."""
 
     runs: int
     start: float
@@ -64,12 +64,12 @@ def all_cases() -> list[Case]:
 
 
 def upgraded(day: int) -> Environment:
-    """Return what runs of a day ran in."""
+    """Return the environment of the runs of a day."""
     return Environment(node="lab", facts={"kernel": f"6.8.{day // UPGRADE_DAYS}"})
 
 
 def history(cases: list[Case], days: int, now: datetime) -> Iterator[Run]:
-    """Yield one run a day and case, oldest first, with a level that wobbles."""
+    """Yield one run per day and case, oldest first, with a varying level."""
     for day in range(days):
         at = now - timedelta(days=days - day)
         environment = upgraded(day)
@@ -87,19 +87,19 @@ def history(cases: list[Case], days: int, now: datetime) -> Iterator[Run]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long a piece of work takes."""
+    """Return the duration of `work` in seconds."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 def peak() -> int:
-    """Return the most memory that this process has had, in bytes."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def measure(path: Path, days: int) -> None:
-    """Print, in a process of its own, what a store of so many days costs."""
+    """Print the cost of a store with a number of days, in a separate process."""
     cases, now = all_cases(), datetime.now(UTC)
     planned = [
         PlannedCase(key=case.key, definition=Definition.of(case), every_seconds=86400.0)
@@ -154,7 +154,7 @@ def filled(directory: Path, days: int) -> Path:
 
 
 def packing(path: Path) -> None:
-    """Pack what is judged, as a service does between runs, and print what that takes."""
+    """Pack the analyzed runs, as a service does between runs, and print the time."""
     store = Store(path, simulated=True)
     begun = time.perf_counter()
     blocks = store.numbers.pack(NUMBERS)
@@ -164,7 +164,7 @@ def packing(path: Path) -> None:
 
 
 def main() -> None:
-    """Fill both histories, measure each in a process of its own, print ratios."""
+    """Fill both histories, measure each in a separate process, print ratios."""
     days = int(sys.argv[1]) if len(sys.argv) > 1 else DAYS
     with tempfile.TemporaryDirectory() as directory:
         found = []
@@ -174,7 +174,7 @@ def main() -> None:
             made = subprocess.run(command, check=True, capture_output=True, text=True)
             found.append(Measured(**json.loads(made.stdout)))
     small, large = found
-    print(f"{large.runs:,} runs beside {small.runs:,}")
+    print(f"{large.runs:,} runs compared with {small.runs:,}")
     rows = (
         ("start until ready", "start", "5 s"),
         ("one new run until page", "new_run", "50 ms"),
@@ -184,11 +184,11 @@ def main() -> None:
     )
     for title, name, aim in rows:
         value, other = getattr(large, name), getattr(small, name)
-        print(f"{title:24} {value * 1000:10.1f} ms  {value / other:6.1f} ×  (aim: {aim})")
+        print(f"{title:24} {value * 1000:10.1f} ms  {value / other:6.1f} ×  (target: {aim})")
     rows = (("memory at the start", "memory", "400 MB"), ("with verdicts", "judged_memory", "2 GB"))
     for title, name, aim in rows:
         value, other = getattr(large, name), getattr(small, name)
-        print(f"{title:24} {value / MIB:10.0f} MiB {value / other:6.1f} ×  (aim: {aim})")
+        print(f"{title:24} {value / MIB:10.0f} MiB {value / other:6.1f} ×  (target: {aim})")
 
 
 if __name__ == "__main__":

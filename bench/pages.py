@@ -1,8 +1,7 @@
-"""How long the page at / takes with 1,350 cases of 120 runs each.
+"""Response time of the web UI with 1,350 cases of 120 runs each.
 
-Prints the first reading at the start, the page after a run has been added, the API, and the ratio
-to one bare question to the database. Aim: under 200 ms for the page. Needs half a gigabyte in
-TMPDIR for a moment.
+Prints the first load at the start, the page after a new run, the API, and the ratio to a single
+database query. Target: below 200 ms for the page. Temporarily needs half a gigabyte in TMPDIR.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PACK = Path(__file__).resolve().parents[1] / "scenarios" / "cache-matrix.yaml"
 
 
 def main() -> None:
-    """Fill a store, then measure."""
+    """Fill a store and measure."""
     now = datetime.now(UTC)
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory) / "pvebench.db", simulated=True)
@@ -59,15 +58,15 @@ def main() -> None:
         store.close()
     shown = statistics.median(pages)
     print(f"{CASES} cases, {CASES * RUNS} runs")
-    print(f"first reading   {first * 1000:7.0f} ms")
+    print(f"first load      {first * 1000:7.0f} ms")
     print(f"page            {shown * 1000:7.0f} ms")
     print(f"results as JSON {api * 1000:7.0f} ms")
-    print(f"bare question   {bare * 1000:7.1f} ms")
-    print(f"page / bare question: {shown / bare:.0f}")
+    print(f"single query    {bare * 1000:7.1f} ms")
+    print(f"page / single query: {shown / bare:.0f}")
 
 
 def measure(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
-    """Return the median seconds that `work` takes."""
+    """Return the median duration of `work` in seconds."""
     times = []
     for _ in range(rounds):
         begun = time.perf_counter()
@@ -77,7 +76,7 @@ def measure(work: Callable[[], object], *, rounds: int = ROUNDS) -> float:
 
 
 def page(results: Results, now: datetime) -> str:
-    """Make the whole page."""
+    """Render the whole page."""
     view = index_view(results.now, [], now)
     return render("index.html", page=view, simulated=view.simulated, here="/")
 
@@ -100,7 +99,7 @@ def many_cases() -> list[Case]:
 
 
 def one_run(case: Case, uid: str, finished: datetime) -> Run:
-    """Return a good run."""
+    """Return a successful run."""
     direction = case.workload.directions[0]
     return Run(
         uid=uid,
@@ -118,7 +117,7 @@ def one_run(case: Case, uid: str, finished: datetime) -> Run:
 
 
 def fill(store: Store, cases: list[Case], now: datetime) -> None:
-    """Write the histories, all in one transaction."""
+    """Write all histories in one transaction."""
     store.begin_cycle("c", node="lab", pack="large", tier="full", planned=CASES)
     store.add_history(
         dataclasses.replace(
@@ -131,12 +130,12 @@ def fill(store: Store, cases: list[Case], now: datetime) -> None:
 
 
 def seconds(number: int) -> timedelta:
-    """Return when within its turn a case's run ends."""
+    """Return the offset of a case's run end within its cycle."""
     return timedelta(seconds=number)
 
 
 def samples_of(direction: Direction, turn: int) -> tuple[Sample, ...]:
-    """Return as many samples as a real run has, the two that matter among them."""
+    """Return as many samples as a real run has, including the two relevant ones."""
     level = 10_000.0 * (1 + 0.02 * (turn % 7))
     named = {"iops": level, "bandwidth": level * 4096, "clat_mean": 1e-3, "bytes": 1e9}
     values = {(name, ""): value for name, value in named.items()}

@@ -1,13 +1,13 @@
-"""How long Prometheus takes for every panel, on many series and on a long time.
+"""Query time of every panel in Prometheus, with many series and with a long time range.
 
     bench/panels.py [SERIES] [DAYS] [STEP]     (default: 36000 1 60, then 300 365 240)
 
-The series are those of the demo's page, verdicts included, copied to more nodes or cut down; values
-are held for an hour and move by a percent, a sample every STEP seconds: 60 is what docs/scaling.md
-says of so many. Each query is asked in the steps and with the variables that Grafana makes of the
-time range, three times; a panel's time is that of its queries one after another. Prints the slowest
-panels and p95 over all, beside the time of the cheapest query there is; the CPU that Prometheus
-used tells what a busy machine made longer. Aim: p95 under 200 ms, none above 500 ms.
+The series are those of the demo, including verdicts, copied to more nodes or reduced; values are
+constant for an hour and vary by a percent, with a sample every STEP seconds (60 as recommended in
+docs/scaling.md). Each query runs three times with the steps and variables of Grafana for the time
+range; a panel's time is the sum of its queries. Prints the slowest panels and p95 over all, the
+time of the cheapest query, and the CPU time of Prometheus, which shows the influence of other load.
+Target: p95 below 200 ms, none above 500 ms.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DAY = 86_400.0
 BLOCK_SECONDS = 7200.0
 LONGEST_BLOCK_SECONDS = 486 * 3600.0
 FILE_SAMPLES = 4_000_000
-"""So many samples at most go into one file on the way."""
+"""Maximum samples per intermediate file."""
 HELD_SECONDS = 3600.0
 ROUNDS = 3
 SHOWN = 12
@@ -59,7 +59,7 @@ DEFAULT = ((36_000, 1.0, 60.0), (300, 365.0, 240.0))
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of a page: name and labels as text, and its value now."""
+    """One series: name and labels as text, and its current value."""
 
     name: str
     labels: str
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def demo_series() -> list[Series]:
-    """Return what the demo's page shows after the story's days, with verdicts."""
+    """Return the exposition of the demo after the days of its story, with verdicts."""
     with tempfile.TemporaryDirectory() as name:
         store = filled_store(Path(name), days=STORY_DAYS)
         results = results_of(store)
@@ -99,7 +99,7 @@ def demo_series() -> list[Series]:
 
 
 def within(one: Series, days: float) -> Series:
-    """Return an episode's begin or end within the days asked for, else before/after has one side.
+    """Return a period's start or end within the time range, so that before/after has two sides.
 
     The story's days are pressed into them.
     """
@@ -110,7 +110,7 @@ def within(one: Series, days: float) -> Series:
 
 
 def sized(page: list[Series], count: int) -> list[Series]:
-    """Return about `count` series: of more nodes, or of fewer cases."""
+    """Return about `count` series, with more nodes or fewer cases."""
     if count < len(page):
         return cut(page, count)
     copies = [
@@ -123,7 +123,7 @@ def sized(page: list[Series], count: int) -> list[Series]:
 
 
 def cut(page: list[Series], count: int) -> list[Series]:
-    """Return what is of no case, and of as many cases as there is room for."""
+    """Return the series without a case, and those of as many cases as fit."""
 
     def case(one: Series) -> str:
         parts = dict(re.findall(r'(\w+)="([^"]*)"', one.labels))
@@ -136,7 +136,7 @@ def cut(page: list[Series], count: int) -> list[Series]:
             cases.setdefault(case(one), []).append(one)
         else:
             found.append(one)
-    # Workloads side by side, as the dashboards compare them.
+    # Complete sets of workloads, as the dashboards compare them.
     for some in sorted(cases.values(), key=lambda some: case(some[0])):
         if len(found) + len(some) > count:
             break
@@ -146,7 +146,7 @@ def cut(page: list[Series], count: int) -> list[Series]:
 
 @contextmanager
 def served(page: list[Series], directory: Path, days: float, step: float) -> Iterator[Prometheus]:
-    """Give a Prometheus that has the past of the series and scrapes their present."""
+    """Yield a Prometheus with past samples of the series that scrapes the current ones."""
     exporter = f"127.0.0.1:{free_port()}"
     put(page, directory, exporter, days, step)
     text = "".join(f"{one.name}{{{one.labels}}} {one.value}\n" for one in page)
@@ -161,7 +161,7 @@ def served(page: list[Series], directory: Path, days: float, step: float) -> Ite
 
 
 def put(page: list[Series], directory: Path, exporter: str, days: float, step: float) -> None:
-    """Write the past into Prometheus' data directory, block by block."""
+    """Write past samples into Prometheus' data directory, block by block."""
     end = datetime.now(UTC).timestamp() // step * step
     start = end - days * DAY
     rows = max(1, int(FILE_SAMPLES / len(page)))
@@ -183,13 +183,13 @@ def put(page: list[Series], directory: Path, exporter: str, days: float, step: f
 
 
 def load(path: Path, data: Path) -> None:
-    """Make blocks of a file, and remove it."""
+    """Convert a file to blocks, and remove it."""
     backfill(path, data)
     path.unlink()
 
 
 def write(page: list[Series], path: Path, exporter: str, times: tuple[float, float, float]) -> None:
-    """Write a file of samples; those of a series are next to each other, as the format wants."""
+    """Write a file of samples, grouped by series as the format requires."""
     start, end, step = times
     moments = [start + step * number for number in range(int((end - start) / step))]
     target = f'job="pvebench",instance="{exporter}"'
@@ -205,7 +205,7 @@ def write(page: list[Series], path: Path, exporter: str, times: tuple[float, flo
             for moment in moments:
                 held = moment // HELD_SECONDS
                 if held not in levels:
-                    # What is a state, a count or a time is no figure that swings.
+                    # States, counts and times do not vary.
                     moved = (
                         one.value if one.value == int(one.value) else one.value * rng.gauss(1, 0.01)
                     )
@@ -215,7 +215,7 @@ def write(page: list[Series], path: Path, exporter: str, times: tuple[float, flo
 
 
 def report(server: Prometheus, days: float) -> None:
-    """Ask every panel of every dashboard, and print what it took."""
+    """Run the queries of every panel of every dashboard, and print their times."""
     process = process_of(server)
     floor = statistics.median(
         asked(server, process, {"expr": "vector(1)"}, 1, days)[0] for _ in range(20)
@@ -243,7 +243,7 @@ def report(server: Prometheus, days: float) -> None:
 def of_panel(
     server: Prometheus, process: int, panel: dict[str, Any], values: dict[str, str], days: float
 ) -> tuple[float, float]:
-    """Return p95 of a panel's time, and the mean CPU that Prometheus used for it, in seconds."""
+    """Return p95 of a panel's time, and the mean CPU time of Prometheus for it, in seconds."""
     days = days_of(panel, f"{days:.0f}d")
     values = values | over_time(panel, days)
     targets = [{**one, "expr": substitute(one["expr"], values)} for one in panel["targets"]]
@@ -257,7 +257,7 @@ def of_panel(
 def asked(
     server: Prometheus, process: int, target: dict[str, Any], step: int, days: float
 ) -> tuple[float, float]:
-    """Return the time and the CPU of a query, which begins and ends at whole steps; seconds."""
+    """Return wall and CPU time in seconds of a query that starts and ends at whole steps."""
     begun, used = time.perf_counter(), cpu_seconds(process)
     if target.get("range"):
         end = time.time() // step * step
@@ -268,7 +268,7 @@ def asked(
 
 
 def process_of(server: Prometheus) -> int:
-    """Return the number of the Prometheus that answers there."""
+    """Return the process ID of the Prometheus at an address."""
     wanted = f"--web.listen-address={server.address.removeprefix('http://')}"
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -278,7 +278,7 @@ def process_of(server: Prometheus) -> int:
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the CPU time that all threads of a process have used, to the nanosecond."""
+    """Return the CPU time of all threads of a process, with nanosecond resolution."""
     times = Path(f"/proc/{process}/task").glob("*/schedstat")
     return sum(int(path.read_text("ascii").split()[0]) for path in times) / 1e9
 

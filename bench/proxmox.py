@@ -1,7 +1,7 @@
-"""What the way through the Proxmox API costs: on the tests' API with real VMs under it.
+"""Overhead of the Proxmox API, measured with the API of the tests and real VMs.
 
-Prints seconds per live and per cold switch, API calls per run, and the share of a live run's time
-in which fio measures, beside what was recorded of the code before. Under software emulation a boot
+Prints seconds per live and per cold switch, API calls per run, and the share of a live run in which
+fio measures, compared with recorded results of the previous code. With software emulation a boot
 takes several times as long as on a node.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pvebench.model.workload import Case
 
 BEFORE = "recorded before: 77 calls and 17-30 s a run, for 10 s of fio"
-"""On the same API and real VMs, when each question had a call of its own (November 2026)."""
+"""Results with one API call per query, on the same API with real VMs (November 2026)."""
 PACK = """\
 pack: bench
 title: Live and cold switches
@@ -63,7 +63,7 @@ workloads:
 
 @dataclass
 class Stopwatch:
-    """An observer that adds up phases."""
+    """Observer that sums up phases."""
 
     api: RunningApi
     now: float = field(default_factory=time.monotonic)
@@ -78,7 +78,7 @@ class Stopwatch:
     run_began: float = field(default_factory=time.monotonic)
 
     def phase(self, case: Case, phase: Phase, seconds: float) -> None:
-        """Close the phase before."""
+        """End the previous phase."""
         self._close()
         self.phase_now = phase
 
@@ -90,7 +90,7 @@ class Stopwatch:
         self.now = now
 
     def finished(self, run: Run) -> None:
-        """Take stock of the run: a switch is attaching and booting; a boot makes it a cold one."""
+        """Record the run: a switch is attaching and booting; with a boot it is a cold switch."""
         self._close()
         switch = self.seconds.get(Phase.ATTACH, 0.0) + self.seconds.get(Phase.BOOT, 0.0)
         if Phase.ATTACH in self.seconds:
@@ -99,7 +99,7 @@ class Stopwatch:
         calls, now = len(self.api.calls) - self.seen_calls, time.monotonic()
         self.seen_calls = len(self.api.calls)
         quiet = Phase.FILL not in self.seconds and self.seconds.get(Phase.BOOT, 0.0) < 3.0
-        if quiet and run.outcome.good:  # neither a boot nor a fill: what most runs are
+        if quiet and run.outcome.good:  # neither a boot nor a fill, as most runs
             self.calls.append(calls)
             self.live_walls.append(now - self.run_began)
             self.live_measured.append(self.seconds.get(Phase.MEASURE, 0.0))
@@ -108,7 +108,7 @@ class Stopwatch:
 
 
 def main() -> None:
-    """Run a cycle twice, the second without fills, and print."""
+    """Run two cycles, the second one without fills, and print the outcomes."""
     image = build_image(default_directory(), say=print)
     with tempfile.TemporaryDirectory(prefix="pvebench-bench-") as name:
         directory = Path(name)
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def show(watch: Stopwatch, wall: float) -> None:
-    """Print the figures."""
+    """Print the results."""
     for kind, values in (("live", watch.live), ("cold", watch.cold)):
         median = statistics.median(values)
         print(f"{kind} switch: median {median:.1f} s of {len(values)}, longest {max(values):.1f} s")
@@ -160,7 +160,7 @@ def show(watch: Stopwatch, wall: float) -> None:
     print(f"API calls per live run: median {calls:.0f}, most {max(watch.calls)}")
     share = sum(watch.live_measured) / sum(watch.live_walls)
     print(f"fio measures {share:.0%} of the wall time of {len(watch.live_walls)} live runs of 20 s")
-    print(f"the whole took {wall:.0f} s; {BEFORE}")
+    print(f"total {wall:.0f} s; {BEFORE}")
 
 
 if __name__ == "__main__":

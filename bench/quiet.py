@@ -1,7 +1,7 @@
-"""What pvebench costs while a guest measures, scraped every 15 s, beside node_exporter.
+"""CPU usage of pvebench during a run, scraped every 15 s, compared with node_exporter.
 
-Prints the CPU of the pvebench process (QEMU not counted) within a measured window and over a whole
-run with its end, its parsing, its storing and its re-rendered page. Aim: under 1 % of one core.
+Prints the CPU usage of the pvebench process (without QEMU) in a measured window and over a whole
+run, including parsing, storing and rendering the metrics. Target: below 1% of one core.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ workloads:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used, its children left out."""
+    """Return the CPU time of a process in seconds, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
+    """Return a free port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def now_of(address: str) -> dict[str, Any]:
-    """Return what the only worker does."""
+    """Return the status of the only worker."""
     answer: dict[str, Any] = asking.get(f"http://{address}/api/v1/status").json()
     return dict(answer["workers"][0])
 
 
 def wait_for_window(address: str, *, not_case: str = "") -> str:
-    """Wait until a case is being measured; return its slug."""
+    """Wait for the measured window of a case; return its slug."""
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         try:
@@ -81,7 +81,7 @@ def scraped_window(pids: dict[str, int], addresses: list[str]) -> dict[str, floa
 
 
 def main() -> None:
-    """Start both exporters, measure, print."""
+    """Start both exporters, measure and print."""
     with tempfile.TemporaryDirectory() as name:
         pack = Path(name) / "quiet.yaml"
         pack.write_text(PACK, "utf-8")
@@ -112,10 +112,10 @@ def main() -> None:
             finally:
                 peer.terminate()
                 served.terminate()
-    print(f"while a guest measures: {shares['pvebench']:.2%} of one core (aim: under 1 %)")
-    print(f"node_exporter, scraped as often: {shares['node_exporter']:.2%}")
+    print(f"during measurement: {shares['pvebench']:.2%} of one core (target: below 1%)")
+    print(f"node_exporter, same scrape interval: {shares['node_exporter']:.2%}")
     print(f"ratio {shares['pvebench'] / max(shares['node_exporter'], 1e-4):.2f}")
-    print(f"over a whole run, end and switch included: {run:.2%}, {spent:.2f} s of CPU")
+    print(f"whole run, including end and switch: {run:.2%}, {spent:.2f} s of CPU")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a scrape of 50,000 series costs, beside prometheus_client rendering the same families.
+"""Cost of a scrape of 50,000 series, compared with prometheus_client rendering the same families.
 
-Both are served over HTTP by one server and asked as Prometheus asks: compressed. Prints p99 of
-each, their ratio, and the CPU that one changed result costs. Aims: 30 times faster; one result
-under 20 ms.
+One HTTP server serves both, with compressed requests like those of Prometheus. Prints p99 of each,
+their ratio, and the CPU time of one changed result. Targets: 30 times faster; one result below
+20 ms.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from pvebench.web import WebServer, listen
 SERIES = 50_000
 ROUNDS = 120
 SLOW_EVERY = 4
-"""The yardstick takes seconds: it is asked once for so many of ours."""
+"""Requests to pvebench per request to prometheus_client, which takes seconds."""
 PACK = Path(__file__).resolve().parents[1] / "scenarios" / "cache-matrix.yaml"
 PERCENTILES = ("50", "90", "95", "99", "99.9", "99.99")
 ADDRESS = "127.0.0.1:9699"
 
 
 class Yardstick:
-    """A collector of the same families for prometheus_client's own registry."""
+    """Collector of the same families for a registry of prometheus_client."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the families, made before: only their rendering is compared."""
+        """Yield the existing families: only their rendering is compared."""
         return self.families
 
     def prepare(self) -> int:
-        """Make the families; return how many series they have."""
+        """Create the families; return the number of their series."""
         families = Families()
         for collect in [*CASE_COLLECTORS.values(), *SUMMARY_COLLECTORS.values()]:
             collect(self._snapshot, families)
@@ -80,7 +80,7 @@ def many_cases(count: int) -> list[Case]:
 
 
 def one_run(case: Case, finished: datetime) -> Run:
-    """Return a run with what fio gives for one direction."""
+    """Return a run with fio's samples of one direction."""
     way = case.workload.directions[0]
     samples = [
         Sample("iops", way, 10_123.4, Unit.IOPS),
@@ -122,7 +122,7 @@ def snapshot_of(cases: list[Case]) -> Snapshot:
 
 
 def application(page: Page, registry: CollectorRegistry) -> Starlette:
-    """Return both pages as one application."""
+    """Return both expositions as one application."""
 
     def metrics(_: Request) -> Response:
         return Response(page.render(compress=True)[0], headers={"content-encoding": "gzip"})
@@ -132,7 +132,7 @@ def application(page: Page, registry: CollectorRegistry) -> Starlette:
 
 
 def timed(client: httpx2.Client, path: str) -> float:
-    """Return the seconds of one request as Prometheus makes it: compressed, read to its end."""
+    """Return the seconds of one compressed request like that of Prometheus, read completely."""
     begun = time.perf_counter()
     with client.stream("GET", f"http://{ADDRESS}{path}") as answer:
         for _ in answer.iter_raw():
@@ -149,7 +149,7 @@ def p99(values: list[float]) -> float:
 
 
 def changed_result_cpu(page: Page, cases: list[Case]) -> float:
-    """Return the median CPU seconds of showing one changed result, its next scrape included."""
+    """Return the median CPU seconds of one changed result, including the next scrape."""
     spent = []
     for case in cases[:50]:
         begun = time.thread_time()
@@ -182,9 +182,9 @@ def main() -> None:
     print(f"{series} series of {len(cases)} cases")
     print(f"pvebench          p99 {p99(ours) * 1000:8.1f} ms")
     print(f"prometheus_client p99 {p99(theirs) * 1000:8.1f} ms")
-    print(f"ratio {p99(theirs) / p99(ours):.0f} (aim: 30)")
+    print(f"ratio {p99(theirs) / p99(ours):.0f} (target: 30)")
     cpu = changed_result_cpu(page, cases)
-    print(f"one changed result and its scrape: {cpu * 1000:.1f} ms of CPU (aim: under 20)")
+    print(f"one changed result and its scrape: {cpu * 1000:.1f} ms of CPU (target: below 20)")
 
 
 if __name__ == "__main__":

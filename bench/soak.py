@@ -1,11 +1,10 @@
-"""Does anything grow? Weeks of a service, compressed: runs, scrapes, pages, reloads, retention.
+"""Resource growth of a service over compressed weeks: runs, scrapes, pages, reloads, retention.
 
-`bench/soak.py RUNS --plot FILE.svg`: a process of its own measures the simulated driver in
-simulated time as fast as it can, with everything that `pvebench serve` has around it: judging,
-daily checks and copies of the database, retention. Meanwhile it is scraped, its pages are read and
-its settings are changed. Prints resident memory, file descriptors, threads, database and the time
-of a page along the way, and by how much each changes over the second half, when retention has long
-been at work.
+`bench/soak.py RUNS --plot FILE.svg`: a separate process runs the simulated driver in simulated time
+as fast as possible, with all parts of `pvebench serve`: analysis, daily checks and backups of the
+database, retention. In parallel it is scraped, its pages are loaded and its settings are changed.
+Prints resident memory, file descriptors, threads, database size and page time regularly, and their
+change over the second half, when retention is active.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from pvebench.service.instance import Request, measure
 from pvebench.service.selection import assignments
 
 ROUND_SECONDS = 2.0
-"""So often, by the clock on the wall, it is scraped, read and looked at."""
+"""Seconds of wall time between two scrapes, page loads and samples."""
 RELOAD_ROUNDS = 5
-"""After so many rounds the settings are changed."""
+"""Number of samples between two changes of the settings."""
 PACK = Path(__file__).resolve().parents[1] / "scenarios" / "quick.yaml"
 EVERY = ("every: 5m", "every: 10m")
 """12 cases every ten minutes: 50,000 runs are four weeks."""
@@ -64,7 +63,7 @@ PAGES = ("/", "/api/v1/status", "/api/v1/results", "/api/v1/verdict", "/api/v1/r
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look found.
+    """One sample.
 
     Attributes:
         runs: that were made so far.
@@ -92,26 +91,26 @@ SHOWN = {
 
 
 class Quiet:
-    """A `service.instance.Screen` that shows nothing."""
+    """A `service.instance.Screen` without output."""
 
     def say(self, line: str) -> None:
         """Print nothing."""
 
     def progress(self, statuses: object) -> nullcontext[None]:
-        """Show nothing."""
+        """Ignore the call."""
         return nullcontext()
 
 
 class Compressed(simulated_hypervisor.SimulatedEngine):
-    """The simulation, its time as fast as it can be measured."""
+    """The simulation with accelerated time."""
 
     def make_clock(self, *, endless: bool) -> SimulatedClock:
-        """Return time that nobody waits for."""
+        """Return simulated time, without waiting."""
         return SimulatedClock(datetime.now(UTC))
 
 
 def serve(config: Path) -> None:
-    """Be the service, until a signal ends it."""
+    """Run the service until a signal stops it."""
 
     def load() -> Configuration:
         settings = load_settings(config)
@@ -126,7 +125,7 @@ def serve(config: Path) -> None:
 
 
 class Service:
-    """The service in a process of its own, and what is done to it."""
+    """The service in a separate process, and the requests to it."""
 
     def __init__(self, directory: Path) -> None:
         self.config, self.state = directory / "pvebench.yaml", directory / "state"
@@ -143,7 +142,7 @@ class Service:
         self._begun: datetime | None = None
 
     def reload(self, max_age: str) -> None:
-        """Write the settings anew; the service takes them over by itself."""
+        """Write changed settings, which the service reloads."""
         text = SETTINGS.format(
             state=self.state, pack=self._pack, listen=self.listen, max_age=max_age
         )
@@ -152,7 +151,7 @@ class Service:
         fresh.replace(self.config)
 
     def look(self) -> Look:
-        """Scrape it, read a page, and look at the process."""
+        """Scrape it, load a page, and sample the process."""
         newest = self._fetch("/api/v1/runs?limit=1")[0].json()["runs"]
         now = datetime.fromisoformat(self._fetch("/api/v1/status")[0].json()["now"])
         self._begun = self._begun or now
@@ -193,13 +192,13 @@ class Service:
         sys.exit("the service was not ready within a minute")
 
     def end(self) -> int:
-        """End it as a service manager does; return its exit code."""
+        """Stop it like a service manager; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
 
 def soak(service: Service, runs: int, minutes: float) -> list[Look]:
-    """Return what was seen until `runs` were made, or so many minutes have passed."""
+    """Return the samples until `runs` runs or the time limit in minutes."""
     looks: list[Look] = []
     service.wait_until_ready()
     ends = time.monotonic() + 60 * minutes
@@ -215,13 +214,13 @@ def soak(service: Service, runs: int, minutes: float) -> list[Look]:
 
 
 def report(looks: Sequence[Look]) -> None:
-    """Print each series along the way, and how much it changes over the second half."""
+    """Print the medians of each series by quarter, and its change over the second half."""
     runs = np.array([look.runs for look in looks])
     quarters = [
         np.flatnonzero((runs > runs[-1] * low) & (runs <= runs[-1] * (low + 0.25)))
         for low in (0.0, 0.25, 0.5, 0.75)
     ]
-    print(f"{runs[-1]:.0f} runs in {looks[-1].days:.1f} simulated days, {len(looks)} looks")
+    print(f"{runs[-1]:.0f} runs in {looks[-1].days:.1f} simulated days, {len(looks)} samples")
     print(f"{'medians of the quarters':34}" + "".join(f"{n:>10}" for n in ("1", "2", "3", "4")))
     half = runs > runs[-1] / 2
     for name, title in SHOWN.items():
@@ -234,11 +233,11 @@ def report(looks: Sequence[Look]) -> None:
                 f"  per 10,000 runs {slope / medians[2]:+.1%}"
                 f" ({low / medians[2]:+.1%} to {high / medians[2]:+.1%})"
             )
-        print(f"{title:34}" + "".join(f"{one:10.1f}" for one in medians) + change)
+        print(f"{title:34}" + "".join(f"{median:10.1f}" for median in medians) + change)
 
 
 def plot(looks: Sequence[Look]) -> str:
-    """Return all series over the runs as an SVG."""
+    """Return a chart of all series over the runs as SVG."""
     width, height, gap = 360, 120, 44
     right = max(look.runs for look in looks)
     parts = []
@@ -268,12 +267,12 @@ def plot(looks: Sequence[Look]) -> str:
 
 
 def main() -> None:
-    """Soak, print, plot."""
+    """Run the test, print and plot the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("runs", type=int, nargs="?", default=2000)
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="end then at the latest")
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="time limit in minutes")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--table", type=Path, help="write every look as CSV")
+    parser.add_argument("--table", type=Path, help="write all samples as CSV")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
@@ -292,7 +291,7 @@ def main() -> None:
     report(looks)
     if given.plot:
         given.plot.write_text(plot(looks), "utf-8")
-    print(f"ended with {ended} (stopped: 130)")
+    print(f"exit code {ended} (expected: 130)")
     sys.exit(ended != 130)
 
 

@@ -1,6 +1,6 @@
-"""How long `pvebench plan` of a large pack takes, beside starting Python with the same libraries.
+"""Duration of `pvebench plan` with a large pack, compared with importing the same libraries.
 
-Prints the median of each and their ratio. Aim: under 0.5 s for 1,350 cases.
+Prints the median of each and their ratio. Target: below 0.5 s for 1,350 cases.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_pack(directory: Path) -> Path:
 
 
 def median_seconds(command: list[str]) -> float:
-    """Return the median wall time of a command over ROUNDS runs, after one to warm up."""
+    """Return the median wall time of a command over ROUNDS runs, after one warm-up run."""
     times = []
     for _ in range(ROUNDS + 1):
         begun = time.perf_counter()
@@ -61,8 +61,8 @@ def main() -> None:
         cases = len(json.loads(done.stdout)[0]["cases"])
         ours = median_seconds(plan)
     bare = median_seconds([sys.executable, "-c", "import click, pydantic, ruamel.yaml, sqlalchemy"])
-    print(f"plan of {cases} cases: {ours:.3f} s (aim: under 0.5 s)")
-    print(f"importing its libraries alone: {bare:.3f} s; ratio {ours / bare:.2f}")
+    print(f"plan of {cases} cases: {ours:.3f} s (target: below 0.5 s)")
+    print(f"importing its libraries only: {bare:.3f} s; ratio {ours / bare:.2f}")
 
 
 if __name__ == "__main__":
