@@ -1,4 +1,4 @@
-"""Events close together: which of them a change came with, as far as the runs between them tell."""
+"""Environment changes of a node, and which of several close ones may have caused a change."""
 
 from __future__ import annotations
 

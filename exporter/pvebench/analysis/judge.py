@@ -289,7 +289,7 @@ class FigureSteps:
     ) -> None:
         self._memory, self._node, self._strictness = memory, node, strictness
         self._histories, self._events = histories, events
-        self._steps: dict[str, list[CaseStep]] = {one.case: [] for one in histories}
+        self._steps: dict[str, list[CaseStep]] = {history.case: [] for history in histories}
         self._last: dict[str, CaseShift] = {}
         self._doubtful: dict[str, CaseStep] = {}
         self.shifts: list[tuple[Event, EventShift]] = []
@@ -301,11 +301,14 @@ class FigureSteps:
 
     def _judge_events(self, early: Mapping[str, Sequence[CaseStep]]) -> None:
         """Judge event by event; `early`: steps at unknown times to level out before."""
-        self._steps = {one.case: [] for one in self._histories}
+        self._steps = {history.case: [] for history in self._histories}
         self._last, self.shifts = {}, []
         ends = [*(event.time for event in self._events[1:]), math.inf]
         for event, end in zip(self._events, ends, strict=False):
-            ready = [self._ready(one, event, early.get(one.case, ())) for one in self._histories]
+            ready = [
+                self._ready(history, event, early.get(history.case, ()))
+                for history in self._histories
+            ]
             shift = self._memory.event(
                 self._node, ready, event.time, until=end, strictness=self._strictness
             )
@@ -318,17 +321,19 @@ class FigureSteps:
         Scanning is the most expensive part: only cases with an effect of the event are scanned, and
         of a group some members first.
         """
-        histories = {one.case: one for one in self._histories}
-        found: dict[str, Sequence[CaseStep]] = {}
+        histories = {history.case: history for history in self._histories}
+        steps: dict[str, Sequence[CaseStep]] = {}
         for event, shift in self.shifts:
             alone = [
-                case for case, one in shift.cases.items() if one.confirmed and one.group is None
+                case
+                for case, effect in shift.cases.items()
+                if effect.confirmed and effect.group is None
             ]
-            found |= _begun_before(self._memory, event, histories, alone)
+            steps |= _begun_before(self._memory, event, histories, alone)
             for group in shift.groups:
                 if _begun_before(self._memory, event, histories, group.cases[:SAMPLED]):
-                    found |= _begun_before(self._memory, event, histories, group.cases)
-        return found
+                    steps |= _begun_before(self._memory, event, histories, group.cases)
+        return steps
 
     def _ready(self, history: CaseHistory, event: Event, early: Sequence[CaseStep]) -> CaseHistory:
         """Return a history with the known steps before an event leveled out."""
@@ -342,18 +347,18 @@ class FigureSteps:
         return replace(history, levelled=tuple(sorted(own)))
 
     def _take(self, event: Event, shift: EventShift) -> None:
-        for case, found in shift.cases.items():
-            self._last[case] = found
-            if found.confirmed:
+        for case, effect in shift.cases.items():
+            self._last[case] = effect
+            if effect.confirmed:
                 step = CaseStep(
                     time=event.time,
                     known=True,
-                    effect=found.effect,
-                    low=found.low,
-                    high=found.high,
-                    p_value=found.p_value,
-                    runs=found.runs,
-                    group=found.group,
+                    effect=effect.effect,
+                    low=effect.low,
+                    high=effect.high,
+                    p_value=effect.p_value,
+                    runs=effect.runs,
+                    group=effect.group,
                 )
                 self._steps[case].append(step)
 
@@ -363,7 +368,7 @@ class FigureSteps:
             moved = self._memory.scan(replace(history, levelled=self._levels(history)))
             own = list(self._others(history, moved.steps))
             self._steps[history.case] += [step for step in own if not step.mode]
-            self._steps[history.case].sort(key=lambda one: one.time)
+            self._steps[history.case].sort(key=lambda step: step.time)
             doubt = [moved.doubt] if moved.doubt is not None else []
             last = own[-1:] if own and own[-1].mode else list(self._others(history, doubt))
             if last:

@@ -59,8 +59,8 @@ def hours_of_week(times: Sequence[float] | Matrix) -> Places:
     """
     days, rest = np.divmod(np.asarray(times, dtype=float), DAY)
     weekend = (days - MONDAY) % 7 >= 5
-    found: Places = (rest // HOUR).astype(int) + 24 * weekend
-    return found
+    hours: Places = (rest // HOUR).astype(int) + 24 * weekend
+    return hours
 
 
 def spread_out(times: Sequence[float]) -> bool:
@@ -72,8 +72,8 @@ def spread_out(times: Sequence[float]) -> bool:
 def first_days(times: Sequence[float]) -> int:
     """Return how many of the first runs cannot be judged, as their hours have not recurred yet."""
     until = times[0] + (LEAST_DAYS + 1) * DAY if len(times) else 0.0
-    found = bisect_left(times, until)
-    return found if found > (LEAST_DAYS + 1) * 2 and spread_out(times[:found]) else 0
+    count = bisect_left(times, until)
+    return count if count > (LEAST_DAYS + 1) * 2 and spread_out(times[:count]) else 0
 
 
 def without_hours(
@@ -91,8 +91,8 @@ def without_hours(
     hourly = Hourly(values, times)
     for index, effect in steps:
         hourly.add_step(index, effect)
-    found: Matrix = values - hourly.effects(0, len(values))
-    return found
+    corrected: Matrix = values - hourly.effects(0, len(values))
+    return corrected
 
 
 @dataclass(slots=True)
@@ -126,26 +126,26 @@ class Hourly:
         looks_back = int((ended - ended[0] < FIRST_DAYS * DAY).sum())
         self._looks_back = min(looks_back, len(ended) - 1)
         self._steps: list[tuple[int, float]] = []
-        self._found: list[float] = []
+        self._effects: list[float] = []
         self._known = [_Known()]  # before the first run, and before each multiple of KEPT_EVERY
 
     def add_step(self, index: int, effect: float) -> None:
         """Level out a step: the runs before `index` count as if they were after it."""
         self._steps.append((index, effect))
-        kept = min(index, len(self._found)) // KEPT_EVERY
-        del self._found[kept * KEPT_EVERY :], self._known[kept + 1 :]
+        kept = min(index, len(self._effects)) // KEPT_EVERY
+        del self._effects[kept * KEPT_EVERY :], self._known[kept + 1 :]
 
     def effects(self, begin: int, end: int) -> Matrix:
         """Return the effects on the runs from `begin` to before `end`."""
         # The first days are estimated again with more data.
         until = min(max(end, self._looks_back + 1), len(self._values))
-        if len(self._found) < until:
+        if len(self._effects) < until:
             self._go_on_to(until)
-        return np.array(self._found[begin:end])
+        return np.array(self._effects[begin:end])
 
     def _go_on_to(self, end: int) -> None:
-        first = len(self._found) // KEPT_EVERY * KEPT_EVERY
-        del self._found[first:]
+        first = len(self._effects) // KEPT_EVERY * KEPT_EVERY
+        del self._effects[first:]
         away, surprise = self._from_the_week(first, end)
         for begin in range(first, end, KEPT_EVERY):
             runs, known = range(begin, min(begin + KEPT_EVERY, end)), self._known[-1].copy()
@@ -157,7 +157,7 @@ class Hourly:
     def _go_on(
         self, known: _Known, runs: range, distances: Sequence[float], surprises: Sequence[float]
     ) -> None:
-        sums, counts, found = known.sums, known.counts, self._found
+        sums, counts, effects = known.sums, known.counts, self._effects
         noise, weight, first = known.noise, known.weight, self._first
         # This loop takes half of the time of the analysis, so it is optimized.
         for run, this, surprise in zip(runs, distances, surprises, strict=True):
@@ -165,11 +165,11 @@ class Hourly:
             total, count = sums[hour], counts[hour]
             variance = noise / weight if weight else 0.0
             if run < first:
-                found.append(0.0)
+                effects.append(0.0)
             elif count >= LIKE_RUNS:
-                found.append(_shrunk(total, count, variance))
+                effects.append(_shrunk(total, count, variance))
             else:
-                found.append(_of_few(hour, sums, counts, variance, run, surprise))
+                effects.append(_of_few(hour, sums, counts, variance, run, surprise))
             if count:
                 rest = abs(this - total / count) * math.sqrt(count / (count + 1))
                 if weight > 5 and rest**2 > 9 * variance:
@@ -178,7 +178,7 @@ class Hourly:
                 weight = KEPT * weight + 1
             if run == self._looks_back >= first:
                 for early, place in enumerate(self._hours[:first]):
-                    found[early] = _shrunk(sums[place], counts[place], noise / max(weight, 1.0))
+                    effects[early] = _shrunk(sums[place], counts[place], noise / max(weight, 1.0))
             if count >= MEMORY:
                 keep = MEMORY / (MEMORY + 1)
                 sums[hour], counts[hour] = keep * (total + this), keep * (count + 1)
@@ -245,8 +245,8 @@ def like_hours(before: Sequence[float], after: Sequence[float]) -> Places:
     """
     known = np.bincount(hours_of_week(before), minlength=48)[np.array(_ADJACENT)].sum(axis=1)
     least = min(max(1, len(before) // ONE_OF), MOST_LIKE)
-    found: Places = np.flatnonzero(known[hours_of_week(after)] >= least)
-    return found
+    indexes: Places = np.flatnonzero(known[hours_of_week(after)] >= least)
+    return indexes
 
 
 NEWEST: Final = 300
