@@ -137,7 +137,7 @@ def _whole_histories() -> dict[str, Method]:
         return {}
     return {
         "otava, defaults": rivals.otava_once(),
-        "otava, p <= 1e-4, size >= 3 %": rivals.otava_once(max_pvalue=1e-4, min_magnitude=0.03),
+        "otava, p <= 1e-4, size >= 3%": rivals.otava_once(max_pvalue=1e-4, min_magnitude=0.03),
         "ruptures PELT l2, 6 log n": rivals.pelt_once(),
     }
 
@@ -221,7 +221,7 @@ def compared(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     else:
         methods = {
             "otava, defaults": rivals.otava(),
-            "otava, p <= 1e-4, size >= 3 %": rivals.otava(max_pvalue=1e-4, min_magnitude=0.03),
+            "otava, p <= 1e-4, size >= 3%": rivals.otava(max_pvalue=1e-4, min_magnitude=0.03),
             "ruptures PELT l2, 6 log n": rivals.pelt(),
             **methods,
         }

@@ -69,10 +69,10 @@ def _plain(kind: str, rng: np.random.Generator, runs: int) -> Made:
 HOSTS: Final[Mapping[str, Callable[[np.random.Generator, int], Made]]] = {
     "bursts": _bursts,
     "AR(1)": partial(_plain, "AR(1)"),
-    "day load 15 %, 8 a day": partial(_day_load, 0.15, 8),
-    "day load 15 %, 24 a day": partial(_day_load, 0.15, 24),
-    "day load 35 %, 8 a day": partial(_day_load, 0.35, 8),
-    "day load 35 %, 24 a day": partial(_day_load, 0.35, 24),
+    "day load 15%, 8 a day": partial(_day_load, 0.15, 8),
+    "day load 15%, 24 a day": partial(_day_load, 0.15, 24),
+    "day load 35%, 8 a day": partial(_day_load, 0.35, 8),
+    "day load 35%, 24 a day": partial(_day_load, 0.35, 24),
     "variance × 4": _louder,
     "nightly backups": _nightly,
 }

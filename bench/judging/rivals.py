@@ -131,7 +131,7 @@ SIMPLE: Final[Mapping[str, Alarms]] = {
     "last against mean ± 3 sigma": _last_value(
         lambda before, now: bool(abs(now - before.mean()) > 3 * before.std(ddof=1))
     ),
-    "last against mean ± 10 %": _last_value(
+    "last against mean ± 10%": _last_value(
         lambda before, now: bool(abs(np.exp(now - before.mean()) - 1) > 0.1)
     ),
     "quartile fence": _last_value(_beyond_fence),
